@@ -1,0 +1,213 @@
+"""Files as streams of bytes: plain, gzip or Zstandard, read in blocks of whole lines, written all or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+
+from .errors import DataFormatError
+
+__all__ = ["BLOCK_BYTES", "Block", "StrPath", "atomic_files", "compression", "line_blocks", "open_bytes"]
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+#: Small enough for a block and its numbers to stay in a processor's second cache.
+BLOCK_BYTES = 1 << 19
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def _zstandard(path: StrPath) -> Any:
+    """The optional module, or a sentence that says how to get it."""
+    try:
+        import zstandard
+    except ImportError:
+        raise ValueError(
+            f"{os.fspath(path)} is compressed with Zstandard, which needs the package 'zstandard': "
+            "install it with  python -m pip install 'manyclass[zstd]'"
+        ) from None
+    return zstandard
+
+
+def compression(path: StrPath) -> str | None:
+    """``"gzip"``, ``"zstd"`` or None, by the first bytes of a file (its name may say anything)."""
+    with open(path, "rb") as file:
+        magic = file.read(4)
+    if magic.startswith(_GZIP_MAGIC):
+        return "gzip"
+    return "zstd" if magic == _ZSTD_MAGIC else None
+
+
+class _ZstdReader(io.RawIOBase):
+    """Decompressed bytes of a Zstandard file, several frames in a row allowed.
+
+    The module's own stream reader ends silently at the end of a file cut short; this one raises EOFError.
+    """
+
+    _CHUNK = 1 << 14  # small, because one chunk can grow a lot
+
+    def __init__(self, file: BinaryIO, module: Any) -> None:
+        self._file = file
+        self._module = module
+        self._frame: Any = None
+        self._waiting = b""  # decompressed, not yet asked for
+        self._unread = b""  # compressed, belongs to the next frame
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._waiting:
+            chunk = self._unread or self._file.read(self._CHUNK)
+            self._unread = b""
+            if not chunk:
+                if self._frame is not None:
+                    raise EOFError("compressed file ended before the end of a frame")
+                return 0
+            if self._frame is None:
+                self._frame = self._module.ZstdDecompressor().decompressobj()
+            self._waiting = self._frame.decompress(chunk)
+            if self._frame.eof:
+                self._unread = self._frame.unused_data
+                self._frame = None
+        size = min(len(buffer), len(self._waiting))
+        buffer[:size] = self._waiting[:size]
+        self._waiting = self._waiting[size:]
+        return size
+
+
+class Source:
+    """An open file: decompressed bytes, and how far the file on disk has been read."""
+
+    def __init__(self, path: StrPath, stack: ExitStack) -> None:
+        self.path = path
+        self.packing = compression(path)
+        self._file: BinaryIO = stack.enter_context(open(path, "rb"))
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._damage: tuple[type[Exception], ...] = ()
+        self._stream: BinaryIO = self._file
+        if self.packing == "gzip":
+            self._stream = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=self._file)))
+            self._damage = (EOFError, gzip.BadGzipFile, zlib.error)
+        elif self.packing == "zstd":
+            module = _zstandard(path)
+            raw = stack.enter_context(_ZstdReader(self._file, module))
+            self._stream = cast(BinaryIO, stack.enter_context(io.BufferedReader(raw, 1 << 17)))
+            self._damage = (EOFError, module.ZstdError)
+
+    def _checked(self, read: Callable[[], bytes]) -> bytes:
+        try:
+            return read()
+        except self._damage as error:
+            raise DataFormatError(
+                self.path, f"the {self.packing} data is damaged or cut short ({error}): fetch the file again"
+            ) from error
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; none at the end."""
+        return self._checked(lambda: self._stream.read(size))
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines, each with its line end."""
+        while line := self._checked(self._stream.readline):
+            yield line
+
+    def fraction(self) -> float:
+        """The part of the file on disk that has been read, in (0, 1]."""
+        return min(max(self._file.tell(), 1) / max(self._size, 1), 1.0)
+
+
+@contextmanager
+def open_bytes(path: StrPath) -> Iterator[Source]:
+    """Open a file for reading, through its decompressor if it has one."""
+    with ExitStack() as stack:
+        yield Source(path, stack)
+
+
+class Block(NamedTuple):
+    """Whole lines of a file."""
+
+    data: bytes  # ends in a newline
+    first_line: int  # its number, from 1
+    fraction: float  # the part of the file on disk read so far
+
+
+def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The file in blocks of whole lines, each of about ``block_bytes`` bytes or one longer line.
+
+    The next block of a compressed file is decompressed, without the GIL, while the caller works on this one. A
+    byte order mark at the start is left out; a newline missing at the end is added.
+    """
+    with open_bytes(path) as source, ThreadPoolExecutor(1) as ahead:
+
+        def chunks() -> Iterator[tuple[bytes, float]]:
+            def fetch() -> tuple[bytes, float]:
+                return source.read(block_bytes), source.fraction()
+
+            if source.packing is None:
+                while (chunk := fetch())[0]:
+                    yield chunk
+                return
+            pending = ahead.submit(fetch)
+            while (chunk := pending.result())[0]:
+                pending = ahead.submit(fetch)
+                yield chunk
+
+        line = 1
+        pieces: list[bytes] = []  # the start of a line whose end is still to come
+        fraction = 1.0
+        bom = True
+        for chunk, fraction in chunks():
+            cut = chunk.rfind(b"\n") + 1
+            if not cut:
+                pieces.append(chunk)
+                continue
+            data = b"".join([*pieces, memoryview(chunk)[:cut]])
+            pieces = [chunk[cut:]]
+            if bom:
+                data, bom = data.removeprefix(b"\xef\xbb\xbf"), False
+            yield Block(data, line, fraction)
+            line += data.count(b"\n")
+        data = b"".join(pieces)
+        if bom:
+            data = data.removeprefix(b"\xef\xbb\xbf")
+        if data:
+            yield Block(data + b"\n", line, fraction)
+
+
+@contextmanager
+def atomic_files(*paths: StrPath) -> Iterator[list[BinaryIO]]:
+    """Open files for writing; each replaces what was there only after all were written without an error.
+
+    A name that ends in ``.gz`` or ``.zst`` is compressed. Compressed files hold no name and no date, so that the
+    same content gives the same bytes.
+    """
+    targets = [Path(path) for path in paths]
+    drafts = [t.with_name(f".{t.name}.{secrets.token_hex(6)}.tmp") for t in targets]
+    try:
+        with ExitStack() as stack:
+            files: list[BinaryIO] = []
+            for target, draft in zip(targets, drafts):
+                file: BinaryIO = stack.enter_context(open(draft, "xb"))
+                if target.suffix == ".gz":
+                    packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0)
+                    file = cast(BinaryIO, stack.enter_context(packed))
+                elif target.suffix == ".zst":
+                    packer = _zstandard(target).ZstdCompressor(level=3)
+                    file = stack.enter_context(packer.stream_writer(file, closefd=False))
+                files.append(file)
+            yield files
+        for target, draft in zip(targets, drafts):
+            os.replace(draft, target)
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)

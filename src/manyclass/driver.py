@@ -1,0 +1,247 @@
+"""The driver: runs a solver on a problem, times it, certifies, stops, warns, keeps what was reached."""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from manyclass import checkpoint as checkpoints
+from manyclass.history import History, Record, Reporter
+from manyclass.kernels.jit import compile_clock
+from manyclass.memory import require
+from manyclass.problem import Array, Certificate, Problem
+from manyclass.solvers.base import Solver, State
+
+__all__ = ["Outcome", "Result", "minimise", "require_fit"]
+
+
+class Outcome(enum.Enum):
+    """How a run ended."""
+
+    CONVERGED = "the certified gap reached tol"
+    MAX_ITER = "max_iter was reached before tol"
+    INTERRUPTED = "interrupted; the state reached so far is kept"
+    DIVERGED = "the objective is no longer a finite number"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `minimise` returns.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (d, K)
+    intercept : ndarray of shape (K,)
+    certificate : Certificate
+        Of exactly these weights.
+    history : History
+    outcome : Outcome
+    n_iter : int
+        Iterations run, those before a resumption counted.
+    state : dict of arrays
+        From which a run with more iterations, or on changed data, can go on.
+    """
+
+    weights: Array
+    intercept: Array
+    certificate: Certificate
+    history: History
+    outcome: Outcome
+    n_iter: int
+    state: State
+
+
+def require_fit(problem: Problem, solver: Solver) -> None:
+    """Refuse, by name, a solver that asks for something its loss or regulariser does not have."""
+    for kind, part, needs in (
+        ("loss", problem.loss, solver.needs_loss),
+        ("regularizer", problem.regularizer, solver.needs_regularizer),
+    ):
+        for need in sorted(needs - part.provides):
+            raise ValueError(
+                f"solver {solver.name!r} needs a {kind} with a {need}; {type(part).__name__} has none: "
+                f"choose another solver or another {kind}"
+            )
+
+
+def minimise(
+    problem: Problem,
+    solver: Solver,
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 100,
+    seed: int = 0,
+    state: State | None = None,
+    check_every: int | None = None,
+    verbose: int = 0,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Run ``solver`` on ``problem`` until the certified relative gap is at most ``tol``.
+
+    Parameters
+    ----------
+    problem : Problem
+    solver : Solver
+    tol : float
+        Relative duality gap to stop at.
+    max_iter : int
+        Most iterations.
+    seed : int
+        Of all that is random.
+    state : dict of arrays, optional
+        Where to start (warm start); changed in place.
+    check_every : int, optional
+        Iterations between certificates. By default they are placed where the trend of the gap, which is geometric,
+        says that tol will be met: few, and off the solver's clock.
+    verbose : int
+        See `manyclass.history.Reporter`.
+    checkpoint : path, optional
+        File that keeps the state, written anew (atomically) at most every ``checkpoint_seconds``; where it exists and
+        belongs to the same problem, solver and seed, the run goes on from it, to the same bits.
+    checkpoint_seconds : float
+        See above.
+
+    Returns
+    -------
+    Result
+        After Ctrl-C too: the state reached, certified.
+
+    Raises
+    ------
+    ValueError
+        If the solver does not fit the problem, or the checkpoint belongs to another one.
+    MemoryError
+        If what the fit needs is more than there is; nothing has been allocated yet.
+    """
+    require_fit(problem, solver)
+    if state is None:
+        require(solver.nbytes(problem), "dtype=np.float32, fewer features (hashing), or a solver with sparse duals")
+        state = solver.state(problem)
+    keeper = None
+    if checkpoint is not None:
+        keeper = checkpoints.Keeper(checkpoint, problem, solver, seed, checkpoint_seconds)
+        keeper.restore(state)
+    started = time.perf_counter()
+    compiled = compile_clock.seconds
+    history = History()
+    clock = _Clock()
+    outcome = Outcome.MAX_ITER
+    iteration = first = int(state["iteration"])
+    passes = 0.0
+    with Reporter(verbose, tol, max_iter) as reporter:
+
+        def record(certificate: Certificate) -> None:
+            seconds = clock.seconds
+            history.records.append(
+                Record(iteration, passes, certificate.primal, certificate.dual, certificate.gap,
+                       certificate.relative_gap, seconds, time.perf_counter() - started)
+            )
+            reporter.evaluated(history.last)
+
+        try:
+            steps = solver.iterate(problem, state, seed)
+            check = _next_check(history, iteration, tol, check_every)
+            while iteration - first < max_iter:
+                with clock:
+                    progress = next(steps)
+                iteration, passes = progress.iteration, progress.passes
+                reporter.iterated(iteration)
+                if keeper is not None:
+                    keeper.offer(state)
+                last = iteration - first >= max_iter
+                if progress.bound is None and iteration < check and not last:
+                    continue
+                certificate = progress.bound or solver.certificate(problem, state, final=last)
+                if certificate.relative_gap <= tol and not last:
+                    certificate = solver.certificate(problem, state, final=True)
+                record(certificate)
+                if not math.isfinite(certificate.primal):
+                    outcome = Outcome.DIVERGED
+                    break
+                if certificate.relative_gap <= tol:
+                    outcome = Outcome.CONVERGED
+                    break
+                check = _next_check(history, iteration, tol, check_every)
+        except KeyboardInterrupt:
+            outcome = Outcome.INTERRUPTED
+            iteration = int(state["iteration"])
+            record(solver.certificate(problem, state, final=True))
+    history.outcome = outcome.name.lower()
+    history.compile_seconds = compile_clock.seconds - compiled
+    history.evaluation_seconds = time.perf_counter() - started - clock.wall
+    if keeper is not None:
+        keeper.close(state, finished=outcome is Outcome.CONVERGED)
+    if outcome is not Outcome.CONVERGED:
+        _warn(problem, history, outcome, tol)
+    W, intercept = solver.weights(problem, state)
+    last_record = history.last
+    return Result(
+        weights=W,
+        intercept=intercept,
+        certificate=Certificate(last_record.primal, last_record.dual),
+        history=history,
+        outcome=outcome,
+        n_iter=iteration,
+        state=state,
+    )
+
+
+class _Clock:
+    """A stopwatch for the solver alone: ``seconds`` leaves out compilation, ``wall`` does not."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.wall = 0.0
+
+    def __enter__(self) -> None:
+        self._begun = time.perf_counter()
+        self._compiled = compile_clock.seconds
+
+    def __exit__(self, *_: object) -> None:
+        spent = time.perf_counter() - self._begun
+        self.wall += spent
+        self.seconds += spent - (compile_clock.seconds - self._compiled)
+
+
+def _next_check(history: History, iteration: int, tol: float, every: int | None) -> int:
+    """The iteration to certify next.
+
+    The gap of a linearly convergent method falls geometrically: two certificates tell when it will meet tol. Never
+    further ahead than half as far again as the run has come, so that a misjudged trend costs little.
+    """
+    if every is not None:
+        return iteration + every
+    records = [r for r in history.records[-2:] if r.relative_gap > 0]
+    if len(records) < 2 or tol <= 0:
+        return iteration + 1
+    older, newer = records
+    fall = math.log(older.relative_gap / newer.relative_gap) / (newer.iteration - older.iteration)
+    furthest = max(1, len(history) // 2, (iteration - history[0].iteration + 1) // 2)
+    if fall <= 0:
+        return iteration + furthest
+    ahead = math.ceil(math.log(newer.relative_gap / tol) / fall) if newer.relative_gap > tol else 1
+    return iteration + min(max(1, ahead), furthest)
+
+
+def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> None:
+    last = history.last
+    advice = "raise max_iter or alpha, or accept a larger tol"
+    if problem.dtype == np.float32 and tol < 2e-6:
+        advice = "float32 arithmetic cannot certify so small a gap: fit with dtype=np.float64"
+    elif outcome is Outcome.INTERRUPTED:
+        advice = "fit again with warm_start=True to go on"
+    warnings.warn(
+        f"{outcome.value}: after {last.iteration} iterations the certified relative gap is "
+        f"{last.relative_gap:.2e}, tol is {tol:g}; {advice}",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+

@@ -1,0 +1,129 @@
+"""The one way to compile a kernel: ``@jit``.
+
+Numba keeps machine code on disk, but decides whether it is stale by looking only at the file of the cached
+function. A kernel here is assembled from overloads that live in other files (a loss, a regulariser, a row
+view): after an edit of one of those, Numba alone would go on running the old machine code. ``jit`` therefore
+stamps each cache entry with a hash of every source file of the package. Nothing global is touched: other
+packages keep Numba's own rule.
+
+Compilation is announced (once a process, as a log record of this module) and timed, so that nobody takes it for
+training time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.extending import overload
+
+__all__ = ["CompileClock", "compile_clock", "implements", "inline", "is_a", "jit", "source_stamp"]
+
+logger = logging.getLogger(__name__)
+
+#: The licence given to LLVM: reorder, contract, ignore the sign of zero. NaN and infinity keep their meaning,
+#: because input checks and safeguarded steps rely on them.
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@cache
+def source_stamp() -> str:
+    """A hash of all sources of this package: the freshness mark of its compiled code."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class CompileClock:
+    """Seconds this process has spent compiling (not loading) kernels, and how many it compiled."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.kernels = 0
+        self._open: dict[tuple[int, int], float] = {}
+        self._announced = False
+
+    def started(self, key: int, name: str) -> None:
+        if not self._announced:
+            self._announced = True
+            logger.warning(
+                "compiling %s and its like for this machine: once per installation, then kept on disk", name
+            )
+        self._open[threading.get_ident(), key] = time.perf_counter()
+
+    def ended(self, key: int) -> None:
+        begun = self._open.pop((threading.get_ident(), key), None)
+        if begun is None:
+            return
+        self.kernels += 1
+        # A kernel compiled while another is open is part of that one's time.
+        if not any(thread == threading.get_ident() for thread, _ in self._open):
+            self.seconds += time.perf_counter() - begun
+
+
+compile_clock = CompileClock()
+
+
+class _PackageCache(FunctionCache):  # type: ignore[misc]
+    """Numba's on-disk cache of one function, stamped with the sources of the whole package."""
+
+    def __init__(self, py_func: Callable[..., Any]) -> None:
+        super().__init__(py_func)
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=source_stamp()
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            compile_clock.started(id(self), self._py_func.__name__)
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        compile_clock.ended(id(self))
+        super().save_overload(sig, data)
+
+
+def jit(func: F) -> F:
+    """Compile ``func`` in nopython mode, without the GIL, cached on disk.
+
+    Where no folder for the cache can be written, the function is compiled anew in each process.
+    """
+    dispatcher = numba.njit(**_OPTIONS)(func)
+    try:
+        dispatcher._cache = _PackageCache(func)
+    except RuntimeError:
+        logger.warning("no folder to keep compiled kernels can be written: set NUMBA_CACHE_DIR to one")
+    return dispatcher  # type: ignore[no-any-return]
+
+
+def inline(func: F) -> F:
+    """Compile a small helper that vanishes into the kernels that call it; it needs no cache of its own."""
+    return numba.njit(forceinline=True, **_OPTIONS)(func)  # type: ignore[no-any-return]
+
+
+def implements(stub: Callable[..., Any], *, forceinline: bool = False) -> Callable[[F], F]:
+    """Attach compiled behaviour to ``stub``: the decorated function looks at the argument TYPES and returns the
+    implementation for them, or None to leave them to another (``numba.extending.overload``). ``forceinline`` for
+    what must vanish into a loop before it can become vector code."""
+    return overload(stub, jit_options={**_OPTIONS, "forceinline": forceinline}, strict=False)  # type: ignore[no-any-return]
+
+
+def is_a(numba_type: Any, cls: type) -> bool:
+    """Whether a Numba type is that of the NamedTuple class ``cls``."""
+    return getattr(numba_type, "instance_class", None) is cls

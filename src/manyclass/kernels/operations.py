@@ -1,0 +1,68 @@
+"""The operations a kernel asks of a loss and of a regulariser; losses and regularisers attach them to their types.
+
+A loss acts on one example: scores ``s`` in R^K, a target ``t`` (see `manyclass.kernels.targets`), a dual vector ``a``
+in R^K. Solvers hold the dual image ``v = X^T (c * alpha) / (lam n)``; the weights ``W = grad g*(v)`` are taken entry by
+entry when they are read, so that no second d x K array exists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["conjugate_term", "dual_step", "loss_conjugate", "loss_gradient", "loss_value", "primal", "unit_conjugate",
+           "unit_gradient", "unit_step", "unit_value", "value_term"]
+
+
+def loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:
+    """phi(s; t) in float64. ``work`` is scratch of length K."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
+    """``out = grad phi(s; t)`` (a subgradient where phi has a kink)."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def loss_conjugate(loss: Any, a: Any, t: Any) -> Any:
+    """phi*(-a; t) in float64, for a dual-feasible ``a``."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
+    """``new = argmax_b -phi*(-b) - s.(b - a) - (q/2) ||b - a||^2``: Option I of Prox-SDCA."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def unit_value(loss: Any, s: Any, y: Any) -> Any:
+    """phi of one score, in float64."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def unit_gradient(loss: Any, s: Any, y: Any) -> Any:
+    """phi' of one score."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def unit_conjugate(loss: Any, a: Any, y: Any) -> Any:
+    """phi*(-a) of one dual number, in float64."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def unit_step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
+    """The new dual number that maximises the dual along it."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def primal(reg: Any, v: Any) -> Any:
+    """``grad g*`` of one entry: the weight that belongs to the dual image ``v``."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def value_term(reg: Any, w: Any) -> Any:
+    """The contribution of one weight to g(W), in float64."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def conjugate_term(reg: Any, v: Any) -> Any:
+    """The contribution of one entry to g*(v), in float64."""
+    raise TypeError("compiled: call it from a kernel")

@@ -1,0 +1,222 @@
+"""The row view: what a solver may ask of the data, whatever holds them.
+
+A row view is a NamedTuple of arrays. Kernels are written once against the functions below and Numba picks the
+implementation by the view's type: compressed sparse rows with 32- or 64-bit indices, or dense rows in memory or
+memory-mapped. Every array in a view is marked read-only, so that writable, read-only and memory-mapped inputs
+share one specialisation and no kernel can write to a user's data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels.jit import implements, is_a
+from manyclass.kernels.operations import primal
+
+__all__ = ["CSRRows", "DenseRows", "Rows", "add_outer", "add_scores", "add_sparse_scores", "make_rows",
+           "n_rows", "read_only", "squared_norm"]
+
+
+class CSRRows(NamedTuple):
+    """Compressed sparse rows."""
+
+    data: np.ndarray[Any, Any]
+    indices: np.ndarray[Any, Any]
+    indptr: np.ndarray[Any, Any]
+
+
+class DenseRows(NamedTuple):
+    """Dense rows, an n x d array."""
+
+    x: np.ndarray[Any, Any]
+
+
+Rows = CSRRows | DenseRows
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A read-only base-class view of ``array``; never a copy."""
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
+def make_rows(X: Any) -> Rows:
+    """The row view of a CSR matrix or of a 2-D array; no value is copied."""
+    if sp.issparse(X):
+        return CSRRows(read_only(X.data), read_only(X.indices), read_only(X.indptr))
+    return DenseRows(read_only(X))
+
+
+def n_stored(rows: Rows) -> int:
+    """Number of stored values: what one pass over the data reads."""
+    return int(rows.indptr[-1] - rows.indptr[0]) if isinstance(rows, CSRRows) else int(rows.x.size)
+
+
+def n_rows(rows: Any) -> Any:
+    """Number of rows."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
+    """``s[k - lo] += sum_j x_ij primal(reg, V[j, k])`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
+    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
+    """``V[j, k] += x_ij coef[k - lo]`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
+    """``V[j, classes[a]] += x_ij coef[a]`` for a < m."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def squared_norm(rows: Any, i: Any) -> Any:
+    """``||x_i||^2`` in float64."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@implements(n_rows)
+def _n_rows(rows: Any) -> Any:
+    if is_a(rows, CSRRows):
+        return lambda rows: rows.indptr.shape[0] - 1
+    if is_a(rows, DenseRows):
+        return lambda rows: rows.x.shape[0]
+    return None
+
+
+@implements(squared_norm)
+def _squared_norm(rows: Any, i: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i):  # type: ignore[no-untyped-def]
+            total = 0.0
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                total += np.float64(rows.data[t]) * rows.data[t]
+            return total
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i):  # type: ignore[no-untyped-def]
+            total = 0.0
+            for j in range(rows.x.shape[1]):
+                total += np.float64(rows.x[i, j]) * rows.x[i, j]
+            return total
+
+        return dense
+    return None
+
+
+@implements(add_scores)
+def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, V, lo, hi, reg, s):  # type: ignore[no-untyped-def]
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = s.dtype.type(rows.data[t])
+                v = V[rows.indices[t], lo:hi]
+                for k in range(hi - lo):
+                    s[k] += x * primal(reg, v[k])
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, V, lo, hi, reg, s):  # type: ignore[no-untyped-def]
+            for j in range(rows.x.shape[1]):
+                x = s.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j, lo:hi]
+                    for k in range(hi - lo):
+                        s[k] += x * primal(reg, v[k])
+
+        return dense
+    return None
+
+
+@implements(add_sparse_scores)
+def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, V, classes, m, reg, s):  # type: ignore[no-untyped-def]
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = s.dtype.type(rows.data[t])
+                v = V[rows.indices[t]]
+                for a in range(m):
+                    s[a] += x * primal(reg, v[classes[a]])
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, V, classes, m, reg, s):  # type: ignore[no-untyped-def]
+            for j in range(rows.x.shape[1]):
+                x = s.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for a in range(m):
+                        s[a] += x * primal(reg, v[classes[a]])
+
+        return dense
+    return None
+
+
+@implements(add_outer)
+def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, lo, hi, V):  # type: ignore[no-untyped-def]
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                v = V[rows.indices[t], lo:hi]
+                for k in range(hi - lo):
+                    v[k] += x * coef[k]
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, lo, hi, V):  # type: ignore[no-untyped-def]
+            for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j, lo:hi]
+                    for k in range(hi - lo):
+                        v[k] += x * coef[k]
+
+        return dense
+    return None
+
+
+@implements(add_sparse_outer)
+def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, classes, m, V):  # type: ignore[no-untyped-def]
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                v = V[rows.indices[t]]
+                for a in range(m):
+                    v[classes[a]] += x * coef[a]
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, classes, m, V):  # type: ignore[no-untyped-def]
+            for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for a in range(m):
+                        v[classes[a]] += x * coef[a]
+
+        return dense
+    return None

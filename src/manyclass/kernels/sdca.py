@@ -1,0 +1,182 @@
+"""Kernels of Prox-SDCA: one epoch, the two sides of the gap, the dual image, the balance of an intercept.
+
+All of them are written once, for every row view, target, loss and regulariser. Arrays: ``V`` d x K is the dual image
+X^T (c * alpha) / (lam n), ``alpha`` n x K the dual vectors a_i, ``weights`` the sample weights c_i of mean 1,
+``norms`` the squared row norms. Sums of objectives are accumulated in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manyclass.kernels.jit import jit
+from manyclass.kernels.rows import add_outer, add_scores, n_rows, squared_norm
+from manyclass.kernels.targets import target_row
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_value
+from manyclass.kernels.operations import conjugate_term, primal, value_term
+
+__all__ = ["balance_classes", "class_masses", "dual_image", "evaluate_rows", "primal_weights", "regularizer_sums", "row_norms",
+           "sdca_epoch", "weighted_sums"]
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+@jit
+def row_norms(rows, out):
+    """``out_i = ||x_i||^2``."""
+    for i in range(n_rows(rows)):
+        out[i] = squared_norm(rows, i)
+
+
+@jit
+def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, inv_lam_n, bias_step, lo, hi):
+    """One dual ascent step (Option I) on each example of ``order``, for the output columns lo .. hi - 1.
+
+    ``bias`` is the live intercept: its dual image is ``bias_step * sum_i c_i a_i`` away from the centre of the proximal
+    term that stands in for a penalty. Returns the number of examples whose dual moved.
+    """
+    real = V.dtype.type
+    s = np.empty(hi - lo, V.dtype)
+    new = np.empty(hi - lo, V.dtype)
+    buffer = np.empty(hi - lo, V.dtype)
+    moved = 0
+    for position in range(order.shape[0]):
+        i = order[position]
+        c = real(weights[i])
+        if c <= 0:
+            continue
+        q = c * (real(norms[i]) * real(inv_lam_n) + real(bias_step))
+        s[:] = bias[lo:hi]
+        add_scores(rows, i, V, lo, hi, reg, s)
+        a = alpha[i, lo:hi]
+        dual_step(loss, s, a, target_row(targets, i, lo, hi, buffer), q, new)
+        change = real(0)
+        for k in range(hi - lo):
+            delta = new[k] - a[k]
+            a[k] = new[k]
+            change = max(change, abs(delta))
+            new[k] = c * delta
+        if change > 0:
+            moved += 1
+            if bias_step > 0:
+                for k in range(hi - lo):
+                    bias[lo + k] += real(bias_step) * new[k]
+            for k in range(hi - lo):
+                new[k] *= real(inv_lam_n)
+            add_outer(rows, i, new, lo, hi, V)
+    return moved
+
+
+@jit
+def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end):
+    """``(sum_i c_i phi(s_i; y_i), sum_i c_i phi*(-a_i))`` over begin <= i < end, at fixed weights."""
+    outputs = V.shape[1]
+    s = np.empty(outputs, V.dtype)
+    work = np.empty(outputs, V.dtype)
+    buffer = np.empty(outputs, V.dtype)
+    losses = 0.0
+    conjugates = 0.0
+    for i in range(begin, end):
+        c = np.float64(weights[i])
+        if c <= 0:
+            continue
+        s[:] = bias
+        add_scores(rows, i, V, 0, outputs, reg, s)
+        t = target_row(targets, i, 0, outputs, buffer)
+        losses += c * loss_value(loss, s, t, work)
+        conjugates += c * loss_conjugate(loss, alpha[i], t)
+    return losses, conjugates
+
+
+@jit
+def regularizer_sums(V, reg, begin, end):
+    """``(g(W), g*(v))`` over the features begin <= j < end."""
+    value = 0.0
+    conjugate = 0.0
+    for j in range(begin, end):
+        for k in range(V.shape[1]):
+            value += value_term(reg, primal(reg, V[j, k]))
+            conjugate += conjugate_term(reg, V[j, k])
+    return value, conjugate
+
+
+@jit
+def primal_weights(V, reg, W):
+    """``W = grad g*(V)``."""
+    for j in range(V.shape[0]):
+        for k in range(V.shape[1]):
+            W[j, k] = primal(reg, V[j, k])
+
+
+@jit
+def dual_image(rows, weights, alpha, inv_lam_n, V, lo, hi):
+    """``V[:, lo:hi] = X^T (c * alpha[:, lo:hi]) / (lam n)``, afresh."""
+    real = V.dtype.type
+    V[:, lo:hi] = 0
+    coef = np.empty(hi - lo, V.dtype)
+    for i in range(n_rows(rows)):
+        scale = real(weights[i]) * real(inv_lam_n)
+        largest = real(0)
+        for k in range(hi - lo):
+            coef[k] = scale * alpha[i, lo + k]
+            largest = max(largest, abs(coef[k]))
+        if largest > 0:
+            add_outer(rows, i, coef, lo, hi, V)
+
+
+@jit
+def weighted_sums(weights, alpha):
+    """``sum_i c_i a_i`` in float64: what an unpenalised intercept wants at zero."""
+    total = np.zeros(alpha.shape[1])
+    for i in range(alpha.shape[0]):
+        c = np.float64(weights[i])
+        for k in range(alpha.shape[1]):
+            total[k] += c * alpha[i, k]
+    return total
+
+
+@jit
+def class_masses(y, weights, alpha, wanted, present):
+    """Of the points p_i = e_{y_i} - a_i of the simplex: ``wanted_k = sum_{y_i = k} c_i``, ``present_k = sum_i c_i p_ik``."""
+    wanted[:] = 0.0
+    present[:] = 0.0
+    for i in range(alpha.shape[0]):
+        c = np.float64(weights[i])
+        wanted[y[i]] += c
+        rivals = 0.0
+        for k in range(alpha.shape[1]):
+            if k != y[i]:
+                p = -np.float64(alpha[i, k])
+                present[k] += c * p
+                rivals += p
+        present[y[i]] += c * (1.0 - rivals)
+
+
+@jit
+def balance_classes(y, weights, alpha, remove, share):
+    """Move mass between classes within each p_i: take ``remove_k p_ik``, give the total out by ``share``.
+
+    With ``remove_k = max(0, 1 - wanted_k / present_k)`` and ``share`` proportional to max(0, wanted - present) the
+    masses come out as wanted, exactly: what all rows lose is what the poor classes lack. Each p_i stays on the simplex.
+    """
+    real = alpha.dtype.type
+    for i in range(alpha.shape[0]):
+        t = y[i]
+        rivals = 0.0
+        for k in range(alpha.shape[1]):
+            if k != t:
+                rivals -= alpha[i, k]
+        own = max(1.0 - rivals, 0.0)
+        taken = remove[t] * own
+        for k in range(alpha.shape[1]):
+            if k != t:
+                taken -= remove[k] * alpha[i, k]
+        if taken <= 0.0:
+            continue
+        rivals = 0.0
+        for k in range(alpha.shape[1]):
+            if k != t:
+                p = -np.float64(alpha[i, k]) * (1.0 - remove[k]) + taken * share[k]
+                alpha[i, k] = real(-p)
+                rivals += p
+        alpha[i, t] = real(min(rivals, 1.0))

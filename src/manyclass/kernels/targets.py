@@ -1,0 +1,71 @@
+"""Targets: what a loss is told about row i, whatever the task.
+
+`ClassTargets` gives a class number, `SignTargets` a row of +1 / -1 (one-vs-rest and multi-label), `RealTargets` a
+row of numbers. ``target_row`` returns the number or fills and returns the caller's buffer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manyclass.kernels.jit import implements, is_a
+
+__all__ = ["ClassTargets", "RealTargets", "SignTargets", "Targets", "target_row"]
+
+
+class ClassTargets(NamedTuple):
+    """One class per row: ``y`` holds numbers in 0 .. n_outputs - 1."""
+
+    y: np.ndarray[Any, Any]
+    n_outputs: int
+
+
+class SignTargets(NamedTuple):
+    """+1 in the columns ``indices[indptr[i]:indptr[i+1]]`` of row i, -1 in the others."""
+
+    indptr: np.ndarray[Any, Any]
+    indices: np.ndarray[Any, Any]
+    n_outputs: int
+
+
+class RealTargets(NamedTuple):
+    """A row of real targets, ``y`` of shape n x n_outputs."""
+
+    y: np.ndarray[Any, Any]
+    n_outputs: int
+
+
+Targets = ClassTargets | SignTargets | RealTargets
+
+
+def target_row(targets: Any, i: Any, lo: Any, hi: Any, buffer: Any) -> Any:
+    """The target of row i, columns lo .. hi - 1: a class number, or ``buffer`` filled."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@implements(target_row)
+def _target_row(targets: Any, i: Any, lo: Any, hi: Any, buffer: Any) -> Any:
+    if is_a(targets, ClassTargets):
+        return lambda targets, i, lo, hi, buffer: targets.y[i]
+    if is_a(targets, SignTargets):
+
+        def signs(targets, i, lo, hi, buffer):  # type: ignore[no-untyped-def]
+            buffer[:] = -1
+            for t in range(targets.indptr[i], targets.indptr[i + 1]):
+                k = targets.indices[t]
+                if lo <= k < hi:
+                    buffer[k - lo] = 1
+            return buffer
+
+        return signs
+    if is_a(targets, RealTargets):
+
+        def reals(targets, i, lo, hi, buffer):  # type: ignore[no-untyped-def]
+            for k in range(lo, hi):
+                buffer[k - lo] = targets.y[i, k]
+            return buffer
+
+        return reals
+    return None

@@ -1,0 +1,10 @@
+"""Losses: a NamedTuple each, with compiled behaviour attached to its type."""
+
+from manyclass.losses.base import Loss
+from manyclass.losses.crammer_singer import CrammerSinger
+from manyclass.losses.hinges import SmoothHinge, SquaredHinge
+from manyclass.losses.log_loss import LogLoss
+from manyclass.losses.multinomial import Multinomial
+from manyclass.losses.squared import Squared
+
+__all__ = ["CrammerSinger", "LogLoss", "Loss", "Multinomial", "SmoothHinge", "SquaredHinge", "Squared"]

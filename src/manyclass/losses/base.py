@@ -1,0 +1,111 @@
+"""The two shapes a loss comes in.
+
+Joint losses (multinomial, Crammer-Singer) implement the row operations of `manyclass.kernels.operations`. Separable
+losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score and are marked ``@separable``; their
+row operations are sums over the K outputs, written once, here.
+
+Each loss is a NamedTuple; its fields are numbers of the working precision. Its class attributes say the rest:
+
+``targets``      "class", "sign" or "real": the targets it takes
+``joint``        whether the K scores of an example enter together
+``provides``     what a solver may ask for: "gradient", "conjugate", "dual_step"
+``smoothness``   gamma where phi is (1/gamma)-smooth, 0 where it is not smooth
+``probability``  "softmax", "sigmoid" or None: the link that turns scores into probabilities
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from manyclass.kernels.jit import implements
+from manyclass.kernels.operations import (
+    dual_step,
+    loss_conjugate,
+    loss_gradient,
+    loss_value,
+    unit_conjugate,
+    unit_gradient,
+    unit_step,
+    unit_value,
+)
+
+__all__ = ["Loss", "separable"]
+
+
+class Loss(Protocol):
+    """The face a loss shows to Python code; what it computes is attached to its type (see the module)."""
+
+    targets: str
+    joint: bool
+    provides: frozenset[str]
+    probability: str | None
+
+    @property
+    def smoothness(self) -> float: ...
+
+
+_SEPARABLE: set[type] = set()
+
+
+def separable(cls: type) -> type:
+    """Class decorator: phi(s; t) = sum_k phi_k(s_k; t_k), given by the ``unit_*`` functions."""
+    _SEPARABLE.add(cls)
+    return cls
+
+
+def _is_separable(loss: Any) -> bool:
+    return getattr(loss, "instance_class", None) in _SEPARABLE
+
+
+@implements(loss_value)
+def _loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:
+    if not _is_separable(loss):
+        return None
+
+    def total(loss, s, t, work):  # type: ignore[no-untyped-def]
+        value = 0.0
+        for k in range(s.shape[0]):
+            value += unit_value(loss, s[k], t[k])
+        return value
+
+    return total
+
+
+@implements(loss_gradient)
+def _loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
+    if not _is_separable(loss):
+        return None
+
+    def each(loss, s, t, out):  # type: ignore[no-untyped-def]
+        for k in range(s.shape[0]):
+            out[k] = unit_gradient(loss, s[k], t[k])
+
+    return each
+
+
+@implements(loss_conjugate)
+def _loss_conjugate(loss: Any, a: Any, t: Any) -> Any:
+    if not _is_separable(loss):
+        return None
+
+    def total(loss, a, t):  # type: ignore[no-untyped-def]
+        value = 0.0
+        for k in range(a.shape[0]):
+            value += unit_conjugate(loss, np.float64(a[k]), np.float64(t[k]))
+        return value
+
+    return total
+
+
+@implements(dual_step)
+def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
+    if not _is_separable(loss):
+        return None
+
+    def each(loss, s, a, t, q, new):  # type: ignore[no-untyped-def]
+        for k in range(s.shape[0]):
+            new[k] = unit_step(loss, s[k], a[k], t[k], q)
+
+    return each

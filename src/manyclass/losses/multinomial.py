@@ -1,0 +1,145 @@
+"""Multinomial logistic loss (softmax regression)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from manyclass.kernels.jit import implements, is_a
+from manyclass.kernels.vmath import exp, log, wright_omega
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
+
+__all__ = ["Multinomial"]
+
+
+class Multinomial(NamedTuple):
+    """phi(s; y) = logsumexp(s) - s_y.
+
+    The dual vector is ``a = e_y - p`` with p on the simplex, phi*(-a) = sum p log p, and the Hessian is at most I/2,
+    so that gamma = 2. Only the rivals' entries are trusted: p_k = -a_k for k != y and p_y = 1 - sum of those, which
+    keeps small probabilities exact in float32.
+    """
+
+    targets = "class"
+    joint = True
+    provides = frozenset({"gradient", "conjugate", "dual_step"})
+    probability = "softmax"
+    smoothness = 2.0
+
+
+@implements(loss_value)
+def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def logsumexp_minus_target(loss, s, t, work):  # type: ignore[no-untyped-def]
+        top = s[0]
+        for k in range(s.shape[0]):
+            top = max(top, s[k])
+        total = 0.0
+        for k in range(s.shape[0]):
+            total += np.float64(exp(s[k] - top))
+        return math.log(total) + (np.float64(top) - np.float64(s[t]))
+
+    return logsumexp_minus_target
+
+
+@implements(loss_gradient)
+def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def softmax_minus_target(loss, s, t, out):  # type: ignore[no-untyped-def]
+        top = s[0]
+        for k in range(s.shape[0]):
+            top = max(top, s[k])
+        total = top - top
+        for k in range(s.shape[0]):
+            out[k] = exp(s[k] - top)
+            total += out[k]
+        for k in range(s.shape[0]):
+            out[k] /= total
+        rivals = total - total
+        for k in range(s.shape[0]):
+            if k != t:
+                rivals += out[k]
+        out[t] = -rivals
+
+    return softmax_minus_target
+
+
+@implements(loss_conjugate)
+def _conjugate(loss: Any, a: Any, t: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def negative_entropy(loss, a, t):  # type: ignore[no-untyped-def]
+        value = 0.0
+        rivals = 0.0
+        for k in range(a.shape[0]):
+            p = max(-np.float64(a[k]), 0.0)
+            if k != t and p > 0.0:
+                value += p * log(max(p, 1e-300))
+                rivals += p
+        if rivals < 1.0:
+            value += (1.0 - rivals) * math.log1p(-rivals)
+        return value
+
+    return negative_entropy
+
+
+@implements(dual_step)
+def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+    # Newton doubles the digits, so that one more step after this leaves rounding alone.
+    tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
+
+    def simplex_newton(loss, s, a, t, q, new):  # type: ignore[no-untyped-def]
+        # Stationarity on the simplex: log p_k + q p_k = s_k + q p_old_k - theta, that is q p_k = omega(z_k - theta)
+        # with z = s + q p_old + log q. Newton finds the theta at which p sums to one; it starts from logsumexp(s),
+        # which is exact at the optimum.
+        n = s.shape[0]
+        one = s.dtype.type(1)
+        top = s[0]
+        for k in range(n):
+            top = max(top, s[k])
+        total = one - one
+        for k in range(n):
+            new[k] = exp(s[k] - top)
+            total += new[k]
+        theta = top + log(total)
+        if q > s.dtype.type(1e-12):
+            shift = log(q)
+            for k in range(n):
+                new[k] = s[k] + shift - q * a[k]
+            new[t] += q
+            for _ in range(60):
+                total = one - one
+                slope = one - one
+                for k in range(n):
+                    w = wright_omega(new[k] - theta)
+                    total += w
+                    slope += w / (one + w)
+                total /= q
+                # log p is nearly linear in theta where p is small, p itself where it is large.
+                excess = total - one
+                theta += q * (excess if excess > 0 else total * log(max(total, s.dtype.type(1e-30)))) / slope
+                if abs(excess) < tolerance:
+                    break
+            total = one - one
+            for k in range(n):
+                new[k] = wright_omega(new[k] - theta)
+                total += new[k]
+        rivals = one - one
+        for k in range(n):
+            new[k] = -new[k] / total
+        for k in range(n):
+            if k != t:
+                rivals -= new[k]
+        new[t] = min(rivals, one)
+
+    return simplex_newton

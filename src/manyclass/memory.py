@@ -1,0 +1,81 @@
+"""Bytes: how many a fit needs, how many there are, and a refusal in time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["available", "human", "require"]
+
+
+def human(n: float) -> str:
+    """A number of bytes for people.
+
+    Examples
+    --------
+    >>> human(3 * 2**30)
+    '3.0 GiB'
+    """
+    for unit in ("bytes", "KiB", "MiB"):
+        if abs(n) < 1024:
+            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} GiB"
+
+
+def available() -> int | None:
+    """Bytes this process may still take without swapping, or None where the system does not say.
+
+    The least of what the machine has free, what its control group allows and what its address-space limit leaves.
+    """
+    found: list[int] = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    except OSError:
+        try:
+            found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        except (AttributeError, ValueError, OSError):
+            pass
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if limit != "max":
+            used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+            cache = [
+                int(line.split()[1])
+                for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
+                if line.startswith("inactive_file ")
+            ]
+            found.append(max(0, int(limit) - used + sum(cache)))
+    except (OSError, ValueError):
+        pass
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            found.append(max(0, soft - pages * os.sysconf("SC_PAGE_SIZE")))
+    except (ImportError, OSError, ValueError):
+        pass
+    return min(found) if found else None
+
+
+def require(needs: Mapping[str, int], remedy: str) -> None:
+    """Refuse, before anything is allocated, what would not fit.
+
+    Raises
+    ------
+    MemoryError
+        With the bytes needed, by what they are for, the bytes there are, and the remedy.
+    """
+    total = sum(needs.values())
+    there = available()
+    if there is not None and total > there:
+        parts = ", ".join(f"{name} {human(size)}" for name, size in needs.items())
+        raise MemoryError(
+            f"this fit needs {human(total)} besides the data ({parts}), and {human(there)} are available; "
+            f"to make it fit: {remedy}"
+        )

@@ -1,0 +1,222 @@
+"""Labels, indicators and weights as the metrics read them: checked once, never n x K."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+__all__ = [
+    "LabelsLike",
+    "class_columns",
+    "class_labels",
+    "distinct",
+    "indicator",
+    "is_indicator",
+    "label_vector",
+    "positions",
+    "row_weights",
+    "same_kind",
+    "same_length",
+    "unique_classes",
+]
+
+#: One label per row (n,), or a 0/1 indicator of shape (n, K), dense or sparse.
+LabelsLike: TypeAlias = "npt.ArrayLike | sparse.spmatrix | sparse.sparray"
+
+#: Strings become Python objects so many at a time.
+_BATCH = 1 << 16
+
+
+def _as_array(name: str, values: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has rows of different lengths; pass one label per row, or a 0/1 indicator matrix"
+        ) from error
+
+
+def is_indicator(name: str, y: Any) -> bool:
+    """Whether ``y`` is a 0/1 matrix (two dimensions) and not one label per row."""
+    return bool(sparse.issparse(y)) or _as_array(name, y).ndim == 2
+
+
+def class_labels(name: str, values: Any) -> npt.NDArray[Any]:
+    """``values`` as an array of 64-bit integers or of strings (fixed width or objects), in its shape."""
+    array = _as_array(name, values)
+    kind = array.dtype.kind
+    if kind == "U":
+        return array
+    if kind in "bi":
+        return array.astype(np.int64, copy=False)
+    if kind == "u":
+        if array.dtype.itemsize == 8 and array.size and array.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"{name} holds {array.max()}; integer labels must fit 64 bits with a sign")
+        return array.astype(np.int64)
+    if kind == "f":
+        whole = (array == np.floor(array)) & (np.abs(array) <= 2.0**53)
+        if not whole.all():
+            raise ValueError(f"{name} holds {array[~whole][0]!s}; class labels must be integers or strings")
+        return array.astype(np.int64)
+    if kind in "OT":
+        types = {type(value) for value in array.flat}
+        if all(issubclass(t, str) for t in types):
+            return array.astype(object, copy=False)
+        if all(issubclass(t, (int, np.integer, np.bool_)) for t in types):
+            try:
+                return array.astype(np.int64)
+            except OverflowError as error:
+                raise ValueError(f"{name} holds integers that do not fit 64 bits with a sign") from error
+        found = ", ".join(sorted(t.__name__ for t in types))
+        raise ValueError(
+            f"{name} holds values of type {found}; class labels must be all integers or all strings"
+        )
+    raise ValueError(f"{name} has dtype {array.dtype}; class labels must be integers or strings")
+
+
+def label_vector(name: str, y: Any) -> npt.NDArray[Any]:
+    """One label per row, at least one row."""
+    labels = class_labels(name, y)
+    if labels.ndim != 1:
+        raise ValueError(f"{name} has {labels.ndim} dimensions; expected one label per row, shape (n,)")
+    if labels.size == 0:
+        raise ValueError(f"{name} is empty; at least one label is needed")
+    return labels
+
+
+def unique_classes(name: str, classes: Any) -> npt.NDArray[Any]:
+    """A vector of classes, none of them twice."""
+    labels = label_vector(name, classes)
+    if distinct(labels).size != labels.size:
+        raise ValueError(f"{name} names a class twice; every class must occur once")
+    return labels
+
+
+def indicator(name: str, y: Any) -> Any:
+    """A 0/1 matrix as a canonical CSR array of ones: sorted, no duplicates, no stored zeros.
+
+    The caller's matrix is left as it is.
+    """
+    is_sparse = bool(sparse.issparse(y))
+    if is_sparse:
+        matrix: Any = y.tocsr()
+    else:
+        dense = _as_array(name, y)
+        if dense.dtype.kind not in "biuf":
+            raise ValueError(f"{name} has dtype {dense.dtype}; an indicator holds only 0 and 1")
+        matrix = sparse.csr_array(dense)
+    if len(matrix.shape) != 2 or 0 in matrix.shape:
+        raise ValueError(f"{name} has shape {matrix.shape}; expected (n, K), neither of them 0")
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    stray = (matrix.data != 0) & (matrix.data != 1)
+    if stray.any():
+        raise ValueError(
+            f"{name} is a matrix that holds {matrix.data[stray][0]!s}; an indicator holds only 0 and 1, and "
+            "single labels are passed as a vector of shape (n,)"
+        )
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    ones = np.ones(matrix.indices.size, dtype=np.int8)
+    return sparse.csr_array((ones, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def row_weights(sample_weight: npt.ArrayLike | None, n: int) -> npt.NDArray[np.float64] | None:
+    """Checked weights of n rows, None for equal ones."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weights.shape}; expected ({n},), a weight per row")
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise ValueError("sample_weight must hold finite numbers, none negative and not all zero")
+    return weights
+
+
+def same_length(name: str, n: int, other_name: str, other: int) -> None:
+    """Refuse two arguments that describe different numbers of rows."""
+    if n != other:
+        raise ValueError(
+            f"{name} has {n} rows but {other_name} has {other}; they must describe the same rows"
+        )
+
+
+def same_kind(name: str, a: npt.NDArray[Any], other_name: str, b: npt.NDArray[Any]) -> None:
+    """Refuse integers beside strings: nothing would ever match."""
+    kinds = ["integers" if array.dtype.kind == "i" else "strings" for array in (a, b)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"{name} holds {kinds[0]} but {other_name} holds {kinds[1]}; both must be of one kind"
+        )
+
+
+def distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The sorted labels that occur in any of ``arrays``, all of one kind and as `class_labels` gives them."""
+    if arrays[0].dtype.kind != "i":
+        found: set[str] = set()
+        for array in arrays:
+            for batch in _batches(array):
+                found.update(batch)
+        return np.array(sorted(found), dtype=object)
+    low = min(int(array.min()) for array in arrays)
+    high = max(int(array.max()) for array in arrays)
+    if not _narrow(low, high, sum(array.size for array in arrays)):
+        return np.unique(np.concatenate(arrays))
+    seen = np.zeros(high - low + 1, dtype=np.bool_)
+    for array in arrays:
+        seen[array - low] = True
+    return np.flatnonzero(seen) + low
+
+
+def positions(classes: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Where each of ``values`` stands in ``classes`` (in any order, none twice), -1 where it does not."""
+    if classes.dtype.kind != "i":
+        place = {label: i for i, label in enumerate(classes.tolist())}
+        found = (place.get(label, -1) for batch in _batches(values) for label in batch)
+        return np.fromiter(found, dtype=np.int64, count=values.size).reshape(values.shape)
+    low, high = int(classes.min()), int(classes.max())
+    if not _narrow(low, high, classes.size + values.size):
+        order = np.argsort(classes)
+        at = np.minimum(np.searchsorted(classes, values, sorter=order), classes.size - 1)
+        return np.where(classes[order[at]] == values, order[at], -1)
+    # One entry more than the span, for good -1: there go the values outside the span.
+    table = np.full(high - low + 2, -1, dtype=np.int64)
+    table[classes - low] = np.arange(classes.size)
+    inside = (values >= low) & (values <= high)
+    offset: npt.NDArray[np.int64] = np.where(inside, values, high + 1) - low
+    return table[offset]
+
+
+def class_columns(
+    classes: npt.ArrayLike | None, n_classes: int, name: str, values: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """The column, of ``n_classes``, of each of the labels ``values``; -1 for one that is no class.
+
+    ``classes`` names the columns, None means 0 .. n_classes - 1.
+    """
+    if classes is None:
+        if values.dtype.kind != "i":
+            raise ValueError(f"{name} holds strings; pass classes=, the class of each column")
+        return np.asarray(np.where((values >= 0) & (values < n_classes), values, -1), dtype=np.int64)
+    known = unique_classes("classes", classes)
+    if known.size != n_classes:
+        raise ValueError(f"classes has {known.size} entries; expected {n_classes}, a class per column")
+    same_kind("classes", known, name, values)
+    return positions(known, values)
+
+
+def _narrow(low: int, high: int, size: int) -> bool:
+    """Whether a table over low .. high costs no more than the labels themselves do."""
+    return high - low < max(2 * size, _BATCH) and high < np.iinfo(np.int64).max
+
+
+def _batches(values: npt.NDArray[Any]) -> Iterator[list[str]]:
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _BATCH):
+        yield flat[start : start + _BATCH].tolist()

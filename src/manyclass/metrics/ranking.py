@@ -1,0 +1,455 @@
+"""Metrics of the first k classes of a ranking, plain and propensity-scored; one or many true labels a row."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from manyclass.metrics._labels import (
+    LabelsLike,
+    class_columns,
+    class_labels,
+    indicator,
+    is_indicator,
+    label_vector,
+    row_weights,
+    same_kind,
+    same_length,
+    unique_classes,
+)
+
+__all__ = [
+    "Gains",
+    "class_counts",
+    "gains",
+    "inverse_propensity",
+    "label_hits",
+    "mean_ndcg",
+    "mean_precision",
+    "ndcg_at_k",
+    "precision_at_k",
+    "propensity_ndcg",
+    "propensity_precision",
+    "psndcg_at_k",
+    "psp_at_k",
+    "topk_lists",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def precision_at_k(
+    y_true: LabelsLike,
+    topk_classes: npt.ArrayLike,
+    k: int,
+    *,
+    classes: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """P@k, the fraction of the first k classes that are true: ``mean_i |top_k(i) & Y_i| / k``.
+
+    O(n k) time and memory for labels, O(n k log(non-zeros)) for indicators, whatever the number of classes.
+    A row with one label can reach 1/k only.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,), or 0/1 matrix of shape (n, K), dense or sparse
+        The label of each row, or the indicator of its labels.
+    topk_classes : array of shape (n, at least k)
+        Classes, best first, as ``predict_topk`` returns them. An entry that is no class (a filler such as
+        -1) is a miss.
+    k : int
+        How many of the columns of ``topk_classes`` count.
+    classes : array of shape (K,), optional
+        With an indicator: the class of each of its columns; 0 .. K-1 by default.
+    sample_weight : array of shape (n,), optional
+        A non-negative weight per row.
+
+    Returns
+    -------
+    float
+        Between 0 and 1. A row without a true label counts 0.
+
+    Raises
+    ------
+    ValueError
+        Empty input, different lengths, ``k`` larger than the lists, a true class listed twice in a row, or
+        labels and classes of different kinds.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import precision_at_k
+    >>> precision_at_k(["a", "b"], [["a", "c"], ["c", "b"]], k=1)
+    0.5
+    >>> precision_at_k([[1, 1, 0], [0, 1, 0]], [[0, 1], [0, 1]], k=2)
+    0.75
+    """
+    return mean_precision(gains(y_true, topk_classes, k, classes=classes), k, sample_weight)
+
+
+def ndcg_at_k(
+    y_true: LabelsLike,
+    topk_classes: npt.ArrayLike,
+    k: int,
+    *,
+    classes: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """nDCG@k, the discounted gain of the true classes among the first k, over the best attainable.
+
+    ``DCG@k(i) = sum_{j <= k} [class j of the list is true] / log2(j + 1)``; each row is divided by the same
+    sum over its ``min(k, |Y_i|)`` first places, and the mean taken.
+
+    Parameters, errors and cost are those of `precision_at_k`. A row without a true label counts 0, as in
+    `sklearn.metrics.ndcg_score`.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    References
+    ----------
+    K. Jarvelin and J. Kekalainen, Cumulated gain-based evaluation of IR techniques, ACM TOIS 20(4), 2002.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import ndcg_at_k
+    >>> round(ndcg_at_k(["a", "b"], [["a", "c"], ["c", "b"]], k=2), 4)
+    0.8155
+    """
+    return mean_ndcg(gains(y_true, topk_classes, k, classes=classes), k, sample_weight)
+
+
+def psp_at_k(
+    y_true: LabelsLike,
+    topk_classes: npt.ArrayLike,
+    k: int,
+    inv_propensity: npt.ArrayLike,
+    *,
+    classes: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """PSP@k, propensity-scored precision: P@k in which a class counts ``1 / p_c``, over the best attainable.
+
+    ``sum_i sum_{c in top_k(i) & Y_i} 1/p_c``, divided by the same sum for the ideal lists, which name the k
+    true classes of the largest ``1/p_c`` of each row. The quotient is of sums over all rows, not a mean of
+    quotients: so does the Extreme Classification Repository.
+
+    Parameters
+    ----------
+    y_true, topk_classes, k, sample_weight
+        As in `precision_at_k`.
+    inv_propensity : array of shape (K,)
+        ``1 / p_c`` of each class, positive: see `inverse_propensity`.
+    classes : array of shape (K,), optional
+        The classes that ``inv_propensity`` (and the columns of an indicator) stand for; 0 .. K-1 by default.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 0 if no row has a true label.
+
+    Raises
+    ------
+    ValueError
+        As `precision_at_k`; also if a label of ``y_true`` is none of ``classes`` (a class never seen in
+        training has a propensity too: name it, with a count of zero).
+
+    References
+    ----------
+    H. Jain, Y. Prabhu, M. Varma, Extreme multi-label loss functions for recommendation, tagging, ranking
+    and other missing label applications, KDD 2016, section 4. K. Bhatia et al., The Extreme Classification
+    Repository, 2016.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import inverse_propensity, psp_at_k
+    >>> weights = inverse_propensity([90, 10], n_samples=100)
+    >>> round(psp_at_k([0, 1], [[0], [0]], 1, weights), 4)
+    0.3693
+    """
+    return propensity_precision(
+        gains(y_true, topk_classes, k, classes=classes, inv_propensity=inv_propensity), k, sample_weight
+    )
+
+
+def psndcg_at_k(
+    y_true: LabelsLike,
+    topk_classes: npt.ArrayLike,
+    k: int,
+    inv_propensity: npt.ArrayLike,
+    *,
+    classes: npt.ArrayLike | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+) -> float:
+    """PSnDCG@k, propensity-scored nDCG, over the best attainable.
+
+    nDCG@k in which the true class c at place j gains ``1 / (p_c log2(j + 1))`` and a row is divided by
+    ``sum_{j <= min(k, |Y_i|)} 1 / log2(j + 1)``; the mean over the rows is divided by the mean for the ideal
+    lists (true classes in the order of ``1/p_c``).
+
+    Parameters, errors and source are those of `psp_at_k`.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 0 if no row has a true label.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import inverse_propensity, psndcg_at_k
+    >>> weights = inverse_propensity([90, 10], n_samples=100)
+    >>> round(psndcg_at_k([0, 1], [[0, 1], [0, 1]], 2, weights), 4)
+    0.7672
+    """
+    return propensity_ndcg(
+        gains(y_true, topk_classes, k, classes=classes, inv_propensity=inv_propensity), k, sample_weight
+    )
+
+
+def inverse_propensity(
+    label_counts: npt.ArrayLike, n_samples: int, *, A: float = 0.55, B: float = 1.5
+) -> FloatArray:
+    """How much a class counts: ``1 / p_c = 1 + C (N_c + B)^-A`` with ``C = (log N - 1) (B + 1)^A``.
+
+    Parameters
+    ----------
+    label_counts : array of shape (K,)
+        N_c, the training rows that carry each class: see `class_counts`.
+    n_samples : int
+        N, the number of training rows, at least 3 (below that the model makes rare classes count less).
+    A, B : float
+        Positive. 0.55 and 1.5 are the usual choice; 0.5 and 0.4 are used for Wikipedia, 0.6 and 2.6 for
+        Amazon.
+
+    Returns
+    -------
+    array of shape (K,), float64
+        At least 1, and larger for rarer classes.
+
+    Raises
+    ------
+    ValueError
+        Negative counts, fewer than 3 rows, or A or B not positive.
+
+    References
+    ----------
+    H. Jain, Y. Prabhu, M. Varma, KDD 2016 (see `psp_at_k`), section 4.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import inverse_propensity
+    >>> inverse_propensity([1000, 10, 0], n_samples=1010).round(2).tolist()
+    [1.22, 3.56, 8.84]
+    """
+    counts = np.asarray(label_counts, dtype=np.float64)
+    if counts.ndim != 1 or counts.size == 0:
+        raise ValueError(f"label_counts has shape {counts.shape}; expected (K,), a count per class")
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise ValueError("label_counts must hold finite numbers, none negative")
+    if n_samples < 3:
+        raise ValueError(f"n_samples is {n_samples}; propensities need at least 3 training rows")
+    if not (A > 0 and B > 0):
+        raise ValueError(f"A is {A} and B is {B}; both must be positive")
+    scale = (np.log(n_samples) - 1.0) * (B + 1.0) ** A
+    return np.asarray(1.0 + scale * (counts + B) ** -A, dtype=np.float64)
+
+
+def class_counts(y: LabelsLike, classes: npt.ArrayLike | None = None) -> npt.NDArray[np.int64]:
+    """How many rows carry each class.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or 0/1 matrix of shape (n, K), dense or sparse
+        Labels or their indicator.
+    classes : array of shape (K,), optional
+        With labels: the classes to count, in this order; by default 0 .. max(y). With an indicator: not
+        needed, the columns are the classes.
+
+    Returns
+    -------
+    array of shape (K,), int64
+
+    Raises
+    ------
+    ValueError
+        Empty input, or a label that is none of the classes.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import class_counts
+    >>> class_counts(["b", "a", "b"], classes=["a", "b", "c"]).tolist()
+    [1, 2, 0]
+    """
+    if is_indicator("y", y):
+        matrix = indicator("y", y)
+        columns: npt.NDArray[Any] = matrix.indices
+        n_classes: int = matrix.shape[1]
+        if classes is not None:
+            class_columns(classes, n_classes, "classes", unique_classes("classes", classes))
+    else:
+        labels = label_vector("y", y)
+        if classes is not None:
+            n_classes = unique_classes("classes", classes).size
+        else:
+            n_classes = int(labels.max()) + 1 if labels.dtype.kind == "i" else 0
+        columns = class_columns(classes, n_classes, "y", labels)
+        if (columns < 0).any():
+            raise ValueError(f"y holds {labels[columns < 0][0]!r}, which is none of the {n_classes} classes")
+    return np.bincount(columns, minlength=n_classes).astype(np.int64, copy=False)
+
+
+class Gains(NamedTuple):
+    """What the places 1 .. k of each row's list gain (n x k), and what those of the ideal list would."""
+
+    found: FloatArray
+    ideal: FloatArray
+
+
+def topk_lists(topk: npt.ArrayLike, n: int, k: int | None, name: str = "topk_classes") -> npt.NDArray[Any]:
+    """The first k columns of top-k lists for n rows, checked; all of them if k is None."""
+    lists = class_labels(name, topk)
+    if lists.ndim != 2 or lists.shape[1] == 0:
+        raise ValueError(
+            f"{name} has shape {lists.shape}; expected (n, k), a list of classes per row, best first"
+        )
+    same_length("y_true", n, name, lists.shape[0])
+    if k is None:
+        return lists
+    if not 1 <= k <= lists.shape[1]:
+        raise ValueError(
+            f"k is {k}; {name} has {lists.shape[1]} columns, so that k can be 1 to {lists.shape[1]}"
+        )
+    return lists[:, :k]
+
+
+def label_hits(
+    labels: npt.NDArray[Any], lists: npt.NDArray[Any], name: str = "topk_classes"
+) -> npt.NDArray[np.bool_]:
+    """Where the lists name the one true label of their row."""
+    same_kind("y_true", labels, name, lists)
+    hits = np.asarray(lists == labels[:, np.newaxis], dtype=np.bool_)
+    repeated = np.count_nonzero(hits, axis=1) > 1
+    if repeated.any():
+        _refuse_repeated(name, int(np.argmax(repeated)))
+    return hits
+
+
+def _refuse_repeated(name: str, row: int) -> None:
+    raise ValueError(f"{name} names a true class of row {row} twice; a list must not repeat a class")
+
+
+def gains(
+    y_true: LabelsLike,
+    topk_classes: npt.ArrayLike,
+    k: int,
+    *,
+    classes: npt.ArrayLike | None = None,
+    inv_propensity: npt.ArrayLike | None = None,
+) -> Gains:
+    """The gains of lists, 1 for a true class or its inverse propensity; arguments as in `psp_at_k`."""
+    worth = None
+    if inv_propensity is not None:
+        worth = np.asarray(inv_propensity, dtype=np.float64)
+        if worth.ndim != 1 or not (np.isfinite(worth).all() and (worth > 0).all()):
+            raise ValueError("inv_propensity must be a vector of finite, positive numbers, one per class")
+    if is_indicator("y_true", y_true):
+        return _gains_of_sets(indicator("y_true", y_true), topk_classes, k, classes, worth)
+    return _gains_of_labels(label_vector("y_true", y_true), topk_classes, k, classes, worth)
+
+
+def _gains_of_labels(
+    labels: npt.NDArray[Any],
+    topk_classes: npt.ArrayLike,
+    k: int,
+    classes: npt.ArrayLike | None,
+    worth: FloatArray | None,
+) -> Gains:
+    lists = topk_lists(topk_classes, labels.size, k)
+    hits = label_hits(labels, lists)
+    ideal = np.zeros(lists.shape)
+    ideal[:, 0] = 1.0
+    if worth is not None:
+        columns = class_columns(classes, worth.size, "y_true", labels)
+        if (columns < 0).any():
+            raise ValueError(
+                f"y_true holds {labels[columns < 0][0]!r}, which is none of the {worth.size} classes of "
+                "inv_propensity; name it in classes, with the propensity of a count of zero"
+            )
+        ideal[:, 0] = worth[columns]
+    return Gains(hits * ideal[:, :1], ideal)
+
+
+def _gains_of_sets(
+    truth: Any, topk_classes: npt.ArrayLike, k: int, classes: npt.ArrayLike | None, worth: FloatArray | None
+) -> Gains:
+    n, n_classes = truth.shape
+    lists = topk_lists(topk_classes, n, k)
+    if worth is None:
+        worth = np.ones(n_classes)
+    elif worth.size != n_classes:
+        raise ValueError(f"inv_propensity has {worth.size} entries but y_true has {n_classes} columns")
+    columns = class_columns(classes, n_classes, "topk_classes", lists)
+
+    # Rows and columns as one number: the true ones are sorted, so that a binary search finds the listed ones.
+    row_of = np.repeat(np.arange(n, dtype=np.int64), np.diff(truth.indptr))
+    keys = row_of * n_classes + truth.indices
+    asked = np.arange(n, dtype=np.int64)[:, np.newaxis] * n_classes + columns
+    at = np.searchsorted(keys, asked)
+    hits = (columns >= 0) & (at < keys.size)
+    hits[hits] = keys[at[hits]] == asked[hits]
+    met = np.sort(asked[hits])
+    repeated = met[1:] == met[:-1]
+    if repeated.any():
+        _refuse_repeated("topk_classes", int(met[1:][repeated][0] // n_classes))
+
+    order = np.lexsort((-worth[truth.indices], row_of))
+    place = np.arange(keys.size) - truth.indptr[row_of]
+    near = place < k
+    ideal = np.zeros((n, k))
+    ideal[row_of[near], place[near]] = worth[truth.indices[order[near]]]
+    return Gains(np.where(hits, worth[columns], 0.0), ideal)
+
+
+def mean_precision(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
+    """P@k from unit gains of at least k places."""
+    return _mean(of.found[:, :k].sum(axis=1) / k, sample_weight)
+
+
+def mean_ndcg(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
+    """nDCG@k from unit gains of at least k places."""
+    discount = _discounts(k)
+    best = of.ideal[:, :k] @ discount
+    found = of.found[:, :k] @ discount
+    return _mean(np.divide(found, best, out=np.zeros_like(found), where=best > 0), sample_weight)
+
+
+def propensity_precision(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
+    """PSP@k from propensity-scored gains of at least k places."""
+    return _quotient(of.found[:, :k].sum(axis=1), of.ideal[:, :k].sum(axis=1), sample_weight)
+
+
+def propensity_ndcg(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
+    """PSnDCG@k from propensity-scored gains of at least k places."""
+    discount = _discounts(k)
+    attainable = (of.ideal[:, :k] > 0) @ discount
+    attainable[attainable == 0] = 1.0  # no true label: nothing found, nothing ideal
+    return _quotient(
+        of.found[:, :k] @ discount / attainable, of.ideal[:, :k] @ discount / attainable, sample_weight
+    )
+
+
+def _discounts(k: int) -> FloatArray:
+    return np.asarray(1.0 / np.log2(np.arange(2, k + 2)))
+
+
+def _mean(values: FloatArray, sample_weight: npt.ArrayLike | None) -> float:
+    return float(np.average(values, weights=row_weights(sample_weight, values.size)))
+
+
+def _quotient(found: FloatArray, ideal: FloatArray, sample_weight: npt.ArrayLike | None) -> float:
+    best = _mean(ideal, sample_weight)
+    return _mean(found, sample_weight) / best if best > 0 else 0.0

@@ -1,0 +1,171 @@
+"""All metrics that apply to one set of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from manyclass.metrics import ranking
+from manyclass.metrics._labels import (
+    LabelsLike,
+    distinct,
+    is_indicator,
+    label_vector,
+    positions,
+    same_kind,
+    unique_classes,
+)
+from manyclass.metrics.classification import accuracy, class_totals, mean_f1
+from manyclass.metrics.ranks import rank_distribution
+
+__all__ = ["report"]
+
+
+def report(
+    y_true: LabelsLike,
+    y_pred: LabelsLike | None = None,
+    topk: npt.ArrayLike | None = None,
+    *,
+    ks: Sequence[int] = (1, 3, 5),
+    classes: npt.ArrayLike | None = None,
+    train_counts: npt.ArrayLike | None = None,
+    n_train: int | None = None,
+    A: float = 0.55,
+    B: float = 1.5,
+    sample_weight: npt.ArrayLike | None = None,
+) -> dict[str, float]:
+    """All metrics that apply, by name.
+
+    Parameters
+    ----------
+    y_true : array of shape (n,), or 0/1 matrix of shape (n, K), dense or sparse
+        The label of each row, or the indicator of its labels.
+    y_pred : as ``y_true``, optional
+        What was predicted. With single labels and ``topk``, its first column by default.
+    topk : array of shape (n, k), optional
+        Classes, best first, as ``predict_topk`` returns them.
+    ks : sequence of int
+        The list lengths to judge; those longer than ``topk`` is wide are left out.
+    classes : array of shape (K,), optional
+        The classes that ``train_counts`` (and the columns of an indicator) stand for; 0 .. K-1 by default.
+    train_counts : array of shape (K,), optional
+        How many training rows carry each class (see `class_counts`), for the propensity-scored metrics.
+        Labels of ``y_true`` that are none of ``classes`` count as seen zero times.
+    n_train : int, optional
+        The number of training rows; the sum of ``train_counts`` by default if there is one label per row,
+        needed for indicators.
+    A, B : float
+        Of the propensity model, see `inverse_propensity`.
+    sample_weight : array of shape (n,), optional
+        A non-negative weight per row. ``mrr`` and ``median_rank`` are of unweighted rows and left out with
+        it.
+
+    Returns
+    -------
+    dict of str to float
+        ``n_samples``; from ``y_pred`` ``accuracy``, ``f1_macro``, ``f1_micro``, ``f1_weighted``; from
+        ``topk``, for each k, ``precision@k`` and ``ndcg@k``, with single labels also ``recall@k`` (top-k
+        accuracy), ``mrr`` and ``median_rank``; with ``train_counts`` also ``psp@k`` and ``psndcg@k``.
+
+    Raises
+    ------
+    ValueError
+        Neither ``y_pred`` nor ``topk``, or what the single metrics refuse.
+
+    Examples
+    --------
+    >>> from manyclass.metrics import report
+    >>> for name, value in report(["a", "b"], topk=[["a", "c"], ["c", "b"]], ks=[1, 2]).items():
+    ...     print(f"{name:12} {value:.3f}")
+    n_samples    2.000
+    accuracy     0.500
+    f1_macro     0.333
+    f1_micro     0.500
+    f1_weighted  0.500
+    precision@1  0.500
+    ndcg@1       0.500
+    recall@1     0.500
+    precision@2  0.500
+    ndcg@2       0.815
+    recall@2     1.000
+    mrr          0.750
+    median_rank  1.500
+    """
+    if y_pred is None and topk is None:
+        raise ValueError("y_pred and topk are both missing; give at least one of them")
+    single = not is_indicator("y_true", y_true)
+    truth: Any = label_vector("y_true", y_true) if single else y_true
+    n = truth.size if single else np.shape(truth)[0]
+    lists = None if topk is None else ranking.topk_lists(topk, n, None, "topk")
+    if y_pred is None and single and lists is not None:
+        y_pred = lists[:, 0]
+
+    out = {"n_samples": float(n)}
+    if y_pred is not None:
+        totals = class_totals(truth, y_pred, sample_weight=sample_weight)
+        out["accuracy"] = accuracy(truth, y_pred, sample_weight=sample_weight)
+        out["f1_macro"] = mean_f1(totals, "macro")
+        out["f1_micro"] = mean_f1(totals, "micro")
+        out["f1_weighted"] = mean_f1(totals, "weighted")
+    if lists is None:
+        return out
+
+    if any(k < 1 for k in ks):
+        raise ValueError(f"ks is {tuple(ks)}; lists have at least one place")
+    fitting = sorted({k for k in ks if k <= lists.shape[1]})
+    if fitting:
+        plain = ranking.gains(truth, lists, fitting[-1], classes=None if single else classes)
+        scored = None
+        if train_counts is not None:
+            known, worth = _propensities(truth, single, classes, train_counts, n_train, A, B)
+            scored = ranking.gains(truth, lists, fitting[-1], classes=known, inv_propensity=worth)
+        for k in fitting:
+            precision = ranking.mean_precision(plain, k, sample_weight)
+            out[f"precision@{k}"] = precision
+            out[f"ndcg@{k}"] = ranking.mean_ndcg(plain, k, sample_weight)
+            if single:
+                out[f"recall@{k}"] = precision * k
+            if scored is not None:
+                out[f"psp@{k}"] = ranking.propensity_precision(scored, k, sample_weight)
+                out[f"psndcg@{k}"] = ranking.propensity_ndcg(scored, k, sample_weight)
+    if single and sample_weight is None:
+        ranks = rank_distribution(truth, topk=lists)
+        out["mrr"] = ranks.mean_reciprocal_rank
+        out["median_rank"] = ranks.median
+    return out
+
+
+def _propensities(
+    truth: Any,
+    single: bool,
+    classes: npt.ArrayLike | None,
+    train_counts: npt.ArrayLike,
+    n_train: int | None,
+    A: float,
+    B: float,
+) -> tuple[npt.NDArray[Any] | None, npt.NDArray[np.float64]]:
+    """The classes, those seen in ``truth`` only at the end, and the inverse propensity of each."""
+    counts = np.asarray(train_counts)
+    if n_train is None:
+        if not single:
+            raise ValueError("n_train is missing; rows with several labels do not tell it from train_counts")
+        n_train = int(counts.sum())
+    worth = ranking.inverse_propensity(counts, n_train, A=A, B=B)
+    if not single:
+        return None if classes is None else unique_classes("classes", classes), worth
+    known = np.arange(worth.size) if classes is None else unique_classes("classes", classes)
+    if known.size != worth.size:
+        raise ValueError(
+            f"classes has {known.size} entries and train_counts has {worth.size}; one is per the other"
+        )
+    same_kind("classes", known, "y_true", truth)
+    occurring = distinct(truth)
+    unseen = occurring[positions(known, occurring) < 0]
+    never = ranking.inverse_propensity([0.0], n_train, A=A, B=B)
+    return (
+        np.concatenate([known.astype(unseen.dtype), unseen]),
+        np.concatenate([worth, np.repeat(never, unseen.size)]),
+    )

@@ -1,0 +1,55 @@
+"""Python threads that call ``nogil`` kernels on ranges: the one parallel mechanism within a process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+__all__ = ["ranges", "resolve_n_jobs", "run"]
+
+T = TypeVar("T")
+
+
+def resolve_n_jobs(n_jobs: int | None) -> int:
+    """Number of threads: None is 1, -1 all cores this process may use, -2 all but one.
+
+    Raises
+    ------
+    ValueError
+        If ``n_jobs`` is 0 or not an integer.
+    """
+    if n_jobs is None:
+        return 1
+    if isinstance(n_jobs, bool) or int(n_jobs) != n_jobs or n_jobs == 0:
+        raise ValueError(f"n_jobs must be a non-zero integer or None, got {n_jobs!r}")
+    if n_jobs > 0:
+        return int(n_jobs)
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        cores = os.cpu_count() or 1
+    return max(1, cores + 1 + int(n_jobs))
+
+
+def ranges(n: int, size: int) -> list[tuple[int, int]]:
+    """``[0, n)`` cut in pieces of ``size``. Sums over these pieces do not depend on the number of threads."""
+    return [(begin, min(begin + size, n)) for begin in range(0, n, size)]
+
+
+def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_threads: int) -> list[T]:
+    """``[task(begin, end) for each piece]``, on up to ``n_threads`` threads, in the order of the pieces.
+
+    An interrupt waits for the pieces under way, so that no thread writes to an array after this has returned.
+    """
+    if n_threads <= 1 or len(pieces) <= 1:
+        return [task(begin, end) for begin, end in pieces]
+    with ThreadPoolExecutor(min(n_threads, len(pieces))) as pool:
+        futures = [pool.submit(task, begin, end) for begin, end in pieces]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)

@@ -1,0 +1,205 @@
+"""The problem that every solver of the package minimises, its dual, and the gap between them.
+
+    P(W, b) = (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W)                                             (primal)
+    D(a)    = (1/n) sum_i -c_i phi*(-a_i) - lam g*(v),      v = X^T (c * a) / (lam n)                        (dual)
+
+W is d x K with the K weights of a feature contiguous; phi is a loss, g a regulariser that is 1-strongly convex in the
+l2 norm, c_i are sample weights of mean 1. With an unpenalised intercept b, D is the dual only where
+sum_i c_i a_i = 0; `Problem.balance` brings any feasible dual point there exactly, so that P - D bounds the true
+suboptimality. The one scaling: lam weighs the regulariser against the MEAN loss (scikit-learn's C is 1 / (lam n)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from manyclass.kernels import sdca as kernels
+from manyclass.kernels.rows import Rows
+from manyclass.kernels.targets import ClassTargets, Targets
+from manyclass.parallel import ranges, run
+from manyclass.regularizers import L2
+
+__all__ = ["Array", "Certificate", "Problem"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Rows (or features) a piece of a sum covers. Fixed: the sums must not depend on the number of threads.
+_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Both sides of the duality gap at one fixed point.
+
+    Attributes
+    ----------
+    primal : float
+        P(W, b): the objective of the model.
+    dual : float
+        D(a): a lower bound on the least objective.
+    """
+
+    primal: float
+    dual: float
+
+    @property
+    def gap(self) -> float:
+        """P - D, at least the true suboptimality P - P(optimum)."""
+        return self.primal - self.dual
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap over max(|P|, |D|, 1e-12)."""
+        return self.gap / max(abs(self.primal), abs(self.dual), 1e-12)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, loss, regulariser and weights: the objective, and what follows from it.
+
+    Parameters
+    ----------
+    rows : CSRRows or DenseRows
+        The n examples.
+    targets : ClassTargets, SignTargets or RealTargets
+        What the loss is told about each example; fixes K.
+    loss, regularizer : NamedTuple
+        See `manyclass.losses`, `manyclass.regularizers`.
+    lam : float
+        Strength of the regulariser, > 0.
+    n_features : int
+        d.
+    weights : ndarray of shape (n,), optional
+        Sample weights, non-negative; scaled here to mean 1.
+    intercept : bool
+        Whether the model has an unpenalised intercept.
+    dtype : dtype
+        Of the weights and of all work on them, float32 or float64.
+    n_threads : int
+        Threads for sums over rows and columns; never changes a result.
+
+    Raises
+    ------
+    ValueError
+        If lam is not positive and finite, or loss and targets do not fit.
+    """
+
+    rows: Rows
+    targets: Targets
+    loss: Any
+    regularizer: Any
+    lam: float
+    n_features: int
+    weights: Array | None = None
+    intercept: bool = False
+    dtype: Any = np.float64
+    n_threads: int = 1
+    n_samples: int = field(init=False)
+    n_outputs: int = field(init=False)
+    norms: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.lam) and self.lam > 0):
+            raise ValueError(f"lam must be a positive finite number, got {self.lam!r}")
+        kind = {"ClassTargets": "class", "SignTargets": "sign", "RealTargets": "real"}[type(self.targets).__name__]
+        if self.loss.targets != kind:
+            raise ValueError(
+                f"loss {type(self.loss).__name__} takes targets of kind {self.loss.targets!r}, got {kind!r}"
+            )
+        arrays = self.rows._asdict()
+        n = len(arrays["indptr"]) - 1 if "indptr" in arrays else len(arrays["x"])
+        cast = np.dtype(self.dtype).type
+        settle = object.__setattr__
+        settle(self, "dtype", np.dtype(self.dtype))
+        settle(self, "loss", type(self.loss)(*(cast(value) for value in self.loss)))
+        settle(self, "regularizer", type(self.regularizer)(*(cast(value) for value in self.regularizer)))
+        settle(self, "n_samples", n)
+        settle(self, "n_outputs", int(self.targets.n_outputs))
+        weights = np.ones(n) if self.weights is None else np.asarray(self.weights, np.float64)
+        settle(self, "weights", np.ascontiguousarray(weights / weights.mean(), self.dtype))
+        norms = np.empty(n, self.dtype)
+        kernels.row_norms(self.rows, norms)
+        settle(self, "norms", norms)
+
+    @property
+    def inv_lam_n(self) -> float:
+        """1 / (lam n)."""
+        return 1.0 / (self.lam * self.n_samples)
+
+    def objective(self, losses: float, g: float) -> float:
+        """P from the weighted sum of losses and g(W)."""
+        return losses / self.n_samples + self.lam * g
+
+    def certificate(self, V: Array, bias: Array, alpha: Array) -> Certificate:
+        """P at W = grad g*(V) and D at ``alpha``, for V the dual image of ``alpha``; one pass over the data."""
+        parts = run(
+            lambda begin, end: kernels.evaluate_rows(
+                self.rows, self.targets, self.weights, self.loss, self.regularizer, V, bias, alpha, begin, end
+            ),
+            ranges(self.n_samples, _ROWS),
+            self.n_threads,
+        )
+        losses, conjugates = np.sum(parts, axis=0, dtype=np.float64)
+        g, conjugate = self.regularizer_sums(V)
+        return Certificate(
+            primal=self.objective(losses, g), dual=-conjugates / self.n_samples - self.lam * conjugate
+        )
+
+    def regularizer_sums(self, V: Array) -> tuple[float, float]:
+        """g(W) and g*(V)."""
+        pieces = ranges(V.shape[0], _ROWS)
+        parts = run(lambda b, e: kernels.regularizer_sums(V, self.regularizer, b, e), pieces, self.n_threads)
+        g, conjugate = np.sum(parts, axis=0, dtype=np.float64)
+        return float(g), float(conjugate)
+
+    def dual_image(self, alpha: Array, V: Array) -> None:
+        """``V = X^T (c * alpha) / (lam n)`` in place, afresh, by ranges of columns."""
+        width = max(64, -(-self.n_outputs // self.n_threads))
+        run(
+            lambda lo, hi: kernels.dual_image(self.rows, self.weights, alpha, self.inv_lam_n, V, lo, hi),
+            ranges(self.n_outputs, width),
+            self.n_threads,
+        )
+
+    def primal(self, V: Array) -> Array:
+        """W = grad g*(V), d x K; V itself where the two are equal."""
+        if isinstance(self.regularizer, L2):
+            return V
+        W = np.empty_like(V)
+        kernels.primal_weights(V, self.regularizer, W)
+        return W
+
+    def balance(self, alpha: Array) -> None:
+        """Move ``alpha``, in place, to a dual-feasible point with sum_i c_i a_i = 0 (see the module)."""
+        if isinstance(self.targets, ClassTargets):
+            self._balance_simplex(alpha)
+        else:
+            self._balance_columns(alpha)
+
+    def _balance_simplex(self, alpha: Array) -> None:
+        y = self.targets.y  # type: ignore[union-attr]
+        wanted, present = np.empty(self.n_outputs), np.empty(self.n_outputs)
+        kernels.class_masses(y, self.weights, alpha, wanted, present)
+        lacking = np.maximum(wanted - present, 0.0)
+        if not lacking.sum() > 0:
+            return
+        remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
+        kernels.balance_classes(y, self.weights, alpha, remove, lacking / lacking.sum())
+
+    def _balance_columns(self, alpha: Array) -> None:
+        weights = np.asarray(self.weights)
+        if self.loss.targets == "real":
+            alpha -= (kernels.weighted_sums(weights, alpha) / weights.sum(dtype=np.float64)).astype(self.dtype)
+            return
+        # a_ik = y_ik b_ik with b >= 0: shrink the side of a column that outweighs the other.
+        for k in range(self.n_outputs):
+            column = alpha[:, k]
+            positive = float(np.sum(weights * np.maximum(column, 0), dtype=np.float64))
+            negative = float(np.sum(weights * np.maximum(-column, 0), dtype=np.float64))
+            if positive > negative:
+                column[column > 0] *= negative / positive
+            elif negative > positive:
+                column[column < 0] *= positive / negative

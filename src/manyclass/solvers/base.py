@@ -1,0 +1,60 @@
+"""What the driver asks of a solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from manyclass.problem import Array, Certificate, Problem
+
+__all__ = ["Progress", "Solver", "State"]
+
+#: Everything a solver must remember between iterations, by name: saved, restored, and resumed to the same bits.
+State: TypeAlias = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One iteration done.
+
+    Attributes
+    ----------
+    iteration : int
+        Iterations so far, those before a resumption counted.
+    passes : float
+        Passes over the data so far.
+    bound : Certificate, optional
+        The certificate of ``state``, where the solver knows it without further work.
+    """
+
+    iteration: int
+    passes: float
+    bound: Certificate | None = None
+
+
+class Solver(Protocol):
+    """A method of minimising a `Problem`, as a generator.
+
+    A solver never evaluates the objective for show, prints, or looks at the clock: the driver does.
+    """
+
+    name: str
+    #: What it asks of a loss and of a regulariser, by the names these list in ``provides``.
+    needs_loss: frozenset[str]
+    needs_regularizer: frozenset[str]
+
+    def state(self, problem: Problem) -> State:
+        """The state before the first iteration."""
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        """Bytes of the arrays a fit holds besides the data, by what they are."""
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        """Improve ``state`` in place, for ever; yields after each iteration."""
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        """The duality gap of ``state``. ``final`` asks for the one that holds whatever rounding the iterations left."""
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        """``(W, b)``: d x K and K."""
