@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from . import _parse
+from ._found import Found
 from ._growing import GrowingArray
-from ._parse import Counts, Rules, Scratch
+from ._parse import NO_BOUND, TOO_LARGE, Counts, Rules, Scratch, parse_lines
+from ._sinks import LabelSink
 from .errors import DataFormatError
-from .labels import Targets, Task, TextLabels, number_targets, real_label, real_targets
+from .labels import Targets, Task
 from .streams import Block, StrPath
 
-__all__ = ["Found", "LabelSink", "NumberLabels", "RealLabels", "Scan", "TextualLabels", "overflow", "scan"]
+__all__ = ["Scan", "overflow", "scan"]
 
 _INT32_MAX = np.iinfo(np.int32).max
-_TOKEN = re.compile(rb"[^\s#]*")
-_DATA_LINE = re.compile(rb"^[ \t\r\v\f]*[^\s#]", re.MULTILINE)
 
 
 def overflow(dtype: np.dtype[Any]) -> float:
@@ -33,118 +31,178 @@ def overflow(dtype: np.dtype[Any]) -> float:
     return largest + (largest - float(np.nextafter(info.max, dtype.type(0)))) / 2
 
 
-class Found(NamedTuple):
-    """What the kernel found in a block."""
+class Scan(NamedTuple):
+    """A file, read."""
 
-    path: StrPath
-    block: Block
-    rules: Rules
-    counts: Counts
-    scratch: Scratch
+    data: npt.NDArray[Any]
+    indices: npt.NDArray[Any]
+    indptr: npt.NDArray[Any]
+    targets: Targets
+    smallest: int  # the smallest and the largest index kept; -1 if there is none
+    largest: int
+    dropped: int
+    notes: list[str]
 
-    def line_at(self, offset: int) -> int:
-        """The number of the line that holds a byte."""
-        return self.block.first_line + self.block.data.count(b"\n", 0, offset)
+    def matrix(self, n_features: int) -> csr_matrix:
+        """The rows as a CSR matrix made of these very arrays."""
+        shape = self.indptr.size - 1, n_features
+        X = csr_matrix((self.data, self.indices, self.indptr), shape=shape, copy=False)
+        # Known here, and costly to find out.
+        X.has_sorted_indices = True
+        X.has_canonical_format = True
+        return X
 
-    def line_of(self, row: int) -> int:
-        """The number of the line that holds a row."""
-        if self.rules.blank_rows:
-            return self.block.first_line + row
-        for place, match in enumerate(_DATA_LINE.finditer(self.block.data)):
-            if place == row:
-                return self.line_at(match.start())
-        raise IndexError(f"row {row} is not in this block")
 
-    def token(self, offset: int) -> str:
-        """The token that starts at an offset, cut to what fits in a sentence."""
-        match = _TOKEN.match(self.block.data, offset, offset + 40)
-        return "" if match is None else match.group().decode("utf-8", "replace")
+class _Rows:
+    """The rows of a file as they come."""
 
-    def fail(self, what: str, line: int) -> NoReturn:
-        raise DataFormatError(self.path, what, line)
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._values = GrowingArray(dtype)
+        self._indices = GrowingArray(np.int32)
+        self._lengths = GrowingArray(np.int32)
+        self._labels = GrowingArray(np.int32)
+        self._smallest, self._largest = NO_BOUND, -1
+        self._dropped = self._queries = self._unsorted = 0
+        self._repeated = self._first_repeat = 0
 
-    def labels(self) -> list[bytes]:
-        """The texts of the labels."""
-        scratch, n = self.scratch, self.counts.labels
-        data = self.block.data
-        return [data[i:j] for i, j in zip(scratch.label_start[:n].tolist(), scratch.label_stop[:n].tolist())]
+    def add(self, found: Found) -> None:
+        """Take the rows of a block."""
+        counts, scratch, fraction = found.counts, found.scratch, found.block.fraction
+        values, indices = scratch.values[: counts.features], scratch.indices[: counts.features]
+        lengths = scratch.row_features[: counts.rows]
+        if counts.unsorted_rows:
+            values, indices, lengths = self._sort(found, values, indices, lengths)
+        self._smallest = min(self._smallest, counts.smallest)
+        self._largest = max(self._largest, counts.largest)
+        expected = (len(self._values) + values.size) / fraction
+        if self._indices.dtype == np.int32 and max(self._largest, expected) > _INT32_MAX:
+            self._indices = self._indices.astype(np.int64)
+        self._values.extend(values, fraction)
+        self._indices.extend(indices, fraction)
+        self._lengths.extend(lengths, fraction)
+        self._labels.extend(scratch.row_labels[: counts.rows], fraction)
+        self._dropped += counts.dropped
+        self._queries += counts.queries
 
-    def label_counts(self) -> npt.NDArray[np.int32]:
-        return self.scratch.row_labels[: self.counts.rows]
+    def _sort(
+        self,
+        found: Found,
+        values: npt.NDArray[np.float64],
+        indices: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int32],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Bring the rows that are out of order into order, and add up what a row says twice of a feature."""
+        wrong = np.zeros(lengths.size, dtype=bool)
+        wrong[found.scratch.unsorted_rows[: found.counts.unsorted_rows]] = True
+        places = np.flatnonzero(np.repeat(wrong, lengths))
+        row_of = np.repeat(np.flatnonzero(wrong), lengths[wrong])
+        order = np.lexsort((indices[places], row_of))
+        indices[places] = indices[places][order]
+        values[places] = values[places][order]
+        self._unsorted += int(wrong.sum())
+        begins = np.ones(places.size, dtype=bool)
+        begins[1:] = (np.diff(row_of) != 0) | (np.diff(indices[places]) != 0)
+        repeats = np.flatnonzero(~begins)
+        if not repeats.size:
+            return values, indices, lengths
+        if not self._repeated:
+            self._first_repeat = found.line_of(int(row_of[repeats[0]]))
+        self._repeated += repeats.size
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(values[places], np.flatnonzero(begins))
+        infinite = ~(np.abs(sums) < found.rules.limit)
+        if infinite.any():
+            row = row_of[begins][int(np.argmax(infinite))]
+            found.fail("the values of a repeated feature add up to infinity", found.line_of(int(row)))
+        values[places[begins]] = sums
+        keep = np.ones(values.size, dtype=bool)
+        keep[places[repeats]] = False
+        lost = np.bincount(row_of[repeats], minlength=lengths.size).astype(np.int32)
+        return values[keep], indices[keep], lengths - lost
 
-    def check(self) -> None:
-        """Raise the error that the kernel stopped at, if it did."""
-        error, at = self.counts.error, self.counts.at
-        if error == _parse.FINE:
-            return
-        token = self.token(at)
-        expected = "expected INDEX:VALUE such as 7:0.25"
-        rules = self.rules
-        if error == _parse.NOT_A_PAIR:
-            what = f"{token!r} is not a feature; {expected}"
-        elif error == _parse.NEGATIVE_INDEX:
-            what = f"the feature index in {token!r} is negative; {expected}"
-        elif error == _parse.HUGE_INDEX:
-            what = f"the feature index in {token!r} has more than 18 digits; {expected}"
-        elif error == _parse.BAD_VALUE:
-            what = f"the value in {token!r} is not a finite number; {expected}"
-        elif error == _parse.BELOW_FIRST:
-            what = f"the feature index in {token!r} is below {rules.lowest}, the first index of this file"
-        elif error == _parse.BEYOND_LAST:
-            what = (
-                f"the feature index in {token!r} is beyond {rules.highest}, the last index for "
-                f"{rules.highest - rules.lowest + 1} features"
+    def finish(self, labels: LabelSink) -> Scan | None:
+        """All rows; None if the labels have to be read again."""
+        targets = labels.targets(self._labels.finish())
+        if targets is None:
+            return None
+        lengths = self._lengths.finish()
+        wide = self._indices.dtype == np.int64 or len(self._values) > _INT32_MAX
+        indptr = np.zeros(lengths.size + 1, dtype=np.int64 if wide else np.int32)
+        np.cumsum(lengths, out=indptr[1:], dtype=indptr.dtype)
+        # SciPy wants one type for both.
+        indices = self._indices.finish().astype(indptr.dtype, copy=False)
+        smallest = self._smallest if self._largest >= 0 else -1
+        data = self._values.finish()
+        return Scan(data, indices, indptr, targets, smallest, self._largest, self._dropped, self._notes())
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self._unsorted:
+            notes.append(f"{self._unsorted} rows had features out of order or repeated: they were put in order")
+        if self._repeated:
+            notes.append(
+                f"{self._repeated} values of features that their row already had were added up "
+                f"(first on line {self._first_repeat})"
             )
-        elif error == _parse.TOO_LARGE:
-            what = f"the value in {token!r} is too large for its type ({rules.limit:.3g} and above is infinite)"
-        elif error == _parse.NO_LABEL:
-            what = f"the line begins with the feature {token!r}; expected a label before it, or a blank for none"
-        else:
-            what = "a label is empty; expected LABEL or LABEL,LABEL,... without blanks"
-        self.fail(what, self.line_at(at))
+        if self._queries:
+            notes.append(f"{self._queries} qid fields were ignored")
+        return notes
 
 
-class LabelSink(Protocol):
-    """Collects the labels of a file, block by block."""
+def _settle(found: Found) -> None:
+    """Let Python's float tell the numbers that the kernel could not."""
+    n = found.counts.undecided
+    places, offsets = found.scratch.undecided[:n].tolist(), found.scratch.undecided_at[:n].tolist()
+    for place, offset in zip(places, offsets):
+        value = float(found.text(offset))
+        if not abs(value) < found.rules.limit:
+            found._replace(counts=found.counts._replace(error=TOO_LARGE, at=offset)).check()
+        found.scratch.values[place] = value
 
-    def add(self, found: Found) -> bool:
-        """Take the labels of a block; False if the file has to be read again, with another sink."""
 
-    def targets(self, counts: npt.NDArray[np.int32]) -> Targets | None:
-        """The targets, from the number of labels of each row; None to read again."""
-
-
-def _check_counts(found: Found, per_row: int, task: Task) -> None:
-    wrong = np.flatnonzero(found.label_counts() != per_row)
+def _check_label_counts(found: Found, expected: int | None, task: Task) -> int | None:
+    """Refuse a row with another number of labels than the rows before."""
+    counts = found.scratch.row_labels[: found.counts.rows]
+    if not counts.size:
+        return expected
+    if expected is None:
+        expected = min(int(counts[0]), 1) if task == "classification" else int(counts[0])
+    wrong = np.flatnonzero(counts != expected)
     if wrong.size:
         row = int(wrong[0])
-        has = int(found.label_counts()[row])
-        what = f"{has} labels, where the rows before have {per_row}: task={task!r} needs the same in each row"
+        what = f"{counts[row]} labels; expected {expected}, as task={task!r} has the same number in each row"
         found.fail(what, found.line_of(row))
+    return expected
 
 
-class NumberLabels:
-    """Labels that are numbers: integers as long as they are, doubles as soon as one is not."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._values = GrowingArray(np.int64)
-        self._largest = 0
-
-    def add(self, found: Found) -> bool:
-        n = found.counts.labels
-        kinds = found.scratch.label_kind[:n]
-        worst = kinds.max(initial=_parse.INTEGER)
-        if worst == _parse.OTHER:
-            return False
-        integers = found.scratch.label_integer[:n]
-        if worst == _parse.REAL and self._values.dtype.kind == "i":
-            self._values = self._values.astype(np.float64)
-        if self._values.dtype.kind == "i":
-            self._values.extend(integers, found.block.fraction)
-        else:
-            self._values.extend(found.scratch.label_real[:n], found.block.fraction)
-        return True
-
-    def targets(self, counts: npt.NDArray[np.int32]) -> Targets | None:
-        return number_targets(self._values.finish(), counts, self._task)
+def scan(
+    path: StrPath,
+    blocks: Iterable[Block],
+    rules: Rules,
+    dtype: np.dtype[Any],
+    labels: LabelSink,
+    task: Task,
+    line: int = 1,
+) -> Scan | None:
+    """Read all blocks, the first of which starts with line `line`; None if `labels` asks for another reading."""
+    rows = _Rows(dtype)
+    scratch, room = Scratch.for_block(0), 0
+    per_row: int | None = None
+    for block in blocks:
+        if len(block.data) > room:
+            if len(block.data) > _INT32_MAX:
+                raise DataFormatError(path, "a line has more than 2 GiB", line)
+            room = len(block.data)
+            scratch = Scratch.for_block(room)
+        text = np.frombuffer(block.data, dtype=np.uint8)
+        counts = Counts(*map(int, parse_lines(text, rules, scratch)))
+        found = Found(path, block, line, rules, counts, scratch)
+        _settle(found)
+        found.check()
+        if task in ("classification", "regression"):
+            per_row = _check_label_counts(found, per_row, task)
+        if not labels.add(found):
+            return None
+        rows.add(found)
+        line += counts.lines
+    return rows.finish(labels)

@@ -92,6 +92,7 @@ class Counts(NamedTuple):
 
     error: int
     at: int  # offset of the wrong token
+    lines: int
     rows: int
     features: int
     labels: int
@@ -151,7 +152,7 @@ def parse_lines(text, rules, scratch):  # type: ignore[no-untyped-def]
     """Read the lines of ``text`` (uint8, ends in a newline) into ``scratch``; returns the fields of `Counts`."""
     indices, values = scratch.indices, scratch.values
     lowest, highest, limit = rules.lowest, rules.highest, rules.limit
-    rows = features = labels = undecided = unsorted_rows = dropped = queries = 0
+    lines = rows = features = labels = undecided = unsorted_rows = dropped = queries = 0
     smallest, largest = NO_BOUND, -1
     error = FINE
     at = 0
@@ -163,6 +164,7 @@ def parse_lines(text, rules, scratch):  # type: ignore[no-untyped-def]
             while text[at] != _NEWLINE:
                 at += 1
             at += 1
+            lines += 1
             if rules.blank_rows:
                 scratch.row_features[rows] = 0
                 scratch.row_labels[rows] = 0
@@ -259,6 +261,7 @@ def parse_lines(text, rules, scratch):  # type: ignore[no-untyped-def]
         while text[at] != _NEWLINE:
             at += 1
         at += 1
+        lines += 1
     return (
-        error, at, rows, features, labels, undecided, unsorted_rows, smallest, largest, dropped, queries,
+        error, at, lines, rows, features, labels, undecided, unsorted_rows, smallest, largest, dropped, queries,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
@@ -38,6 +39,10 @@ def _zstandard(path: StrPath) -> Any:
     return zstandard
 
 
+def _zstd_member(module: Any) -> Any:
+    return module.ZstdDecompressor().decompressobj()
+
+
 def compression(path: StrPath) -> str | None:
     """``"gzip"``, ``"zstd"`` or None, by the first bytes of a file (its name may say anything)."""
     with open(path, "rb") as file:
@@ -47,20 +52,27 @@ def compression(path: StrPath) -> str | None:
     return "zstd" if magic == _ZSTD_MAGIC else None
 
 
-class _ZstdReader(io.RawIOBase):
-    """Decompressed bytes of a Zstandard file, several frames in a row allowed.
+class _Unpacked(io.RawIOBase):
+    """The decompressed bytes of a file made of one or more compressed members (gzip) or frames (Zstandard).
 
-    The module's own stream reader ends silently at the end of a file cut short; this one raises EOFError.
+    A file cut short raises EOFError. (Zstandard's own stream reader just ends there, and gzip's works in pieces so
+    small that a second thread waits for the interpreter most of its time.)
+
+    Parameters
+    ----------
+    file : binary file
+    start : callable
+        A new decompressor, with ``decompress``, ``eof`` and ``unused_data`` as in zlib.
     """
 
-    _CHUNK = 1 << 14  # small, because one chunk can grow a lot
+    _CHUNK = 1 << 14  # a compressed byte can stand for a thousand
 
-    def __init__(self, file: BinaryIO, module: Any) -> None:
+    def __init__(self, file: BinaryIO, start: Callable[[], Any]) -> None:
         self._file = file
-        self._module = module
-        self._frame: Any = None
-        self._waiting = b""  # decompressed, not yet asked for
-        self._unread = b""  # compressed, belongs to the next frame
+        self._start = start
+        self._member: Any = None
+        self._unread = b""  # compressed, after the end of a member
+        self._waiting = memoryview(b"")  # decompressed, not yet asked for
 
     def readable(self) -> bool:
         return True
@@ -70,15 +82,18 @@ class _ZstdReader(io.RawIOBase):
             chunk = self._unread or self._file.read(self._CHUNK)
             self._unread = b""
             if not chunk:
-                if self._frame is not None:
-                    raise EOFError("compressed file ended before the end of a frame")
+                if self._member is not None:
+                    raise EOFError("it ends in the middle")
                 return 0
-            if self._frame is None:
-                self._frame = self._module.ZstdDecompressor().decompressobj()
-            self._waiting = self._frame.decompress(chunk)
-            if self._frame.eof:
-                self._unread = self._frame.unused_data
-                self._frame = None
+            if self._member is None:
+                chunk = chunk.lstrip(b"\0")  # padding is allowed between members and at the end
+                if not chunk:
+                    continue
+                self._member = self._start()
+            self._waiting = memoryview(self._member.decompress(chunk))
+            if self._member.eof:
+                self._unread = self._member.unused_data
+                self._member = None
         size = min(len(buffer), len(self._waiting))
         buffer[:size] = self._waiting[:size]
         self._waiting = self._waiting[size:]
@@ -95,14 +110,15 @@ class Source:
         self._size = os.fstat(self._file.fileno()).st_size
         self._damage: tuple[type[Exception], ...] = ()
         self._stream: BinaryIO = self._file
-        if self.packing == "gzip":
-            self._stream = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=self._file)))
-            self._damage = (EOFError, gzip.BadGzipFile, zlib.error)
-        elif self.packing == "zstd":
-            module = _zstandard(path)
-            raw = stack.enter_context(_ZstdReader(self._file, module))
-            self._stream = cast(BinaryIO, stack.enter_context(io.BufferedReader(raw, 1 << 17)))
-            self._damage = (EOFError, module.ZstdError)
+        if self.packing is not None:
+            if self.packing == "gzip":
+                start = partial(zlib.decompressobj, 16 + zlib.MAX_WBITS)  # 16: with gzip's header and checksum
+                self._damage = (EOFError, zlib.error)
+            else:
+                module = _zstandard(path)
+                start = partial(_zstd_member, module)
+                self._damage = (EOFError, module.ZstdError)
+            self._stream = cast(BinaryIO, io.BufferedReader(_Unpacked(self._file, start), 1 << 17))
 
     def _checked(self, read: Callable[[], bytes]) -> bytes:
         try:
@@ -137,7 +153,6 @@ class Block(NamedTuple):
     """Whole lines of a file."""
 
     data: bytes  # ends in a newline
-    first_line: int  # its number, from 1
     fraction: float  # the part of the file on disk read so far
 
 
@@ -162,7 +177,6 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Iterator[Block
                 pending = ahead.submit(fetch)
                 yield chunk
 
-        line = 1
         pieces: list[bytes] = []  # the start of a line whose end is still to come
         fraction = 1.0
         bom = True
@@ -175,13 +189,12 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Iterator[Block
             pieces = [chunk[cut:]]
             if bom:
                 data, bom = data.removeprefix(b"\xef\xbb\xbf"), False
-            yield Block(data, line, fraction)
-            line += data.count(b"\n")
+            yield Block(data, fraction)
         data = b"".join(pieces)
         if bom:
             data = data.removeprefix(b"\xef\xbb\xbf")
         if data:
-            yield Block(data + b"\n", line, fraction)
+            yield Block(data + b"\n", fraction)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ __all__ = [
     "class_columns",
     "class_labels",
     "distinct",
+    "first",
     "indicator",
     "is_indicator",
     "label_vector",
@@ -29,6 +30,8 @@ LabelsLike: TypeAlias = "npt.ArrayLike | sparse.spmatrix | sparse.sparray"
 
 #: Strings become Python objects so many at a time.
 _BATCH = 1 << 16
+
+_INDICATOR = "an indicator holds only 0 and 1, and single labels are passed as a vector of shape (n,)"
 
 
 def _as_array(name: str, values: Any) -> npt.NDArray[Any]:
@@ -107,7 +110,7 @@ def indicator(name: str, y: Any) -> Any:
     else:
         dense = _as_array(name, y)
         if dense.dtype.kind not in "biuf":
-            raise ValueError(f"{name} has dtype {dense.dtype}; an indicator holds only 0 and 1")
+            raise ValueError(f"{name} is a matrix of dtype {dense.dtype}; {_INDICATOR}")
         matrix = sparse.csr_array(dense)
     if len(matrix.shape) != 2 or 0 in matrix.shape:
         raise ValueError(f"{name} has shape {matrix.shape}; expected (n, K), neither of them 0")
@@ -116,10 +119,7 @@ def indicator(name: str, y: Any) -> Any:
         matrix.sum_duplicates()
     stray = (matrix.data != 0) & (matrix.data != 1)
     if stray.any():
-        raise ValueError(
-            f"{name} is a matrix that holds {matrix.data[stray][0]!s}; an indicator holds only 0 and 1, and "
-            "single labels are passed as a vector of shape (n,)"
-        )
+        raise ValueError(f"{name} is a matrix that holds {matrix.data[stray][0]!s}; {_INDICATOR}")
     if not matrix.data.all():
         matrix = matrix.copy()
         matrix.eliminate_zeros()
@@ -137,6 +137,11 @@ def row_weights(sample_weight: npt.ArrayLike | None, n: int) -> npt.NDArray[np.f
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise ValueError("sample_weight must hold finite numbers, none negative and not all zero")
     return weights
+
+
+def first(labels: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]) -> str:
+    """The first of the chosen labels, as a message shows it."""
+    return repr(labels[chosen][:1].tolist()[0])
 
 
 def same_length(name: str, n: int, other_name: str, other: int) -> None:

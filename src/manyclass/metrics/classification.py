@@ -11,6 +11,7 @@ from manyclass.metrics._labels import (
     LabelsLike,
     class_columns,
     distinct,
+    first,
     indicator,
     is_indicator,
     label_vector,
@@ -145,7 +146,7 @@ def f1(
     """
     if average is not None and average not in get_args(Average):
         raise ValueError(f"average is {average!r}; expected 'macro', 'micro', 'weighted' or None")
-    if not (zero_division in (0, 1) or np.isnan(zero_division)):
+    if not (zero_division in (0, 1) or zero_division != zero_division):
         raise ValueError(f"zero_division is {zero_division!r}; expected 0.0, 1.0 or nan")
     totals = class_totals(y_true, y_pred, labels=labels, sample_weight=sample_weight)
     if average is None:
@@ -195,7 +196,7 @@ def class_totals(
     at = positions(classes, wanted)
     if not isinstance(truth, np.ndarray) and (at < 0).any():
         raise ValueError(
-            f"labels names column {wanted[at < 0][0]} of an indicator with columns 0 to {classes.size - 1}"
+            f"labels names column {first(wanted, at < 0)}, but y_true has columns 0 to {classes.size - 1}"
         )
     # A label that occurs nowhere has counts of zero, as in scikit-learn.
     return ClassTotals(*(np.where(at >= 0, total[at], 0) for total in totals))
@@ -274,7 +275,7 @@ def log_loss(
     columns = class_columns(classes, table.shape[1], "y_true", labels)
     if (columns < 0).any():
         raise ValueError(
-            f"y_true holds {labels[columns < 0][0]!r}, which is none of the {table.shape[1]} classes; "
+            f"y_true holds {first(labels, columns < 0)}, which is none of the {table.shape[1]} classes; "
             "leave out rows whose class has no column in proba"
         )
     picked = table[np.arange(labels.size), columns]

@@ -11,6 +11,7 @@ from manyclass.metrics._labels import (
     LabelsLike,
     class_columns,
     class_labels,
+    first,
     indicator,
     is_indicator,
     label_vector,
@@ -298,7 +299,9 @@ def class_counts(y: LabelsLike, classes: npt.ArrayLike | None = None) -> npt.NDA
             n_classes = int(labels.max()) + 1 if labels.dtype.kind == "i" else 0
         columns = class_columns(classes, n_classes, "y", labels)
         if (columns < 0).any():
-            raise ValueError(f"y holds {labels[columns < 0][0]!r}, which is none of the {n_classes} classes")
+            raise ValueError(
+                f"y holds {first(labels, columns < 0)}, which is none of the {n_classes} classes"
+            )
     return np.bincount(columns, minlength=n_classes).astype(np.int64, copy=False)
 
 
@@ -319,9 +322,9 @@ def topk_lists(topk: npt.ArrayLike, n: int, k: int | None, name: str = "topk_cla
     same_length("y_true", n, name, lists.shape[0])
     if k is None:
         return lists
-    if not 1 <= k <= lists.shape[1]:
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= lists.shape[1]:
         raise ValueError(
-            f"k is {k}; {name} has {lists.shape[1]} columns, so that k can be 1 to {lists.shape[1]}"
+            f"k is {k!r}; {name} has {lists.shape[1]} columns, so that k can be 1 to {lists.shape[1]}"
         )
     return lists[:, :k]
 
@@ -376,7 +379,7 @@ def _gains_of_labels(
         columns = class_columns(classes, worth.size, "y_true", labels)
         if (columns < 0).any():
             raise ValueError(
-                f"y_true holds {labels[columns < 0][0]!r}, which is none of the {worth.size} classes of "
+                f"y_true holds {first(labels, columns < 0)}, which is none of the {worth.size} classes of "
                 "inv_propensity; name it in classes, with the propensity of a count of zero"
             )
         ideal[:, 0] = worth[columns]

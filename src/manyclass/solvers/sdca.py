@@ -2,8 +2,8 @@
 
 Each step maximises the dual exactly over the dual vector of one example. An unpenalised intercept is carried by the
 proximal point method: within an epoch it is held by (kappa/2) ||b - centre||^2, which makes it one more, constant
-feature of the dual; after the epoch the centre moves to b. kappa is chosen so that this feature weighs as much in a
-step as the mean example. The certificate is that of the problem WITHOUT the proximal term: `Problem.balance` brings
+feature of the dual; after the epoch the centre moves to b. kappa is chosen so that this feature weighs a tenth of the
+mean example in a step (measured on six problems: of 0.003 .. 10, a tenth was never far from the fewest epochs). The certificate is that of the problem WITHOUT the proximal term: `Problem.balance` brings
 the dual point to sum_i c_i a_i = 0, where the intercept's dual is finite.
 """
 
@@ -113,11 +113,11 @@ class AsyncSDCA(SDCA):
 
 
 def _bias_step(problem: Problem) -> float:
-    """1 / (kappa n): kappa such that the intercept weighs as much in a step as the mean example."""
+    """1 / (kappa n): kappa such that the intercept weighs a tenth of the mean example in a step."""
     if not problem.intercept:
         return 0.0
     mean = float(np.average(problem.norms, weights=problem.weights))
-    return (mean if mean > 0 else 1.0) * problem.inv_lam_n
+    return 0.1 * (mean if mean > 0 else 1.0) * problem.inv_lam_n
 
 
 def _step(problem: Problem, state: State, order: Array, live: Array, bias_step: float, lo: int, hi: int) -> int:
