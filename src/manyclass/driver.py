@@ -157,10 +157,10 @@ def minimise(
                 if keeper is not None:
                     keeper.offer(state)
                 last = iteration - first >= max_iter
-                if progress.bound is None and iteration < check and not last:
+                if progress.bound is None and not last and (solver.certifies or iteration < check):
                     continue
                 certificate = progress.bound or solver.certificate(problem, state, final=last)
-                if certificate.relative_gap <= tol and not last:
+                if certificate.relative_gap <= tol and not last and progress.bound is None:
                     certificate = solver.certificate(problem, state, final=True)
                 record(certificate)
                 if not math.isfinite(certificate.primal):

@@ -13,7 +13,7 @@ from ._found import Found
 from ._growing import GrowingArray
 from ._parse import NO_BOUND, TOO_LARGE, Counts, Rules, Scratch, parse_lines
 from ._sinks import LabelSink
-from .errors import DataFormatError
+from .errors import DataFormatError, counted
 from .labels import Targets, Task
 from .streams import Block, StrPath
 
@@ -120,11 +120,9 @@ class _Rows:
         lost = np.bincount(row_of[repeats], minlength=lengths.size).astype(np.int32)
         return values[keep], indices[keep], lengths - lost
 
-    def finish(self, labels: LabelSink) -> Scan | None:
-        """All rows; None if the labels have to be read again."""
+    def finish(self, labels: LabelSink) -> Scan:
+        """All rows."""
         targets = labels.targets(self._labels.finish())
-        if targets is None:
-            return None
         lengths = self._lengths.finish()
         wide = self._indices.dtype == np.int64 or len(self._values) > _INT32_MAX
         indptr = np.zeros(lengths.size + 1, dtype=np.int64 if wide else np.int32)
@@ -138,14 +136,14 @@ class _Rows:
     def _notes(self) -> list[str]:
         notes = []
         if self._unsorted:
-            notes.append(f"{self._unsorted} rows had features out of order or repeated: they were put in order")
+            notes.append(f"features out of order were sorted in {counted(self._unsorted, 'row')}")
         if self._repeated:
             notes.append(
-                f"{self._repeated} values of features that their row already had were added up "
-                f"(first on line {self._first_repeat})"
+                f"features repeated in a row were added up: {counted(self._repeated, 'value')}, "
+                f"first on line {self._first_repeat}"
             )
         if self._queries:
-            notes.append(f"{self._queries} qid fields were ignored")
+            notes.append(f"{counted(self._queries, 'qid field')} ignored")
         return notes
 
 
@@ -170,7 +168,7 @@ def _check_label_counts(found: Found, expected: int | None, task: Task) -> int |
     wrong = np.flatnonzero(counts != expected)
     if wrong.size:
         row = int(wrong[0])
-        what = f"{counts[row]} labels; expected {expected}, as task={task!r} has the same number in each row"
+        what = f"{counted(int(counts[row]), 'label')}; expected {expected}, as task={task!r} has the same number in each row"
         found.fail(what, found.line_of(row))
     return expected
 
@@ -183,8 +181,16 @@ def scan(
     labels: LabelSink,
     task: Task,
     line: int = 1,
-) -> Scan | None:
-    """Read all blocks, the first of which starts with line `line`; None if `labels` asks for another reading."""
+) -> Scan:
+    """Read all blocks, the first of which starts with line `line`.
+
+    Raises
+    ------
+    DataFormatError
+        Where a line is wrong.
+    TextsNeeded
+        If `labels` asks for another reading.
+    """
     rows = _Rows(dtype)
     scratch, room = Scratch.for_block(0), 0
     per_row: int | None = None
@@ -201,8 +207,7 @@ def scan(
         found.check()
         if task in ("classification", "regression"):
             per_row = _check_label_counts(found, per_row, task)
-        if not labels.add(found):
-            return None
+        labels.add(found)
         rows.add(found)
         line += counts.lines
     return rows.finish(labels)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["DataFormatError"]
+__all__ = ["DataFormatError", "counted"]
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in words: ``1 row``, ``2 rows``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class DataFormatError(ValueError):

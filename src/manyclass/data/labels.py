@@ -122,8 +122,10 @@ class TextLabels(dict[str, int]):
         texts = list(self)
         if all(_INTEGER.match(text) for text in texts):
             return np.array([int(text) for text in texts], dtype=np.int64)
-        # Two codes that look different, such as 01 and 1, stay different.
+        # Two codes that look different, such as 01 and 1, stay different; so do integers beyond a double.
         if any(_CODE.match(text) or not _NUMBER.match(text) for text in texts):
+            return None
+        if any(_INTEGER.match(text) and abs(int(text)) > _EXACT for text in texts):
             return None
         values = np.array([float(text) for text in texts])
         whole = _whole(values)

@@ -24,7 +24,7 @@ class CrammerSinger(NamedTuple):
 
     targets = "class"
     joint = True
-    provides = frozenset({"gradient", "conjugate", "dual_step"})
+    provides = frozenset({"gradient", "conjugate", "dual_step", "sparse_dual"})
     probability = None
 
     @property

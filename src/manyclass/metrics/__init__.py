@@ -5,9 +5,8 @@
 """
 
 from manyclass.metrics.classification import accuracy, f1, log_loss
+from manyclass.metrics.propensity import class_counts, inverse_propensity
 from manyclass.metrics.ranking import (
-    class_counts,
-    inverse_propensity,
     ndcg_at_k,
     precision_at_k,
     psndcg_at_k,

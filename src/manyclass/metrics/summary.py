@@ -19,6 +19,7 @@ from manyclass.metrics._labels import (
     unique_classes,
 )
 from manyclass.metrics.classification import accuracy, class_totals, mean_f1
+from manyclass.metrics.propensity import inverse_propensity
 from manyclass.metrics.ranks import rank_distribution
 
 __all__ = ["report"]
@@ -153,7 +154,7 @@ def _propensities(
         if not single:
             raise ValueError("n_train is missing; rows with several labels do not tell it from train_counts")
         n_train = int(counts.sum())
-    worth = ranking.inverse_propensity(counts, n_train, A=A, B=B)
+    worth = inverse_propensity(counts, n_train, A=A, B=B)
     if not single:
         return None if classes is None else unique_classes("classes", classes), worth
     known = np.arange(worth.size) if classes is None else unique_classes("classes", classes)
@@ -164,7 +165,7 @@ def _propensities(
     same_kind("classes", known, "y_true", truth)
     occurring = distinct(truth)
     unseen = occurring[positions(known, occurring) < 0]
-    never = ranking.inverse_propensity([0.0], n_train, A=A, B=B)
+    never = inverse_propensity([0.0], n_train, A=A, B=B)
     return (
         np.concatenate([known.astype(unseen.dtype), unseen]),
         np.concatenate([worth, np.repeat(never, unseen.size)]),

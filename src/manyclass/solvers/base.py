@@ -25,7 +25,7 @@ class Progress:
     passes : float
         Passes over the data so far.
     bound : Certificate, optional
-        The certificate of ``state``, where the solver knows it without further work.
+        The certificate of ``state``, where the iteration has just computed it, in full precision.
     """
 
     iteration: int
@@ -43,6 +43,8 @@ class Solver(Protocol):
     #: What it asks of a loss and of a regulariser, by the names these list in ``provides``.
     needs_loss: frozenset[str]
     needs_regularizer: frozenset[str]
+    #: Whether it certifies itself as it goes (``Progress.bound``), so that the driver need not.
+    certifies: bool
 
     def state(self, problem: Problem) -> State:
         """The state before the first iteration."""

@@ -19,7 +19,7 @@ from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 
-__all__ = ["SDCA", "AsyncSDCA"]
+__all__ = ["SDCA", "AsyncSDCA", "bias_step"]
 
 #: Multiply-adds after which a kernel returns to Python, so that Ctrl-C is heard within about a second.
 _WORK = 2e9
@@ -37,6 +37,7 @@ class SDCA:
     name = "sdca"
     needs_loss = frozenset({"conjugate", "dual_step"})
     needs_regularizer = frozenset({"conjugate"})
+    certifies = False
 
     def state(self, problem: Problem) -> State:
         shape = problem.n_features, problem.n_outputs
@@ -53,20 +54,20 @@ class SDCA:
         return {"weights": problem.n_features * size, "dual variables": problem.n_samples * size}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        bias_step = _bias_step(problem)
+        step = bias_step(problem)
         while True:
             epoch = int(state["iteration"])
             # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
             order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
             live = state["bias"] + state["pull"]
-            self._epoch(problem, state, order, live, bias_step)
+            self._epoch(problem, state, order, live, step)
             if problem.intercept:
                 state["pull"] = live - state["bias"]
                 state["bias"] = live
             state["iteration"] = np.asarray(epoch + 1, np.int64)
             yield Progress(epoch + 1, float(epoch + 1))
 
-    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, bias_step: float) -> None:
+    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
         threads = problem.n_threads if not problem.loss.joint else 1
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
@@ -74,7 +75,7 @@ class SDCA:
         for begin, end in slices:
             part = order[begin:end]
             run(
-                lambda lo, hi, part=part: _step(problem, state, part, live, bias_step, lo, hi),  # type: ignore[misc]
+                lambda lo, hi, part=part: _step(problem, state, part, live, step, lo, hi),  # type: ignore[misc]
                 ranges(problem.n_outputs, width),
                 threads,
             )
@@ -100,10 +101,10 @@ class AsyncSDCA(SDCA):
 
     name = "sdca_async"
 
-    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, bias_step: float) -> None:
+    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
         size = -(-len(order) // problem.n_threads)
         run(
-            lambda begin, end: _step(problem, state, order[begin:end], live, bias_step, 0, problem.n_outputs),
+            lambda begin, end: _step(problem, state, order[begin:end], live, step, 0, problem.n_outputs),
             ranges(len(order), size),
             problem.n_threads,
         )
@@ -112,7 +113,7 @@ class AsyncSDCA(SDCA):
         return super().certificate(problem, state, final=True)
 
 
-def _bias_step(problem: Problem) -> float:
+def bias_step(problem: Problem) -> float:
     """1 / (kappa n): kappa such that the intercept weighs a tenth of the mean example in a step."""
     if not problem.intercept:
         return 0.0
@@ -120,7 +121,7 @@ def _bias_step(problem: Problem) -> float:
     return 0.1 * (mean if mean > 0 else 1.0) * problem.inv_lam_n
 
 
-def _step(problem: Problem, state: State, order: Array, live: Array, bias_step: float, lo: int, hi: int) -> int:
+def _step(problem: Problem, state: State, order: Array, live: Array, intercept_step: float, lo: int, hi: int) -> int:
     moved: int = kernels.sdca_epoch(
         problem.rows,
         problem.targets,
@@ -133,7 +134,7 @@ def _step(problem: Problem, state: State, order: Array, live: Array, bias_step: 
         live,
         state["alpha"],
         problem.inv_lam_n,
-        bias_step,
+        intercept_step,
         lo,
         hi,
     )

@@ -1,0 +1,215 @@
+"""Writing the two formats of lines: svmlight and XMC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix, issparse
+
+from .streams import StrPath, atomic_files
+
+__all__ = ["write_svmlight", "write_xmc"]
+
+#: About as many values are turned into text at a time.
+_VALUES = 1 << 16
+
+#: What a label may not hold: it would end there when it is read again.
+_FORBIDDEN = re.compile("[ \t\n\r\v\f,:#\ufeff]")
+
+
+def _number_texts(values: npt.NDArray[Any]) -> list[str]:
+    """The shortest texts from which the numbers are read back to the last bit."""
+    if values.dtype.kind != "f":
+        return [str(value) for value in values.astype(np.int64).tolist()]
+    if values.dtype.itemsize > 4:
+        return [repr(value) for value in values.astype(np.float64).tolist()]
+    values = values.astype(np.float32, copy=False)
+    texts = values.astype(np.str_)
+    # Readers go through a double, and rounding twice may miss a float32 that its shortest text lies far from.
+    missed = texts.astype(np.float64).astype(np.float32) != values
+    result: list[str] = texts.tolist()
+    for place in np.flatnonzero(missed).tolist():
+        result[place] = repr(float(values[place]))
+    return result
+
+
+def _csr_blocks(X: Any) -> Iterator[csr_matrix]:
+    """The rows in pieces of about `_VALUES` non-zeros or cells, as CSR."""
+    n_samples = X.shape[0]
+    if issparse(X):
+        X = X.tocsr()
+        begin = 0
+        while begin < n_samples:
+            end = int(np.searchsorted(X.indptr, X.indptr[begin] + _VALUES, side="right")) - 1
+            end = min(max(end, begin + 1), n_samples)
+            yield X[begin:end]
+            begin = end
+        return
+    step = max(_VALUES // max(X.shape[1], 1), 1)
+    for begin in range(0, n_samples, step):
+        yield csr_matrix(X[begin : begin + step])
+
+
+def _joined(texts: list[str], indptr: npt.NDArray[Any], separator: str) -> list[str]:
+    """The texts of each row in one."""
+    bounds = indptr.tolist()
+    return [separator.join(texts[begin:end]) for begin, end in zip(bounds, bounds[1:])]
+
+
+def _feature_texts(X: Any, first_index: int) -> Iterator[list[str]]:
+    """The features of the rows, a list for each piece of the matrix."""
+    row = 0
+    for block in _csr_blocks(X):
+        finite = np.isfinite(block.data)
+        if not finite.all():
+            bad = row + int(np.searchsorted(block.indptr, np.argmin(finite), side="right")) - 1
+            raise ValueError(f"X holds a value that is not finite in row {bad}; expected finite numbers")
+        indices = (block.indices.astype(np.int64) + first_index).tolist()
+        pairs = [f"{index}:{value}" for index, value in zip(indices, _number_texts(block.data))]
+        yield _joined(pairs, block.indptr, " ")
+        row += block.shape[0]
+
+
+def _name_texts(names: npt.NDArray[Any]) -> list[str]:
+    """Labels as texts that are read back as one label each."""
+    if names.dtype.kind == "f" and not np.isfinite(names).all():
+        raise ValueError("y holds a value that is not finite; expected finite numbers")
+    if names.dtype.kind in "fbui":
+        return _number_texts(names)
+    texts = [str(name) for name in names.tolist()]
+    for text in texts:
+        if not text or _FORBIDDEN.search(text):
+            raise ValueError(
+                f"the label {text!r} cannot be written: expected a text without blanks, commas, colons and '#'"
+            )
+    return texts
+
+
+def _label_texts(y: Any, label_names: npt.NDArray[Any] | None) -> list[str]:
+    """The label field of each row."""
+    if not issparse(y) and y.ndim == 2 and y.dtype.kind == "f":
+        indptr = np.arange(y.shape[0] + 1) * y.shape[1]
+        return _joined(_name_texts(y.ravel()), indptr, ",")
+    if not issparse(y) and y.ndim == 1:
+        return _name_texts(y)
+    y = csr_matrix(y, copy=issparse(y))
+    y.sum_duplicates()
+    y.eliminate_zeros()
+    names = np.arange(y.shape[1]) if label_names is None else np.asarray(label_names)
+    if names.shape != y.shape[1:]:
+        raise ValueError(f"label_names has shape {names.shape}; expected {y.shape[1:]}, one for each column of y")
+    texts = _name_texts(names)
+    return _joined([texts[column] for column in y.indices.tolist()], y.indptr, ",")
+
+
+def _checked(X: Any, y: Any) -> tuple[Any, Any]:
+    X = X if issparse(X) else np.asanyarray(X)
+    y = y if y is None or issparse(y) else np.asarray(y)
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions; expected 2 (rows, features)")
+    if y is not None and y.shape[:1] != X.shape[:1]:
+        raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
+    return X, y
+
+
+def _write(path: StrPath, head: str, features: Iterator[list[str]], labels: list[str], gap: str | None) -> None:
+    """Write the lines; `gap` stands for the features of a row that has neither labels nor features."""
+    with atomic_files(path) as (file,):
+        file.write(head.encode())
+        row = 0
+        for block in features:
+            lines = []
+            for label, pairs in zip(labels[row : row + len(block)], block):
+                if not label and not pairs and gap is not None:
+                    pairs = gap
+                lines.append(f"{label} {pairs}\n" if pairs or not label else f"{label}\n")
+            file.write("".join(lines).encode())
+            row += len(block)
+
+
+def write_svmlight(
+    path: StrPath,
+    X: Any,
+    y: Any = None,
+    *,
+    label_names: npt.NDArray[Any] | None = None,
+    zero_based: bool = False,
+) -> None:
+    """Write rows in svmlight format, so that `read_svmlight` gives the same numbers to the last bit.
+
+    The file takes its name only when it is complete. A name that ends in ``.gz`` or ``.zst`` is compressed.
+
+    Parameters
+    ----------
+    path : str or path
+    X : sparse matrix or array of shape (n_samples, n_features)
+    y : array, indicator matrix or None
+        As in `Dataset`. A row without a label begins with a blank. Such a row without features as well would be
+        an empty line, which is no row: it is given an explicit zero.
+    label_names : array of shape (n_labels,), optional
+        What to write for the columns of an indicator; by default their number.
+    zero_based : bool
+        Whether to count features from 0. Only a file that counts from 1 can be told from its content in any case.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit, a number is not finite, or a label holds a blank, a comma, a colon or ``#``.
+
+    Notes
+    -----
+    The format keeps no types and no width: names that look like numbers are read back as numbers, and trailing
+    columns without a value are lost unless `n_features` is given when reading.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rows.svm")
+    ...     write_svmlight(path, np.array([[0, 0.25], [3, 0]]), np.array(["ham", "spam"]))
+    ...     path.read_text()
+    'ham 2:0.25\\nspam 1:3.0\\n'
+    """
+    X, y = _checked(X, y)
+    labels = [""] * X.shape[0] if y is None else _label_texts(y, label_names)
+    if X.shape[1] == 0 and "" in labels:
+        raise ValueError("X has no columns; expected one at least where a row has no label")
+    first_index = 0 if zero_based else 1
+    _write(path, "", _feature_texts(X, first_index), labels, gap=f"{first_index}:0")
+
+
+def write_xmc(path: StrPath, X: Any, y: Any) -> None:
+    """Write rows in the format of the extreme classification repository.
+
+    Parameters
+    ----------
+    path : str or path
+        ``.gz`` or ``.zst`` at its end asks for compression. The file takes its name only when it is complete.
+    X : sparse matrix or array of shape (n_samples, n_features)
+    y : 0/1 matrix of shape (n_samples, n_labels)
+        The format knows labels by their column only.
+
+    Raises
+    ------
+    ValueError
+        If a shape does not fit or a number is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rows.txt")
+    ...     write_xmc(path, np.array([[0, 0.25], [3, 0]]), np.array([[1, 0, 1], [0, 0, 0]]))
+    ...     path.read_text()
+    '2 2 3\\n0,2 1:0.25\\n 0:3.0\\n'
+    """
+    X, y = _checked(X, y)
+    if y is None or y.ndim != 2:
+        raise ValueError("y is no indicator; expected a 0/1 matrix with a column for each label")
+    head = f"{X.shape[0]} {X.shape[1]} {y.shape[1]}\n"
+    y = y if issparse(y) else csr_matrix(np.asarray(y) != 0)
+    _write(path, head, _feature_texts(X, 0), _label_texts(y, None), gap=None)

@@ -1,0 +1,124 @@
+"""The format of the extreme classification repository: a header ``n d K``, then ``labels index:value ...``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ._found import Found
+from ._growing import GrowingArray
+from ._lines import overflow, scan
+from ._parse import INTEGER, Rules
+from .dataset import Dataset
+from .errors import DataFormatError, counted
+from .labels import Targets, indicator
+from .streams import BLOCK_BYTES, Block, StrPath, line_blocks
+
+__all__ = ["XMC_HEADER", "read_xmc"]
+
+#: Rows, features, labels.
+XMC_HEADER = re.compile(rb"[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t\r]*\n")
+
+
+class _LabelIds:
+    """Labels that are columns of the indicator, counted from 0."""
+
+    def __init__(self, n_labels: int) -> None:
+        self._n_labels = n_labels
+        self._ids = GrowingArray(np.int64)
+
+    def add(self, found: Found) -> None:
+        n = found.counts.labels
+        ids = found.scratch.label_integer[:n]
+        wrong = (found.scratch.label_kind[:n] != INTEGER) | (ids < 0) | (ids >= self._n_labels)
+        if wrong.any():
+            start, stop = (int(offsets[np.argmax(wrong)]) for offsets in found.scratch[8:10])
+            text = found.block.data[start:stop].decode("utf-8", "replace")
+            what = f"the label {text!r} is not a whole number below {self._n_labels}, the labels of the header"
+            found.fail(what, found.line_at(start))
+        self._ids.extend(ids, found.block.fraction)
+
+    def targets(self, counts: npt.NDArray[np.int32]) -> Targets:
+        return Targets(indicator(self._ids.finish(), counts, self._n_labels), np.arange(self._n_labels))
+
+
+def read_xmc(
+    path: StrPath,
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    n_features: int | None = None,
+    extra_features: Literal["error", "ignore"] = "error",
+    block_bytes: int = BLOCK_BYTES,
+) -> Dataset:
+    """Read a file in the format of the extreme classification repository, plain or compressed.
+
+    The first line holds the numbers of rows, features and labels. Each further line is a row: its labels between
+    commas (a row without one begins with a blank), then its features, all counted from 0.
+
+    Parameters
+    ----------
+    path, dtype, n_features, extra_features, block_bytes
+        As for `read_svmlight`; the header gives the number of features if `n_features` does not.
+
+    Returns
+    -------
+    Dataset
+        With an indicator of all labels in the header, used or not.
+
+    Raises
+    ------
+    DataFormatError
+        With the line, where the file is not what it should be, or not what its header says.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "train.txt")
+    ...     _ = path.write_text("2 3 4\\n0,3 0:1 2:0.5\\n 1:2\\n")
+    ...     data = read_xmc(path)
+    >>> data.X.toarray().tolist(), data.y.toarray().tolist()
+    ([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], [[1, 0, 0, 1], [0, 0, 0, 0]])
+    """
+    kind = np.dtype(dtype)
+    blocks = line_blocks(path, block_bytes)
+    first = next(blocks, Block(b"", 1.0))
+    header = XMC_HEADER.match(first.data)
+    if header is None:
+        start = first.data[:40].split(b"\n")[0].decode("utf-8", "replace")
+        raise DataFormatError(path, f"expected a header of three numbers, ROWS FEATURES LABELS; got {start!r}", 1)
+    rows, features, labels = map(int, header.groups())
+    if not rows:
+        raise DataFormatError(path, "the header promises no row at all", 1)
+    ignore = extra_features == "ignore" and n_features is not None
+    width = features if n_features is None else n_features
+    # Features beyond the header are wrong in any case.
+    rules = Rules(0, (features if ignore else min(width, features)) - 1, False, overflow(kind), blank_rows=True)
+
+    def body() -> Iterator[Block]:
+        yield first._replace(data=first.data[header.end() :])
+        yield from blocks
+
+    found = scan(path, body(), rules, kind, _LabelIds(labels), "multilabel", line=2)
+    y, names = found.targets
+    lines = found.indptr.size - 1
+    if lines < rows:
+        raise DataFormatError(path, f"the file ends after {counted(lines, 'row')}; its header promises {rows}", lines + 1)
+    if lines > rows:  # empty lines at the end do no harm
+        surplus = np.flatnonzero(np.diff(found.indptr[rows:]) + np.diff(y.indptr[rows:]))
+        if surplus.size:
+            line = rows + 2 + int(surplus[0])
+            raise DataFormatError(path, f"one row more than the {rows} that the header promises", line)
+        found, y = found._replace(indptr=found.indptr[: rows + 1]), y[:rows]
+    notes = list(found.notes)
+    X = found.matrix(max(width, found.largest + 1))
+    if X.shape[1] > width:
+        non_zeros = X.nnz
+        X = X[:, :width]
+        notes.append(f"features beyond the first {width} ignored: {counted(non_zeros - X.nnz, 'value')}")
+    return Dataset(X, y, names, os.path.basename(path), "xmc", tuple(notes), zero_based=True)

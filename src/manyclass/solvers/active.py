@@ -1,0 +1,210 @@
+"""Prox-SDCA for the Crammer-Singer loss with many classes: sparse duals on active sets of rivals.
+
+At the optimum an example has a few rivals with a positive dual; all others are out of the margin. So each example
+keeps an active set, an epoch takes exact dual steps over it and touches those columns of W alone, and from time to
+time one exact pass scores every class, appends the worst violators and, W being fixed meanwhile, gives the true
+objective of the full problem: the certificate is a by-product. A block step on some coordinates keeps the dual
+feasible, so the certificate holds whatever the active sets are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels import active as kernels
+from manyclass.kernels.rows import CSRRows, n_stored
+from manyclass.losses import CrammerSinger
+from manyclass.parallel import ranges, run
+from manyclass.problem import Array, Certificate, Problem
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.sdca import bias_step
+
+__all__ = ["ActiveSDCA"]
+
+#: Rows a thread scores at a time.
+_ROWS = 512
+#: A feature that more classes than this share is no help in finding first rivals.
+_SHARED = 500
+
+
+class ActiveSDCA:
+    """Active-set Prox-SDCA for `CrammerSinger`.
+
+    Parameters
+    ----------
+    first : int
+        Rivals per example to begin with, those with the most similar class centroids.
+    more : int
+        Most rivals appended per example by one exact pass.
+    epochs : int
+        Epochs between exact passes.
+    slack : float
+        How far below the worst violation of its example a rival may be and still be appended.
+    """
+
+    name = "sdca_active"
+    needs_loss = frozenset({"sparse_dual"})
+    needs_regularizer = frozenset({"conjugate"})
+    certifies = True
+
+    def __init__(self, *, first: int = 16, more: int = 8, epochs: int = 5, slack: float = 0.5) -> None:
+        self.first = first
+        self.more = more
+        self.epochs = epochs
+        self.slack = slack
+
+    def state(self, problem: Problem) -> State:
+        K = problem.n_outputs
+        V = np.zeros((problem.n_features, K), problem.dtype)
+        bias = np.zeros(K, problem.dtype)
+        state: State = {
+            "iteration": np.zeros((), np.int64),
+            "V": V,
+            "bias": bias,
+            "pull": np.zeros(K, problem.dtype),
+            "indptr": np.zeros(problem.n_samples + 1, np.int64),
+            "rivals": np.zeros(0, np.int32),
+            "b": np.zeros(0, problem.dtype),
+        }
+        _merge(state, self._first_rivals(problem, state))
+        return state
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize
+        per_row = self.first + 2 * self.more
+        return {
+            "weights": problem.n_features * problem.n_outputs * size,
+            # Twice: a merge holds the old and the new lists.
+            "sparse duals": 2 * problem.n_samples * (8 + per_row * (4 + size)),
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        step = bias_step(problem)
+        while True:
+            epoch = int(state["iteration"])
+            order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
+            live = state["bias"] + state["pull"]
+            self._epoch(problem, state, order, live, step)
+            if problem.intercept:
+                state["pull"] = live - state["bias"]
+                state["bias"] = live
+            state["iteration"] = np.asarray(epoch + 1, np.int64)
+            exact = (epoch + 1) % self.epochs == 0
+            yield Progress(epoch + 1, float(epoch + 1), self.certificate(problem, state, final=True) if exact else None)
+
+    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
+        for begin, end in ranges(len(order), 1 << 18):
+            kernels.active_epoch(
+                problem.rows, _y(problem), problem.weights, problem.norms, order[begin:end], _gamma(problem),
+                problem.regularizer, state["V"], live, state["indptr"], state["rivals"], state["b"],
+                problem.inv_lam_n, step,
+            )
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        """One exact pass: the true gap, and the violators it finds become active."""
+        if problem.intercept:
+            _balance(problem, state)
+            state["pull"] = np.zeros_like(state["pull"])
+        kernels.sparse_dual_image(
+            problem.rows, _y(problem), problem.weights, state["indptr"], state["rivals"], state["b"],
+            problem.inv_lam_n, state["V"],
+        )
+        losses, found = self._propose(problem, state, self.more)
+        g, conjugate = problem.regularizer_sums(state["V"])
+        conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
+        _merge(state, found)
+        return Certificate(
+            primal=problem.objective(losses, g),
+            dual=-conjugates / problem.n_samples - problem.lam * conjugate,
+        )
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        return problem.primal(state["V"]), state["bias"]
+
+    def _propose(self, problem: Problem, state: State, most: int) -> tuple[float, Array]:
+        found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
+        parts = run(
+            lambda begin, end: kernels.propose(
+                problem.rows, _y(problem), problem.weights, _gamma(problem), problem.regularizer, state["V"],
+                state["bias"], state["indptr"], state["rivals"], state["b"], self.slack, found, begin, end,
+            ),
+            ranges(problem.n_samples, _ROWS),
+            problem.n_threads,
+        )
+        return float(np.sum(parts)), found
+
+    def _first_rivals(self, problem: Problem, state: State) -> Array:
+        """The classes with the most similar centroids (at W = 0 every class violates the margin alike)."""
+        y, K, rows = _y(problem), problem.n_outputs, problem.rows
+        share = (1.0 / np.maximum(np.bincount(y, minlength=K), 1)).astype(problem.dtype)
+        found = np.empty((problem.n_samples, min(self.first, K - 1)), np.int32)
+        if isinstance(rows, CSRRows):
+            X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(problem.n_samples, problem.n_features))
+            member = sp.csr_matrix(
+                (share[y], y, np.arange(problem.n_samples + 1)), shape=(problem.n_samples, K), dtype=problem.dtype
+            )
+            centroids = (X.T.tocsr() @ member).tocsr()
+            run(
+                lambda begin, end: kernels.centroid_rivals(
+                    rows.data, rows.indices, rows.indptr, y, centroids.indptr, centroids.indices, centroids.data,
+                    _SHARED, K, found, begin, end,
+                ),
+                ranges(problem.n_samples, _ROWS),
+                problem.n_threads,
+            )
+            return found
+        # Dense rows: the centroids are dense too, and serve as weights of one exact pass.
+        V = state["V"]
+        np.add.at(V.T, y, np.asarray(rows.x, problem.dtype) * share[y][:, None])
+        found = self._propose(problem, state, self.first)[1]
+        V[:] = 0
+        return found
+
+
+def _y(problem: Problem) -> Array:
+    y: Array = problem.targets.y  # type: ignore[union-attr]
+    return y
+
+
+def _gamma(problem: Problem) -> float:
+    if not isinstance(problem.loss, CrammerSinger):
+        raise ValueError(f"solver 'sdca_active' is for CrammerSinger, not {type(problem.loss).__name__}")
+    return problem.loss.gamma
+
+
+def _merge(state: State, found: Array) -> None:
+    """Append the proposals; drop active rivals whose dual is zero."""
+    indptr = np.empty_like(state["indptr"])
+    none_i, none_b = np.zeros(0, np.int32), np.zeros(0, state["b"].dtype)
+    kernels.merge_rivals(state["indptr"], state["rivals"], state["b"], found, indptr, none_i, none_b, False)
+    rivals, b = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], state["b"].dtype)
+    kernels.merge_rivals(state["indptr"], state["rivals"], state["b"], found, indptr, rivals, b, True)
+    state.update(indptr=indptr, rivals=rivals, b=b)
+
+
+def _balance(problem: Problem, state: State) -> None:
+    """Bring the sparse duals to sum_i c_i a_i = 0 exactly, with few new entries."""
+    n, K = problem.n_samples, problem.n_outputs
+    excess = np.empty(K)
+    rows, classes, masses = np.empty(n + 4 * K, np.int64), np.empty(n + 4 * K, np.int32), np.empty(n + 4 * K)
+    kernels.class_excess(_y(problem), problem.weights, state["indptr"], state["rivals"], state["b"], excess)
+    # Little from each example first: a step that is small everywhere costs the dual least.
+    for cap in (0.03, 0.3, 1.0, 1.0):
+        moves = kernels.plan_moves(
+            _y(problem), problem.weights, state["indptr"], state["rivals"], state["b"], excess, cap,
+            rows, classes, masses,
+        )
+        if moves:
+            held = sp.csr_matrix((state["b"], state["rivals"], state["indptr"]), shape=(n, K))
+            moved = sp.csr_matrix((masses[:moves], (rows[:moves], classes[:moves])), shape=(n, K))
+            total = (held + moved).tocsr()
+            state.update(
+                indptr=total.indptr.astype(np.int64),
+                rivals=total.indices.astype(np.int32),
+                b=np.clip(total.data, 0, 1).astype(problem.dtype),
+            )
+        if not np.any(excess > 1e-9 * n):
+            break
