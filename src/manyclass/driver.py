@@ -141,8 +141,16 @@ def minimise(
         def record(certificate: Certificate) -> None:
             seconds = clock.seconds
             history.records.append(
-                Record(iteration, passes, certificate.primal, certificate.dual, certificate.gap,
-                       certificate.relative_gap, seconds, time.perf_counter() - started)
+                Record(
+                    iteration,
+                    passes,
+                    certificate.primal,
+                    certificate.dual,
+                    certificate.gap,
+                    certificate.relative_gap,
+                    seconds,
+                    time.perf_counter() - started,
+                )
             )
             reporter.evaluated(history.last)
 
@@ -244,4 +252,3 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
         ConvergenceWarning,
         stacklevel=4,
     )
-

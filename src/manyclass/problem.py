@@ -84,7 +84,7 @@ class Problem:
     Raises
     ------
     ValueError
-        If lam is not positive and finite, or loss and targets do not fit.
+        If lam is not positive and finite, loss and targets do not fit, or a squared row norm overflows.
     """
 
     rows: Rows
@@ -122,6 +122,12 @@ class Problem:
         settle(self, "weights", np.ascontiguousarray(weights / weights.mean(), self.dtype))
         norms = np.empty(n, self.dtype)
         kernels.row_norms(self.rows, norms)
+        if not np.isfinite(norms).all():
+            worst = int(np.flatnonzero(~np.isfinite(norms))[0])
+            raise ValueError(
+                f"row {worst} of X has a squared norm that {self.dtype.name} cannot hold: scale the features, "
+                "or fit with dtype=np.float64"
+            )
         settle(self, "norms", norms)
 
     @property
@@ -142,17 +148,18 @@ class Problem:
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
-        losses, conjugates = np.sum(parts, axis=0, dtype=np.float64)
+        losses, conjugates = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
         g, conjugate = self.regularizer_sums(V)
         return Certificate(
-            primal=self.objective(losses, g), dual=-conjugates / self.n_samples - self.lam * conjugate
+            primal=self.objective(float(losses), g),
+            dual=-float(conjugates) / self.n_samples - self.lam * conjugate,
         )
 
     def regularizer_sums(self, V: Array) -> tuple[float, float]:
         """g(W) and g*(V)."""
         pieces = ranges(V.shape[0], _ROWS)
         parts = run(lambda b, e: kernels.regularizer_sums(V, self.regularizer, b, e), pieces, self.n_threads)
-        g, conjugate = np.sum(parts, axis=0, dtype=np.float64)
+        g, conjugate = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
         return float(g), float(conjugate)
 
     def dual_image(self, alpha: Array, V: Array) -> None:

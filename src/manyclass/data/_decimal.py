@@ -2,13 +2,13 @@
 
 A decimal number is w * 10^q with an integer w. Two ways lead to the nearest double without big integers:
 
-* Clinger (PLDI 1990): w <= 2^53 and |q| <= 22 make both factors exact doubles, so one multiplication or division,
-  which IEEE 754 rounds correctly, is the answer.
+* Clinger (PLDI 1990): w <= 2^53 and |q| <= 22 make both factors exact doubles, so one multiplication or
+  division, which IEEE 754 rounds correctly, is the answer.
 * Lemire, "Number parsing at a gigabyte per second" (Software: Practice and Experience 51, 2021, algorithm 1):
   w < 2^64 times the leading 128 bits of 5^q decides the rounding but for a few cases that it recognises.
 
-What neither decides (more than 19 digits, results that are not normal numbers, those few cases) is left to Python's
-``float``, which is exact and slow.
+What neither decides (more than 19 digits, results that are not normal numbers, those few cases) is left to
+Python's ``float``, which is exact and slow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 __all__ = ["MALFORMED", "NUMBER", "UNDECIDED", "exact", "number"]
 
-#: The licence to reorder and to multiply by reciprocals that kernels have elsewhere would break exact rounding.
+#: The licence to reorder and to multiply by reciprocals that kernels have elsewhere would break exact
+#: rounding.
 exact = numba.njit(nogil=True, error_model="numpy")
 
 # What `number` can say of a text.
@@ -69,7 +70,7 @@ _HIDDEN_BIT = np.uint64(1 << 52)
 
 
 @exact
-def _high_word(a, b):  # type: ignore[no-untyped-def]
+def _high_word(a: np.uint64, b: np.uint64) -> np.uint64:
     """The upper 64 bits of the product of two 64-bit words."""
     a_low, a_high = a & _LOW32, a >> _U32
     b_low, b_high = b & _LOW32, b >> _U32
@@ -80,7 +81,7 @@ def _high_word(a, b):  # type: ignore[no-untyped-def]
 
 
 @exact
-def _leading_zeros(word):  # type: ignore[no-untyped-def]
+def _leading_zeros(word: np.uint64) -> np.uint64:
     """How many zero bits come before the first one bit of a word that is not zero."""
     count = _U0
     for step in (np.uint64(32), np.uint64(16), np.uint64(8), np.uint64(4), _U2, _U1):
@@ -91,7 +92,7 @@ def _leading_zeros(word):  # type: ignore[no-untyped-def]
 
 
 @exact
-def _lemire(w, q):  # type: ignore[no-untyped-def]
+def _lemire(w: np.uint64, q: int) -> tuple[bool, float]:
     """w * 10^q for w in [1, 2^64): ``(decided, value)``."""
     if q < SMALLEST_POWER or q > LARGEST_POWER:
         return False, 0.0
@@ -99,8 +100,8 @@ def _lemire(w, q):  # type: ignore[no-untyped-def]
     w = w << zeros
     five_high, five_low = _FIVE[q - SMALLEST_POWER, 0], _FIVE[q - SMALLEST_POWER, 1]
     high, low = _high_word(w, five_high), w * five_high
-    # 55 bits decide: 53 of the result, one for rounding, one because the product may lead with a zero bit. Only
-    # when the 9 below are all ones can the truncated part of the product carry into them.
+    # 55 bits decide: 53 of the result, one for rounding, one because the product may lead with a zero bit.
+    # Only when the 9 below are all ones can the truncated part of the product carry into them.
     if high & np.uint64(0x1FF) == np.uint64(0x1FF):
         carry = _high_word(w, five_low)
         low = low + carry
@@ -112,17 +113,11 @@ def _lemire(w, q):  # type: ignore[no-untyped-def]
     shift = top + np.uint64(9)
     mantissa = high >> shift
     # (217706 q) >> 16 is floor(q log2 10) over the whole range of powers.
-    power = ((217706 * q) >> 16) + 63 + np.int64(top) - np.int64(zeros)
+    power = ((217706 * q) >> 16) + 63 + int(top) - int(zeros)
     if power < -1021 or power > 1022:
         return False, 0.0
     # Halfway between two doubles: possible only for these powers, and seen as a product without lower bits.
-    if (
-        low <= _U1
-        and q >= -4
-        and q <= 23
-        and mantissa & _U3 == _U1
-        and (mantissa << shift) == high
-    ):
+    if low <= _U1 and q >= -4 and q <= 23 and mantissa & _U3 == _U1 and (mantissa << shift) == high:
         mantissa = mantissa - _U1
     mantissa = (mantissa + (mantissa & _U1)) >> _U1
     # Rounding up may have carried to 2^53, whose product below is still exact.
@@ -130,7 +125,7 @@ def _lemire(w, q):  # type: ignore[no-untyped-def]
 
 
 @exact
-def _nearest(w, q):  # type: ignore[no-untyped-def]
+def _nearest(w: np.uint64, q: int) -> tuple[bool, float]:
     """The double nearest to w * 10^q: ``(decided, value)``."""
     if w <= _EXACT_INTEGERS and q >= -22 and q <= 22:
         if q < 0:
@@ -142,12 +137,12 @@ def _nearest(w, q):  # type: ignore[no-untyped-def]
 
 
 @exact
-def number(text, at):  # type: ignore[no-untyped-def]
+def number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float, int, bool]:
     """Read ``[+-] digits [. digits] [e [+-] digits]`` from ``text[at:]``, as far as it goes.
 
-    Returns ``(state, value, end, integral)``: `value` holds if `state` is ``NUMBER``; ``UNDECIDED`` is a number
-    well formed whose value only Python's float can tell; `end` is the first byte not read; `integral` says that
-    there was neither a point nor an exponent.
+    Returns ``(state, value, end, integral)``: `value` holds if `state` is ``NUMBER``; ``UNDECIDED`` is a
+    number well formed whose value only Python's float can tell; `end` is the first byte not read; `integral`
+    says that there was neither a point nor an exponent.
 
     ``text`` must end in a byte that no number contains, so that no bound needs to be checked.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,23 +13,23 @@ __all__ = ["GrowingArray"]
 class GrowingArray:
     """Values appended in blocks, kept in one array with little slack.
 
-    The file's size tells early how long the result will be. Allocations follow that guess, but at most fourfold,
-    because the first lines may be unlike the rest; they go through ``realloc``, which moves pages instead of
-    copying them where the system can.
+    The file's size tells early how long the result will be. Allocations follow that guess, but at most
+    fourfold, because the first lines may be unlike the rest; they go through ``realloc``, which moves pages
+    instead of copying them where the system can.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
-        self._buffer: npt.NDArray[np.generic] = np.empty(0, dtype=dtype)
+        self._buffer: npt.NDArray[Any] = np.empty(0, dtype=dtype)
         self._used = 0
 
     def __len__(self) -> int:
         return self._used
 
     @property
-    def dtype(self) -> np.dtype[np.generic]:
+    def dtype(self) -> np.dtype[Any]:
         return self._buffer.dtype
 
-    def extend(self, values: npt.NDArray[np.generic], fraction: float = 1.0) -> None:
+    def extend(self, values: npt.NDArray[Any], fraction: float = 1.0) -> None:
         """Append values; with these, about ``fraction`` of all that will come has come."""
         used = self._used + values.size
         if used > self._buffer.size:
@@ -47,7 +49,7 @@ class GrowingArray:
         other.extend(self._buffer[: self._used])
         return other
 
-    def finish(self) -> npt.NDArray[np.generic]:
+    def finish(self) -> npt.NDArray[Any]:
         """The array itself, cut to its length. Nothing can be appended afterwards."""
         buffer, self._buffer = self._buffer, np.empty(0, dtype=self.dtype)
         buffer.resize(self._used, refcheck=False)

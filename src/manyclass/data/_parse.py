@@ -1,8 +1,8 @@
 """The compiled reader of ``label[,label...] index:value ...`` lines.
 
-The kernel walks over a block of whole lines once, writes what it finds into scratch arrays and stops at the first
-wrong token. It knows offsets only: the Python side turns an offset into a line number and a sentence, which costs
-nothing until something is wrong.
+The kernel walks over a block of whole lines once, writes what it finds into scratch arrays and stops at the
+first wrong token. It knows offsets only: the Python side turns an offset into a line number and a sentence,
+which costs nothing until something is wrong.
 """
 
 from __future__ import annotations
@@ -105,17 +105,17 @@ class Counts(NamedTuple):
 
 
 @inline
-def _is_blank(byte):  # type: ignore[no-untyped-def]
+def _is_blank(byte: int) -> bool:
     return byte == 32 or (byte >= 9 and byte <= 13 and byte != _NEWLINE)
 
 
 @inline
-def _ends_token(byte):  # type: ignore[no-untyped-def]
-    return byte <= 32 and (byte == _NEWLINE or _is_blank(byte)) or byte == _HASH
+def _ends_token(byte: int) -> bool:
+    return (byte <= 32 and (byte == _NEWLINE or _is_blank(byte))) or byte == _HASH
 
 
 @inline
-def _read_label(text, start, stop, scratch, place):  # type: ignore[no-untyped-def]
+def _read_label(text: npt.NDArray[np.uint8], start: int, stop: int, scratch: Scratch, place: int) -> None:
     """Note the label ``text[start:stop]`` as number ``place`` of the block."""
     scratch.label_start[place] = start
     scratch.label_stop[place] = stop
@@ -138,7 +138,7 @@ def _read_label(text, start, stop, scratch, place):  # type: ignore[no-untyped-d
 
 
 @inline
-def _why_no_pair(text, at, stop):  # type: ignore[no-untyped-def]
+def _why_no_pair(text: npt.NDArray[np.uint8], at: int, stop: int) -> int:
     """What is wrong with an index: the token starts at ``at``, its digits end before ``stop``."""
     if text[at] == _MINUS:
         return NEGATIVE_INDEX
@@ -148,7 +148,7 @@ def _why_no_pair(text, at, stop):  # type: ignore[no-untyped-def]
 
 
 @jit
-def parse_lines(text, rules, scratch):  # type: ignore[no-untyped-def]
+def parse_lines(text: npt.NDArray[np.uint8], rules: Rules, scratch: Scratch) -> tuple[int, ...]:
     """Read the lines of ``text`` (uint8, ends in a newline) into ``scratch``; returns the fields of `Counts`."""
     indices, values = scratch.indices, scratch.values
     lowest, highest, limit = rules.lowest, rules.highest, rules.limit

@@ -148,12 +148,13 @@ def write_svmlight(
     path : str or path
     X : sparse matrix or array of shape (n_samples, n_features)
     y : array, indicator matrix or None
-        As in `Dataset`. A row without a label begins with a blank. Such a row without features as well would be
-        an empty line, which is no row: it is given an explicit zero.
+        As in `Dataset`. A row without a label begins with a blank. Such a row without features as well would
+        be an empty line, which is no row: it is given an explicit zero.
     label_names : array of shape (n_labels,), optional
         What to write for the columns of an indicator; by default their number.
     zero_based : bool
-        Whether to count features from 0. Only a file that counts from 1 can be told from its content in any case.
+        Whether to count features from 0. Only a file that counts from 1 can be told from its content in any
+        case.
 
     Raises
     ------
@@ -162,8 +163,8 @@ def write_svmlight(
 
     Notes
     -----
-    The format keeps no types and no width: names that look like numbers are read back as numbers, and trailing
-    columns without a value are lost unless `n_features` is given when reading.
+    The format keeps no types and no width: names that look like numbers are read back as numbers, and
+    trailing columns without a value are lost unless `n_features` is given when reading.
 
     Examples
     --------

@@ -122,8 +122,8 @@ def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = N
     Parameters
     ----------
     path : str or path
-        ``.npy``: one label a row, or a 0/1 matrix, or numbers to predict. ``.npz``: a sparse 0/1 matrix. Any other
-        name: text with the label of one row on each line.
+        ``.npy``: one label a row, or a 0/1 matrix, or numbers to predict. ``.npz``: a sparse 0/1 matrix. Any
+        other name: text with the label of one row on each line.
     task : str
         As for `read_svmlight`.
     separator : str, optional
@@ -151,8 +151,8 @@ def _labels_beside(path: StrPath, task: Task, separator: str | None) -> tuple[Ta
     """The targets in a file beside, and a sentence on where they came from."""
     found = [beside for beside in (_beside(path, suffix) for suffix in _BESIDE) if beside.exists()]
     if len(found) > 1:
-        names = ", ".join(beside.name for beside in found)
-        raise DataFormatError(path, f"there are several files of labels beside it ({names}): keep or name one")
+        listed = ", ".join(beside.name for beside in found)
+        raise DataFormatError(path, f"there are several files of labels beside it ({listed}): keep or name one")
     if not found:
         return Targets(None), f"no labels: there is no {_beside(path, _BESIDE[0]).name} beside, nor one of its kind"
     y, names = read_labels(found[0], task=task, separator=separator)
@@ -200,8 +200,8 @@ def read_npz(
     Parameters
     ----------
     path : str or path
-        ``NAME.npz``. Labels are looked for beside, in ``NAME.labels`` or ``NAME.y`` with ``.npy``, ``.npz`` or
-        ``.txt`` (see `read_labels`), the names of the columns of an indicator in ``NAME.label_names.npy``.
+        ``NAME.npz``. Labels are looked for beside, in ``NAME.labels`` or ``NAME.y`` with ``.npy``, ``.npz``
+        or ``.txt`` (see `read_labels`), the names of the columns of an indicator in ``NAME.label_names.npy``.
     dtype, n_features, extra_features, task
         As for `read_svmlight`.
     find_labels : bool

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset"]
 
-#: Dense rows are looked at in pieces of about this many bytes, so that a mapped file is never in memory as a whole.
+#: Dense rows are looked at in pieces of about this many bytes, so that a mapped file is never in memory as a
+#: whole.
 _PIECE = 1 << 24
 
 
@@ -27,9 +28,9 @@ class Dataset:
     X : csr_matrix of shape (n_samples, n_features), or ndarray or memmap of that shape
         The features: float32 unless another type was asked for.
     y : ndarray or csr_matrix or None
-        The targets: classes (int64 or str, shape (n_samples,)); numbers to predict (float64, shape (n_samples,) or
-        (n_samples, n_outputs)); the 0/1 indicator of a multi-label problem (int8 CSR, shape (n_samples, n_labels));
-        None if the file has none.
+        The targets: classes (int64 or str, shape (n_samples,)); numbers to predict (float64, shape
+        (n_samples,) or (n_samples, n_outputs)); the 0/1 indicator of a multi-label problem (int8 CSR, shape
+        (n_samples, n_labels)); None if the file has none.
     label_names : ndarray of shape (n_labels,) or None
         For an indicator: the label that each of its columns stands for, in ascending order; else None.
     source : str
@@ -41,8 +42,8 @@ class Dataset:
     vectorizer : TextVectorizer or None
         What turned the texts of a table into `X`.
     zero_based : bool or None
-        Whether the file counts features from 0; None where the format leaves no choice. Give it to `read` with
-        the next file of the same kind, where detection may go another way.
+        Whether the file counts features from 0; None where the format leaves no choice. Give it to `read`
+        with the next file of the same kind, where detection may go another way.
 
     Raises
     ------
@@ -72,9 +73,7 @@ class Dataset:
         if self.y is not None and self.y.shape[0] != self.n_samples:
             raise ValueError(f"y has {self.y.shape[0]} rows; expected {self.n_samples}, as X has")
         if self.label_names is not None and (self.y is None or self.y.shape[1:] != self.label_names.shape):
-            raise ValueError(
-                f"label_names has shape {self.label_names.shape}; expected one name for each column of y"
-            )
+            raise ValueError(f"label_names has shape {self.label_names.shape}; expected one name for each column of y")
 
     @property
     def n_samples(self) -> int:
@@ -89,7 +88,7 @@ class Dataset:
     @property
     def multilabel(self) -> bool:
         """Whether `y` is an indicator."""
-        return issparse(self.y)
+        return bool(issparse(self.y))
 
     def summary(self) -> dict[str, Any]:
         """Facts about the data.
@@ -97,10 +96,10 @@ class Dataset:
         Returns
         -------
         dict
-            ``rows``, ``features``, ``non_zeros``, ``density`` (in [0, 1]), ``bytes`` (of `X` and `y`, in memory or
-            mapped), ``empty_rows`` (without a non-zero) and ``targets``: ``"none"``, ``"classes"``, ``"labels"`` or
-            ``"numbers"``. With classes or labels ``classes`` (for labels: columns), with labels
-            ``labels_per_row`` (the mean) and ``rows_without_label``, with numbers ``outputs``.
+            ``rows``, ``features``, ``non_zeros``, ``density`` (in [0, 1]), ``bytes`` (of `X` and `y`, in
+            memory or mapped), ``empty_rows`` (without a non-zero) and ``targets``: ``"none"``, ``"classes"``,
+            ``"labels"`` or ``"numbers"``. With classes or labels ``classes`` (for labels: columns), with
+            labels ``labels_per_row`` (the mean) and ``rows_without_label``, with numbers ``outputs``.
 
         Examples
         --------
@@ -135,17 +134,17 @@ class Dataset:
             facts.update(targets="classes", classes=int(np.unique(self.y).size))
         return facts
 
-    def _non_zeros_per_row(self) -> npt.NDArray[np.int64]:
+    def _non_zeros_per_row(self) -> npt.NDArray[Any]:
         if issparse(self.X):
             if self.X.data.all():
-                return np.diff(self.X.indptr).astype(np.int64)
+                lengths: npt.NDArray[Any] = np.diff(self.X.indptr)
+                return lengths
             before = np.zeros(self.X.nnz + 1, dtype=np.int64)
             np.cumsum(self.X.data != 0, out=before[1:])
-            return np.diff(before[self.X.indptr])
+            stored: npt.NDArray[Any] = np.diff(before[self.X.indptr])
+            return stored
         rows = max(_PIECE // max(self.n_features * self.X.dtype.itemsize, 1), 1)
-        pieces = [
-            np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in range(0, self.n_samples, rows)
-        ]
+        pieces = [np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in range(0, self.n_samples, rows)]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
 

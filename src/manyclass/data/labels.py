@@ -14,7 +14,18 @@ from scipy.sparse import csr_matrix
 from .errors import DataFormatError
 from .streams import StrPath, open_bytes
 
-__all__ = ["TASKS", "Targets", "Task", "TextLabels", "LabelColumn", "indicator", "number_targets", "read_label_lines", "real_label", "real_targets"]
+__all__ = [
+    "TASKS",
+    "LabelColumn",
+    "Targets",
+    "Task",
+    "TextLabels",
+    "indicator",
+    "number_targets",
+    "read_label_lines",
+    "real_label",
+    "real_targets",
+]
 
 Task: TypeAlias = Literal["auto", "classification", "multilabel", "regression"]
 TASKS: tuple[str, ...] = get_args(Task)
@@ -31,19 +42,18 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
 class Targets(NamedTuple):
     """The targets of a file: `y` as in `Dataset`, and the names of its columns if it is an indicator."""
 
-    y: npt.NDArray[Any] | csr_matrix | None
+    y: Any  # ndarray, csr_matrix or None
     names: npt.NDArray[Any] | None = None
 
 
-def indicator(
-    columns: npt.NDArray[Any], counts: npt.NDArray[Any], n_columns: int
-) -> csr_matrix:
+def indicator(columns: npt.NDArray[Any], counts: npt.NDArray[Any], n_columns: int) -> csr_matrix:
     """The 0/1 matrix (int8, CSR) whose row i holds the next ``counts[i]`` of ``columns``; repeats count once."""
     indptr = np.zeros(counts.size + 1, dtype=np.int64)
     np.cumsum(counts, out=indptr[1:])
     ones = np.ones(columns.size, dtype=np.int8)
     matrix = csr_matrix((ones, columns, indptr), shape=(counts.size, n_columns))
-    # A label may be repeated more often than an int8 can count: the sum is not what is wanted, only that it is there.
+    # A label may be repeated more often than an int8 can count: the sum is not what is wanted, only that it
+    # is there.
     matrix.sum_duplicates()
     matrix.data = np.ones(matrix.nnz, dtype=np.int8)
     return matrix
@@ -102,8 +112,8 @@ def number_targets(values: npt.NDArray[Any], counts: npt.NDArray[Any], task: Tas
 class TextLabels(dict[str, int]):
     """Numbers distinct labels in the order in which they appear, and remembers those that may be accidents.
 
-    ``labels[text]`` is the number of a label, a new one if it was not seen before. "nan" may be a word, but among
-    numbers it is a missing value: `suspects` are the numbers of such labels.
+    ``labels[text]`` is the number of a label, a new one if it was not seen before. "nan" may be a word, but
+    among numbers it is a missing value: `suspects` are the numbers of such labels.
     """
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import io
 import os
 import secrets
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -55,8 +55,8 @@ def compression(path: StrPath) -> str | None:
 class _Unpacked(io.RawIOBase):
     """The decompressed bytes of a file made of one or more compressed members (gzip) or frames (Zstandard).
 
-    A file cut short raises EOFError. (Zstandard's own stream reader just ends there, and gzip's works in pieces so
-    small that a second thread waits for the interpreter most of its time.)
+    A file cut short raises EOFError. (Zstandard's own stream reader just ends there, and gzip's works in
+    pieces so small that a second thread waits for the interpreter most of its time.)
 
     Parameters
     ----------
@@ -156,11 +156,11 @@ class Block(NamedTuple):
     fraction: float  # the part of the file on disk read so far
 
 
-def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Block, None, None]:
     """The file in blocks of whole lines, each of about ``block_bytes`` bytes or one longer line.
 
-    The next block of a compressed file is decompressed, without the GIL, while the caller works on this one. A
-    byte order mark at the start is left out; a newline missing at the end is added.
+    The next block of a compressed file is decompressed, without the GIL, while the caller works on this one.
+    A byte order mark at the start is left out; a newline missing at the end is added.
     """
     with open_bytes(path) as source, ThreadPoolExecutor(1) as ahead:
 
@@ -201,8 +201,8 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Iterator[Block
 def atomic_files(*paths: StrPath) -> Iterator[list[BinaryIO]]:
     """Open files for writing; each replaces what was there only after all were written without an error.
 
-    A name that ends in ``.gz`` or ``.zst`` is compressed. Compressed files hold no name and no date, so that the
-    same content gives the same bytes.
+    A name that ends in ``.gz`` or ``.zst`` is compressed. Compressed files hold no name and no date, so that
+    the same content gives the same bytes.
     """
     targets = [Path(path) for path in paths]
     drafts = [t.with_name(f".{t.name}.{secrets.token_hex(6)}.tmp") for t in targets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import Literal
 
 import numpy as np
@@ -31,9 +32,10 @@ def read_svmlight(
 ) -> Dataset:
     """Read a file in svmlight format, plain or compressed.
 
-    Each line is a row: its label, or labels between commas, then its features. A row without a label begins with a
-    blank. Empty lines, and what follows a ``#``, are skipped. Feature indices may come in any order; values of a
-    feature that a row has twice are added up. Besides the result, memory is taken for a few blocks only.
+    Each line is a row: its label, or labels between commas, then its features. A row without a label begins
+    with a blank. Empty lines, and what follows a ``#``, are skipped. Feature indices may come in any order;
+    values of a feature that a row has twice are added up. Besides the result, memory is taken for a few
+    blocks only.
 
     Parameters
     ----------
@@ -48,9 +50,9 @@ def read_svmlight(
     extra_features : {"error", "ignore"}
         What to do with features beyond `n_features`.
     task : {"auto", "classification", "multilabel", "regression"}
-        What the labels are. By default, rows with no label or several make a multi-label problem; otherwise whole
-        numbers are classes, other numbers the targets of a regression, and anything else is the name of a class.
-        Digits with a leading zero, such as ``0042``, are names.
+        What the labels are. By default, rows with no label or several make a multi-label problem; otherwise
+        whole numbers are classes, other numbers the targets of a regression, and anything else is the name of
+        a class. Digits with a leading zero, such as ``0042``, are names.
     block_bytes : int
         How much text is worked on at a time.
 
@@ -61,7 +63,8 @@ def read_svmlight(
     Raises
     ------
     DataFormatError
-        With the line, where the file is not what it should be: also for values that are infinite or not a number.
+        With the line, where the file is not what it should be: also for values that are infinite or not a
+        number.
     ValueError
         If an argument is wrong, or the package for Zstandard is missing.
 
@@ -73,7 +76,8 @@ def read_svmlight(
     ...     _ = path.write_text("ham 1:0.5 3:2\\nspam 2:1e-3\\n")
     ...     data = read_svmlight(path)
     >>> data.X.toarray().tolist(), data.y.tolist(), data.notes
-    ([[0.5, 0.0, 2.0], [0.0, 0.0010000000474974513, 0.0]], ['ham', 'spam'], ('feature indices are one-based (the \
+    ([[0.5, 0.0, 2.0], [0.0, 0.0010000000474974513, 0.0]], ['ham', 'spam'], ('feature indices are one-based
+    (the \
 smallest is 1)',))
     """
     kind = np.dtype(dtype)
@@ -82,7 +86,8 @@ smallest is 1)',))
     rules = Rules(lowest, highest, extra_features == "ignore", overflow(kind), blank_rows=False)
 
     def attempt(labels: LabelSink) -> Scan:
-        return scan(path, line_blocks(path, block_bytes), rules, kind, labels, task)
+        with closing(line_blocks(path, block_bytes)) as blocks:
+            return scan(path, blocks, rules, kind, labels, task)
 
     try:
         found = attempt(RealLabels() if task == "regression" else NumberLabels(task))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .dataset import Dataset
-from .errors import DataFormatError, counted
-from .labels import LabelColumn, Targets, Task
+from .errors import DataFormatError
+from .labels import LabelColumn, Task
 from .streams import Source, StrPath, open_bytes
 from .text import TextVectorizer
 
@@ -22,6 +23,9 @@ __all__ = ["read_table"]
 #: Names by which columns are known, the surest first.
 _TEXT_NAMES = ("text", "document", "content", "body", "description", "sentence", "utterance", "query", "message")
 _LABEL_NAMES = ("label", "labels", "class", "category", "target", "code", "topic", "tag", "tags", "intent", "y")
+
+#: Names of columns that are surely no labels.
+_OTHER_NAMES = ("id", "idx", "index", "")
 
 #: How many rows a guess about columns looks at.
 _SAMPLE = 100
@@ -32,10 +36,14 @@ class _Record(NamedTuple):
     line: int  # where it begins
 
 
-class _Columns(NamedTuple):
-    text: int
-    label: int | None
-    width: int
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let fields be longer than the csv module's 128 KiB: a limit of the process, so it is put back."""
+    previous = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(previous)
 
 
 def _decoded(source: Source) -> Iterator[str]:
@@ -55,7 +63,7 @@ def _records(source: Source, delimiter: str | None, quote: str | None) -> Iterat
         counts = {mark: first.count(mark) for mark in ",\t;"}
         delimiter = "," if counts[","] else max(counts, key=counts.__getitem__)
         lines = chain([first], lines)
-    quoting = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
     begin = 1
     try:
@@ -66,3 +74,169 @@ def _records(source: Source, delimiter: str | None, quote: str | None) -> Iterat
     except csv.Error as error:
         advice = "" if quote is None else " (if quotes are part of the text, read it with quote=None)"
         raise DataFormatError(source.path, f"{error}{advice}", begin) from error
+
+
+def _position(path: StrPath, argument: str, column: str | int, names: list[str], has_header: bool) -> int:
+    """The position of a column that was asked for by name or by position."""
+    if isinstance(column, str):
+        if has_header:
+            for known in (names, [name.strip().casefold() for name in names]):
+                for wanted in (column, column.strip().casefold()):
+                    if wanted in known:
+                        return known.index(wanted)
+        if not column.isdecimal():
+            listed = ", ".join(map(repr, names)) if has_header else "no names: the first line is no header"
+            raise ValueError(f"{argument} is {column!r}; expected a column of {os.fspath(path)} ({listed})")
+        column = int(column)
+    if not 0 <= column < len(names):
+        raise ValueError(f"{argument} is {column}; expected 0 to {len(names) - 1}, the columns of {os.fspath(path)}")
+    return column
+
+
+def _known(names: list[str], wanted: tuple[str, ...], taken: int | None) -> int | None:
+    """The column with the surest of the wanted names."""
+    folded = [name.strip().casefold() for name in names]
+    for name in wanted:
+        if name in folded and folded.index(name) != taken:
+            return folded.index(name)
+    return None
+
+
+def _choose(
+    path: StrPath, sample: list[_Record], has_header: bool, text: int | None, label: int | None
+) -> tuple[int, int | None]:
+    """The columns of the texts and of the labels, as far as they were not asked for."""
+    names = sample[0].fields
+    if has_header:
+        text = _known(names, _TEXT_NAMES, label) if text is None else text
+        label = _known(names, _LABEL_NAMES, text) if label is None else label
+    if text is None:
+        if len(names) == 1:
+            text = 0
+        elif len(names) == 2 and label is not None:
+            text = 1 - label
+        elif len(names) == 2 and not has_header:
+            lengths = [
+                sum(len(record.fields[column]) for record in sample if len(record.fields) == 2) for column in (0, 1)
+            ]
+            text = int(np.argmax(lengths))
+        else:
+            listed = ", ".join(map(repr, names)) if has_header else f"{len(names)}, without a header"
+            raise DataFormatError(
+                path, f"which column holds the texts? Name it with text_column (columns: {listed})", 1
+            )
+    if label is None and len(names) == 2 and not (has_header and names[1 - text].strip().casefold() in _OTHER_NAMES):
+        label = 1 - text
+    return text, label
+
+
+def _is_header(fields: list[str], header: bool | None, columns: list[str | int | None]) -> bool:
+    if header is not None:
+        return header
+    if any(isinstance(column, str) and not column.isdecimal() for column in columns):
+        return True
+    return any(field.strip().casefold() in (*_TEXT_NAMES, *_LABEL_NAMES) for field in fields)
+
+
+def read_table(
+    path: StrPath,
+    *,
+    format: Literal["csv", "tsv"] = "csv",
+    dtype: npt.DTypeLike = np.float32,
+    n_features: int | None = None,
+    task: Task = "auto",
+    text_column: str | int | None = None,
+    label_column: str | int | None = None,
+    label_separator: str | None = None,
+    delimiter: str | None = None,
+    quote: str | None = '"',
+    header: bool | None = None,
+    vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Read a table with a column of texts, and turn the texts into features.
+
+    Parameters
+    ----------
+    path : str or path
+        UTF-8, plain or compressed.
+    format : {"csv", "tsv"}
+        ``"tsv"`` has tabs between the fields.
+    dtype : float32 or float64
+        The type of the features, unless `vectorizer` has its own.
+    n_features : int, optional
+        What the vectoriser is expected to give.
+    task : str
+        What the labels are, as for `read_svmlight`.
+    text_column, label_column : str or int, optional
+        A name in the header, or a position from 0. By default columns are known by their names (text,
+        document, ...; label, class, category, target, code, ...). In a table of two columns the other one is
+        the label; without a header, the texts are in the longer one.
+    label_separator : str, optional
+        What stands between the labels of a row, if it may have several or none.
+    delimiter : str, optional
+        What stands between fields; by default a comma, tab or semicolon, as the first line has it.
+    quote : str or None
+        What surrounds fields that hold delimiters or line ends; None if quotes are part of the texts.
+    header : bool, optional
+        Whether the first line has the names of the columns; by default, if it has one of those above.
+    vectorizer : TextVectorizer or mapping, optional
+        A fitted one is used as it is. Otherwise one is fitted on these texts, with the parameters in the
+        mapping.
+
+    Returns
+    -------
+    Dataset
+        With the fitted `vectorizer`.
+
+    Raises
+    ------
+    DataFormatError
+        With the line, where a row is wrong.
+    ValueError
+        If an argument is wrong or does not fit the table.
+    """
+    if vectorizer is None or isinstance(vectorizer, Mapping):
+        vectorizer = TextVectorizer(**{"dtype": dtype, **(vectorizer or {})})
+    if n_features is not None and vectorizer.fitted and vectorizer.n_features != n_features:
+        raise ValueError(f"n_features is {n_features}; the vectorizer gives {vectorizer.n_features}")
+    if delimiter is None and format == "tsv":
+        delimiter = "\t"
+    with _long_fields(), open_bytes(path) as source:
+        records = _records(source, delimiter, quote)
+        sample = list(islice(records, _SAMPLE))
+        if not sample:
+            raise DataFormatError(path, "there is no row in it; expected a text and a label on each")
+        names = sample[0].fields
+        has_header = _is_header(names, header, [text_column, label_column])
+        asked = {
+            argument: None if column is None else _position(path, argument, column, names, has_header)
+            for argument, column in (("text_column", text_column), ("label_column", label_column))
+        }
+        text, label = _choose(path, sample, has_header, asked["text_column"], asked["label_column"])
+        if text == label:
+            raise ValueError(f"text_column and label_column are both column {text}; expected two columns")
+        rows = chain(sample[has_header:], records)
+        labels = LabelColumn(path, task, label_separator)
+
+        def texts() -> Iterator[str]:
+            for fields, line in rows:
+                if len(fields) != len(names):
+                    raise DataFormatError(
+                        path, f"{len(fields)} fields; expected {len(names)}, as in the first line", line
+                    )
+                if label is not None:
+                    labels.add(fields[label], line)
+                yield fields[text]
+
+        try:
+            X = vectorizer.transform(texts()) if vectorizer.fitted else vectorizer.fit_transform(texts())
+        except DataFormatError:
+            raise
+        except ValueError as error:  # scikit-learn has found no term in the texts
+            raise DataFormatError(path, f"the texts give no features ({error})") from error
+    if not X.shape[0]:
+        raise DataFormatError(path, "there is no row below the header", 1)
+    y, label_names = labels.targets()
+    called = [repr(name) for name in names] if has_header else [str(place) for place in range(len(names))]
+    notes = [f"texts from column {called[text]}, " + ("no labels" if label is None else f"labels from {called[label]}")]
+    return Dataset(X, y, label_names, os.path.basename(path), format, tuple(notes), vectorizer)

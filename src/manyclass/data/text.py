@@ -13,7 +13,8 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer,
 
 __all__ = ["TextVectorizer"]
 
-#: Words of two characters or more. Given to scikit-learn by name: a stored model must not follow its defaults.
+#: Words of two characters or more. Given to scikit-learn by name: a stored model must not follow its
+#: defaults.
 _WORD = r"(?u)\b\w\w+\b"
 
 
@@ -23,8 +24,8 @@ class TextVectorizer:
     Parameters
     ----------
     kind : {"tfidf", "hashing"}
-        ``"tfidf"`` learns a vocabulary and weighs each term by its inverse document frequency; ``"hashing"`` learns
-        nothing, and counts terms in ``n_features`` columns that a hash function assigns.
+        ``"tfidf"`` learns a vocabulary and weighs each term by its inverse document frequency; ``"hashing"``
+        learns nothing, and counts terms in ``n_features`` columns that a hash function assigns.
     analyzer : {"word", "char", "char_wb"}
         What terms are made of: words of two characters or more, characters, or characters within words.
     ngram_range : (int, int)
@@ -73,7 +74,7 @@ class TextVectorizer:
         ngrams = tuple(ngram_range) if isinstance(ngram_range, (tuple, list)) else ()
         fits = len(ngrams) == 2 and all(_is_integer(n) for n in ngrams) and 1 <= ngrams[0] <= ngrams[1]
         _check("ngram_range", ngram_range, fits, "two integers (smallest, largest) from 1 on")
-        fits = min_df >= 1 if _is_integer(min_df) else isinstance(min_df, numbers.Real) and 0 <= min_df <= 1
+        fits = min_df >= 1 if _is_integer(min_df) else _is_real(min_df) and 0 <= min_df <= 1
         _check("min_df", min_df, fits, "an integer from 1 on, or a float in [0, 1]")
         _check("n_features", n_features, _is_integer(n_features) and 1 <= n_features < 2**31, "an integer in [1, 2^31)")
         self.kind = kind
@@ -85,7 +86,6 @@ class TextVectorizer:
         self.dtype = np.dtype(dtype)
         _check("dtype", dtype, self.dtype in (np.dtype(np.float32), np.dtype(np.float64)), "float32 or float64")
         self._columns = n_features
-        self._idf: npt.NDArray[Any] | None = None
         common = {
             "analyzer": analyzer,
             "ngram_range": ngrams,
@@ -179,8 +179,9 @@ class TextVectorizer:
         parameters : dict
             Strings, numbers and lists, fit for JSON.
         arrays : dict of ndarray
-            For ``"tfidf"``: ``vocabulary`` (the terms by column, UTF-8, one behind the other, uint8), ``offsets``
-            (their bounds, int64, one more than there are terms) and ``idf`` (their weights). Else empty.
+            For ``"tfidf"``: ``vocabulary`` (the terms by column, UTF-8, one behind the other, uint8),
+            ``offsets`` (their bounds, int64, one more than there are terms) and ``idf`` (their weights). Else
+            empty.
 
         Raises
         ------
@@ -195,7 +196,7 @@ class TextVectorizer:
         terms = [term.encode("utf-8", "surrogatepass") for term in sorted(columns, key=columns.__getitem__)]
         offsets = np.zeros(len(terms) + 1, dtype=np.int64)
         np.cumsum([len(term) for term in terms], out=offsets[1:])
-        arrays = {
+        arrays: dict[str, npt.NDArray[Any]] = {
             "vocabulary": np.frombuffer(b"".join(terms), dtype=np.uint8),
             "offsets": offsets,
             "idf": np.array(self._terms.idf_),
@@ -203,9 +204,7 @@ class TextVectorizer:
         return self._parameters(), arrays
 
     @classmethod
-    def from_state(
-        cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
-    ) -> TextVectorizer:
+    def from_state(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> TextVectorizer:
         """The vectoriser whose `to_state` this is: its features are the same to the last bit.
 
         Raises
@@ -249,6 +248,10 @@ class TextVectorizer:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _check(name: str, value: object, fits: bool, expected: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Literal
 
 import numpy as np
@@ -37,8 +38,9 @@ class _LabelIds:
         ids = found.scratch.label_integer[:n]
         wrong = (found.scratch.label_kind[:n] != INTEGER) | (ids < 0) | (ids >= self._n_labels)
         if wrong.any():
-            start, stop = (int(offsets[np.argmax(wrong)]) for offsets in found.scratch[8:10])
-            text = found.block.data[start:stop].decode("utf-8", "replace")
+            place = int(np.argmax(wrong))
+            start = int(found.scratch.label_start[place])
+            text = found.block.data[start : found.scratch.label_stop[place]].decode("utf-8", "replace")
             what = f"the label {text!r} is not a whole number below {self._n_labels}, the labels of the header"
             found.fail(what, found.line_at(start))
         self._ids.extend(ids, found.block.fraction)
@@ -57,8 +59,8 @@ def read_xmc(
 ) -> Dataset:
     """Read a file in the format of the extreme classification repository, plain or compressed.
 
-    The first line holds the numbers of rows, features and labels. Each further line is a row: its labels between
-    commas (a row without one begins with a blank), then its features, all counted from 0.
+    The first line holds the numbers of rows, features and labels. Each further line is a row: its labels
+    between commas (a row without one begins with a blank), then its features, all counted from 0.
 
     Parameters
     ----------
@@ -86,29 +88,31 @@ def read_xmc(
     ([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], [[1, 0, 0, 1], [0, 0, 0, 0]])
     """
     kind = np.dtype(dtype)
-    blocks = line_blocks(path, block_bytes)
-    first = next(blocks, Block(b"", 1.0))
-    header = XMC_HEADER.match(first.data)
-    if header is None:
-        start = first.data[:40].split(b"\n")[0].decode("utf-8", "replace")
-        raise DataFormatError(path, f"expected a header of three numbers, ROWS FEATURES LABELS; got {start!r}", 1)
-    rows, features, labels = map(int, header.groups())
-    if not rows:
-        raise DataFormatError(path, "the header promises no row at all", 1)
-    ignore = extra_features == "ignore" and n_features is not None
-    width = features if n_features is None else n_features
-    # Features beyond the header are wrong in any case.
-    rules = Rules(0, (features if ignore else min(width, features)) - 1, False, overflow(kind), blank_rows=True)
+    with closing(line_blocks(path, block_bytes)) as blocks:
+        first = next(blocks, Block(b"", 1.0))
+        header = XMC_HEADER.match(first.data)
+        if header is None:
+            start = first.data[:40].split(b"\n")[0].decode("utf-8", "replace")
+            raise DataFormatError(path, f"expected a header of three numbers, ROWS FEATURES LABELS; got {start!r}", 1)
+        rows, features, labels = map(int, header.groups())
+        if not rows:
+            raise DataFormatError(path, "the header promises no row at all", 1)
+        ignore = extra_features == "ignore" and n_features is not None
+        width = features if n_features is None else n_features
+        # Features beyond the header are wrong in any case.
+        rules = Rules(0, (features if ignore else min(width, features)) - 1, False, overflow(kind), blank_rows=True)
 
-    def body() -> Iterator[Block]:
-        yield first._replace(data=first.data[header.end() :])
-        yield from blocks
+        def body() -> Iterator[Block]:
+            yield first._replace(data=first.data[header.end() :])
+            yield from blocks
 
-    found = scan(path, body(), rules, kind, _LabelIds(labels), "multilabel", line=2)
+        found = scan(path, body(), rules, kind, _LabelIds(labels), "multilabel", line=2)
     y, names = found.targets
     lines = found.indptr.size - 1
     if lines < rows:
-        raise DataFormatError(path, f"the file ends after {counted(lines, 'row')}; its header promises {rows}", lines + 1)
+        raise DataFormatError(
+            path, f"the file ends after {counted(lines, 'row')}; its header promises {rows}", lines + 1
+        )
     if lines > rows:  # empty lines at the end do no harm
         surplus = np.flatnonzero(np.diff(found.indptr[rows:]) + np.diff(y.indptr[rows:]))
         if surplus.size:

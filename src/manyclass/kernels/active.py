@@ -13,10 +13,16 @@ from manyclass.kernels.jit import inline, jit
 from manyclass.kernels.rows import add_scores, add_sparse_outer, add_sparse_scores, n_rows
 from manyclass.losses.crammer_singer import project_rivals
 
-__all__ = ["active_epoch", "centroid_rivals", "class_excess", "merge_rivals", "plan_moves", "propose",
-           "sparse_conjugates", "sparse_dual_image"]
-
-# mypy: disable-error-code="no-untyped-def"
+__all__ = [
+    "active_epoch",
+    "centroid_rivals",
+    "class_excess",
+    "merge_rivals",
+    "plan_moves",
+    "propose",
+    "sparse_conjugates",
+    "sparse_dual_image",
+]
 
 
 @jit
@@ -160,7 +166,9 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
 
 
 @jit
-def centroid_rivals(data, indices, indptr, y, scores_ptr, scores_class, scores_value, limit, outputs, found, begin, end):
+def centroid_rivals(
+    data, indices, indptr, y, scores_ptr, scores_class, scores_value, limit, outputs, found, begin, end
+):
     """First proposals: the classes whose centroids are most alike, from an inverted index over the centroids.
 
     ``scores_*`` is the d x K matrix of class centroids in CSR; a feature that more than ``limit`` classes have is

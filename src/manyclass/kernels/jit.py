@@ -61,9 +61,7 @@ class CompileClock:
     def started(self, key: int, name: str) -> None:
         if not self._announced:
             self._announced = True
-            logger.warning(
-                "compiling %s and its like for this machine: once per installation, then kept on disk", name
-            )
+            logger.warning("compiling %s and its like for this machine: once per installation, then kept on disk", name)
         self._open[threading.get_ident(), key] = time.perf_counter()
 
     def ended(self, key: int) -> None:
@@ -79,7 +77,7 @@ class CompileClock:
 compile_clock = CompileClock()
 
 
-class _PackageCache(FunctionCache):  # type: ignore[misc]
+class _PackageCache(FunctionCache):
     """Numba's on-disk cache of one function, stamped with the sources of the whole package."""
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
@@ -114,14 +112,15 @@ def jit(func: F) -> F:
 
 def inline(func: F) -> F:
     """Compile a small helper that vanishes into the kernels that call it; it needs no cache of its own."""
-    return numba.njit(forceinline=True, **_OPTIONS)(func)  # type: ignore[no-any-return]
+    return numba.njit(forceinline=True, **_OPTIONS)(func)
 
 
 def implements(stub: Callable[..., Any], *, forceinline: bool = False) -> Callable[[F], F]:
     """Attach compiled behaviour to ``stub``: the decorated function looks at the argument TYPES and returns the
     implementation for them, or None to leave them to another (``numba.extending.overload``). ``forceinline`` for
     what must vanish into a loop before it can become vector code."""
-    return overload(stub, jit_options={**_OPTIONS, "forceinline": forceinline}, strict=False)  # type: ignore[no-any-return]
+    options: Any = {**_OPTIONS, "forceinline": forceinline}
+    return overload(stub, jit_options=options, strict=False)  # type: ignore[no-any-return]
 
 
 def is_a(numba_type: Any, cls: type) -> bool:

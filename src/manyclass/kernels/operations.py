@@ -9,8 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["conjugate_term", "dual_step", "loss_conjugate", "loss_gradient", "loss_value", "primal", "unit_conjugate",
-           "unit_gradient", "unit_step", "unit_value", "value_term"]
+__all__ = [
+    "conjugate_term",
+    "dual_step",
+    "loss_conjugate",
+    "loss_gradient",
+    "loss_value",
+    "primal",
+    "unit_conjugate",
+    "unit_gradient",
+    "unit_step",
+    "unit_value",
+    "value_term",
+]
 
 
 def loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:

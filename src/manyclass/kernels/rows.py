@@ -13,11 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.kernels.jit import implements, is_a
+from manyclass.kernels.jit import implements, is_a, jit
 from manyclass.kernels.operations import primal
 
-__all__ = ["CSRRows", "DenseRows", "Rows", "add_outer", "add_scores", "add_sparse_scores", "make_rows",
-           "n_rows", "read_only", "squared_norm"]
+__all__ = [
+    "CSRRows",
+    "DenseRows",
+    "Rows",
+    "add_outer",
+    "add_scores",
+    "add_sparse_outer",
+    "add_sparse_scores",
+    "has_duplicates",
+    "make_rows",
+    "n_rows",
+    "n_stored",
+    "read_only",
+    "squared_norm",
+]
 
 
 class CSRRows(NamedTuple):
@@ -49,6 +62,17 @@ def make_rows(X: Any) -> Rows:
     if sp.issparse(X):
         return CSRRows(read_only(X.data), read_only(X.indices), read_only(X.indptr))
     return DenseRows(read_only(X))
+
+
+@jit
+def has_duplicates(indices, indptr, last_row):
+    """Whether a row names a column twice. ``last_row`` is scratch, one integer a column, all below zero."""
+    for i in range(indptr.shape[0] - 1):
+        for t in range(indptr[i], indptr[i + 1]):
+            if last_row[indices[t]] == i:
+                return True
+            last_row[indices[t]] = i
+    return False
 
 
 def n_stored(rows: Rows) -> int:
@@ -99,7 +123,7 @@ def _n_rows(rows: Any) -> Any:
 def _squared_norm(rows: Any, i: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i):  # type: ignore[no-untyped-def]
+        def csr(rows, i):
             total = 0.0
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 total += np.float64(rows.data[t]) * rows.data[t]
@@ -108,7 +132,7 @@ def _squared_norm(rows: Any, i: Any) -> Any:
         return csr
     if is_a(rows, DenseRows):
 
-        def dense(rows, i):  # type: ignore[no-untyped-def]
+        def dense(rows, i):
             total = 0.0
             for j in range(rows.x.shape[1]):
                 total += np.float64(rows.x[i, j]) * rows.x[i, j]
@@ -122,7 +146,7 @@ def _squared_norm(rows: Any, i: Any) -> Any:
 def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, V, lo, hi, reg, s):  # type: ignore[no-untyped-def]
+        def csr(rows, i, V, lo, hi, reg, s):
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 x = s.dtype.type(rows.data[t])
                 v = V[rows.indices[t], lo:hi]
@@ -132,7 +156,7 @@ def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -
         return csr
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, V, lo, hi, reg, s):  # type: ignore[no-untyped-def]
+        def dense(rows, i, V, lo, hi, reg, s):
             for j in range(rows.x.shape[1]):
                 x = s.dtype.type(rows.x[i, j])
                 if x != 0:
@@ -148,7 +172,7 @@ def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -
 def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, V, classes, m, reg, s):  # type: ignore[no-untyped-def]
+        def csr(rows, i, V, classes, m, reg, s):
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 x = s.dtype.type(rows.data[t])
                 v = V[rows.indices[t]]
@@ -158,7 +182,7 @@ def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any
         return csr
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, V, classes, m, reg, s):  # type: ignore[no-untyped-def]
+        def dense(rows, i, V, classes, m, reg, s):
             for j in range(rows.x.shape[1]):
                 x = s.dtype.type(rows.x[i, j])
                 if x != 0:
@@ -174,7 +198,7 @@ def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any
 def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, coef, lo, hi, V):  # type: ignore[no-untyped-def]
+        def csr(rows, i, coef, lo, hi, V):
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 x = coef.dtype.type(rows.data[t])
                 v = V[rows.indices[t], lo:hi]
@@ -184,7 +208,7 @@ def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
         return csr
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, coef, lo, hi, V):  # type: ignore[no-untyped-def]
+        def dense(rows, i, coef, lo, hi, V):
             for j in range(rows.x.shape[1]):
                 x = coef.dtype.type(rows.x[i, j])
                 if x != 0:
@@ -200,7 +224,7 @@ def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
 def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, coef, classes, m, V):  # type: ignore[no-untyped-def]
+        def csr(rows, i, coef, classes, m, V):
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 x = coef.dtype.type(rows.data[t])
                 v = V[rows.indices[t]]
@@ -210,7 +234,7 @@ def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any
         return csr
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, coef, classes, m, V):  # type: ignore[no-untyped-def]
+        def dense(rows, i, coef, classes, m, V):
             for j in range(rows.x.shape[1]):
                 x = coef.dtype.type(rows.x[i, j])
                 if x != 0:

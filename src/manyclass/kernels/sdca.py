@@ -10,15 +10,21 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.kernels.jit import jit
+from manyclass.kernels.operations import conjugate_term, dual_step, loss_conjugate, loss_value, primal, value_term
 from manyclass.kernels.rows import add_outer, add_scores, n_rows, squared_norm
 from manyclass.kernels.targets import target_row
-from manyclass.kernels.operations import dual_step, loss_conjugate, loss_value
-from manyclass.kernels.operations import conjugate_term, primal, value_term
 
-__all__ = ["balance_classes", "class_masses", "dual_image", "evaluate_rows", "primal_weights", "regularizer_sums", "row_norms",
-           "sdca_epoch", "weighted_sums"]
-
-# mypy: disable-error-code="no-untyped-def"
+__all__ = [
+    "balance_classes",
+    "class_masses",
+    "dual_image",
+    "evaluate_rows",
+    "primal_weights",
+    "regularizer_sums",
+    "row_norms",
+    "sdca_epoch",
+    "weighted_sums",
+]
 
 
 @jit
@@ -137,7 +143,7 @@ def weighted_sums(weights, alpha):
 
 @jit
 def class_masses(y, weights, alpha, wanted, present):
-    """Of the points p_i = e_{y_i} - a_i of the simplex: ``wanted_k = sum_{y_i = k} c_i``, ``present_k = sum_i c_i p_ik``."""
+    """``wanted_k = sum_{y_i = k} c_i`` and ``present_k = sum_i c_i p_ik`` for the simplex points p_i = e_{y_i} - a_i."""
     wanted[:] = 0.0
     present[:] = 0.0
     for i in range(alpha.shape[0]):

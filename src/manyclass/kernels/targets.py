@@ -51,7 +51,7 @@ def _target_row(targets: Any, i: Any, lo: Any, hi: Any, buffer: Any) -> Any:
         return lambda targets, i, lo, hi, buffer: targets.y[i]
     if is_a(targets, SignTargets):
 
-        def signs(targets, i, lo, hi, buffer):  # type: ignore[no-untyped-def]
+        def signs(targets, i, lo, hi, buffer):
             buffer[:] = -1
             for t in range(targets.indptr[i], targets.indptr[i + 1]):
                 k = targets.indices[t]
@@ -62,7 +62,7 @@ def _target_row(targets: Any, i: Any, lo: Any, hi: Any, buffer: Any) -> Any:
         return signs
     if is_a(targets, RealTargets):
 
-        def reals(targets, i, lo, hi, buffer):  # type: ignore[no-untyped-def]
+        def reals(targets, i, lo, hi, buffer):
             for k in range(lo, hi):
                 buffer[k - lo] = targets.y[i, k]
             return buffer

@@ -43,7 +43,7 @@ def _exp(x: Any) -> Any:
     return _exp64 if x == types.float64 else None
 
 
-def _exp32(x):  # type: ignore[no-untyped-def]
+def _exp32(x):
     f = np.float32
     x = min(max(x, f(-87.0)), f(87.0))
     n = np.floor(x * f(1.4426950408889634) + f(0.5))
@@ -59,7 +59,7 @@ def _exp32(x):  # type: ignore[no-untyped-def]
     return p * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-def _exp64(x):  # type: ignore[no-untyped-def]
+def _exp64(x):
     x = min(max(x, -700.0), 700.0)
     n = np.floor(x * 1.4426950408889634 + 0.5)
     r = (x - n * 6.93145751953125e-1) - n * 1.42860682030941723212e-6
@@ -86,7 +86,7 @@ def _log(x: Any) -> Any:
     return _log64 if x == types.float64 else None
 
 
-def _log32(x):  # type: ignore[no-untyped-def]
+def _log32(x):
     f = np.float32
     bits = np.float32(x).view(np.int32)
     # The exponent that leaves a mantissa in [sqrt(1/2), sqrt(2)).
@@ -102,7 +102,7 @@ def _log32(x):  # type: ignore[no-untyped-def]
     return f(2.0) * p + f(e) * f(0.6931471805599453)
 
 
-def _log64(x):  # type: ignore[no-untyped-def]
+def _log64(x):
     bits = np.float64(x).view(np.int64)
     e = (bits - np.int64(0x3FE6A09E667F3BCD)) >> np.int64(52)
     m = np.int64(bits - (e << np.int64(52))).view(np.float64)
@@ -128,7 +128,7 @@ def _wright_omega(z: Any) -> Any:
     # the loop around it scalar), is within 14 %; a step of Fritsch, Shafer and Crowley (1973) is of fourth order.
     if z == types.float32:
 
-        def once(z):  # type: ignore[no-untyped-def]
+        def once(z):
             one = np.float32(1.0)
             e = exp(min(z, one))
             big = max(z, one)
@@ -140,7 +140,7 @@ def _wright_omega(z: Any) -> Any:
 
         return once
 
-    def twice(z):  # type: ignore[no-untyped-def]
+    def twice(z):
         e = exp(min(z, 1.0))
         big = max(z, 1.0)
         w = e / (1.0 + 0.6 * e) + (big - log(big)) - 1.0

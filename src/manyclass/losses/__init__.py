@@ -7,4 +7,4 @@ from manyclass.losses.log_loss import LogLoss
 from manyclass.losses.multinomial import Multinomial
 from manyclass.losses.squared import Squared
 
-__all__ = ["CrammerSinger", "LogLoss", "Loss", "Multinomial", "SmoothHinge", "SquaredHinge", "Squared"]
+__all__ = ["CrammerSinger", "LogLoss", "Loss", "Multinomial", "SmoothHinge", "Squared", "SquaredHinge"]

@@ -1,21 +1,21 @@
 """The two shapes a loss comes in.
 
 Joint losses (multinomial, Crammer-Singer) implement the row operations of `manyclass.kernels.operations`. Separable
-losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score and are marked ``@separable``; their
-row operations are sums over the K outputs, written once, here.
+losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score; their row operations are sums over the K outputs, written once, here.
 
-Each loss is a NamedTuple; its fields are numbers of the working precision. Its class attributes say the rest:
+Each loss is a NamedTuple; its fields are numbers of the working precision. `describe` says the rest of it to Python:
 
 ``targets``      "class", "sign" or "real": the targets it takes
-``joint``        whether the K scores of an example enter together
-``provides``     what a solver may ask for: "gradient", "conjugate", "dual_step"
+``joint``        whether the K scores of an example enter together; if not, the loss is separable
+``provides``     what a solver may ask for: "gradient", "conjugate", "dual_step", "sparse_dual"
 ``smoothness``   gamma where phi is (1/gamma)-smooth, 0 where it is not smooth
 ``probability``  "softmax", "sigmoid" or None: the link that turns scores into probabilities
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from manyclass.kernels.operations import (
     unit_value,
 )
 
-__all__ = ["Loss", "separable"]
+__all__ = ["Loss", "describe"]
 
 
 class Loss(Protocol):
@@ -48,11 +48,34 @@ class Loss(Protocol):
 
 _SEPARABLE: set[type] = set()
 
+C = TypeVar("C", bound=type)
 
-def separable(cls: type) -> type:
-    """Class decorator: phi(s; t) = sum_k phi_k(s_k; t_k), given by the ``unit_*`` functions."""
-    _SEPARABLE.add(cls)
-    return cls
+
+def describe(
+    *,
+    targets: str,
+    joint: bool = False,
+    provides: Iterable[str] = ("gradient", "conjugate", "dual_step"),
+    probability: str | None = None,
+    smoothness: float | None = None,
+) -> Callable[[C], C]:
+    """Class decorator: the facts about a loss (see the module). ``smoothness`` None means: its field ``gamma``."""
+
+    def settle(cls: C) -> C:
+        facts: dict[str, Any] = {
+            "targets": targets,
+            "joint": joint,
+            "provides": frozenset(provides),
+            "probability": probability,
+            "smoothness": property(lambda self: float(self.gamma)) if smoothness is None else smoothness,
+        }
+        for name, fact in facts.items():
+            setattr(cls, name, fact)
+        if not joint:
+            _SEPARABLE.add(cls)
+        return cls
+
+    return settle
 
 
 def _is_separable(loss: Any) -> bool:
@@ -64,7 +87,7 @@ def _loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:
     if not _is_separable(loss):
         return None
 
-    def total(loss, s, t, work):  # type: ignore[no-untyped-def]
+    def total(loss, s, t, work):
         value = 0.0
         for k in range(s.shape[0]):
             value += unit_value(loss, s[k], t[k])
@@ -78,7 +101,7 @@ def _loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
     if not _is_separable(loss):
         return None
 
-    def each(loss, s, t, out):  # type: ignore[no-untyped-def]
+    def each(loss, s, t, out):
         for k in range(s.shape[0]):
             out[k] = unit_gradient(loss, s[k], t[k])
 
@@ -90,7 +113,7 @@ def _loss_conjugate(loss: Any, a: Any, t: Any) -> Any:
     if not _is_separable(loss):
         return None
 
-    def total(loss, a, t):  # type: ignore[no-untyped-def]
+    def total(loss, a, t):
         value = 0.0
         for k in range(a.shape[0]):
             value += unit_conjugate(loss, np.float64(a[k]), np.float64(t[k]))
@@ -104,7 +127,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     if not _is_separable(loss):
         return None
 
-    def each(loss, s, a, t, q, new):  # type: ignore[no-untyped-def]
+    def each(loss, s, a, t, q, new):
         for k in range(s.shape[0]):
             new[k] = unit_step(loss, s[k], a[k], t[k], q)
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from manyclass.kernels.jit import implements, inline, is_a
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
+from manyclass.losses.base import describe
 
 __all__ = ["CrammerSinger", "project_rivals"]
 
 
+@describe(targets="class", joint=True, provides=("gradient", "conjugate", "dual_step", "sparse_dual"))
 class CrammerSinger(NamedTuple):
     """phi(s; y) = max(0, max_{j != y} 1 + s_j - s_y), smoothed by adding (gamma/2) ||b||^2 to the conjugate.
 
@@ -22,18 +24,9 @@ class CrammerSinger(NamedTuple):
 
     gamma: float
 
-    targets = "class"
-    joint = True
-    provides = frozenset({"gradient", "conjugate", "dual_step", "sparse_dual"})
-    probability = None
-
-    @property
-    def smoothness(self) -> float:
-        return float(self.gamma)
-
 
 @inline
-def project_rivals(mu, coupling):  # type: ignore[no-untyped-def]
+def project_rivals(mu, coupling):
     """In place, the ``a`` that minimises ||a - mu||^2 / 2 + (coupling/2) (sum a)^2 over a >= 0, sum a <= 1.
 
     a_k = max(0, mu_k - theta), with theta = coupling * sum a, or the simplex threshold where sum a = 1 binds. theta is
@@ -82,7 +75,7 @@ def project_rivals(mu, coupling):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _violations(s, y, out):  # type: ignore[no-untyped-def]
+def _violations(s, y, out):
     """``out_j = 1 + s_j - s_y`` for the rivals, and a number below any that counts for y itself."""
     for k in range(s.shape[0]):
         out[k] = s[k] - s[y] + s.dtype.type(1)
@@ -90,7 +83,7 @@ def _violations(s, y, out):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _only_largest(out):  # type: ignore[no-untyped-def]
+def _only_largest(out):
     """In place, 1 at the largest positive entry, 0 elsewhere. Returns what stood there, or 0."""
     best = 0
     for k in range(out.shape[0]):
@@ -110,7 +103,7 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
     if not is_a(loss, CrammerSinger):
         return None
 
-    def largest_violation(loss, s, t, work):  # type: ignore[no-untyped-def]
+    def largest_violation(loss, s, t, work):
         _violations(s, t, work)
         if loss.gamma <= 0:
             return _only_largest(work)
@@ -133,7 +126,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
     if not is_a(loss, CrammerSinger):
         return None
 
-    def rivals_minus_target(loss, s, t, out):  # type: ignore[no-untyped-def]
+    def rivals_minus_target(loss, s, t, out):
         _violations(s, t, out)
         if loss.gamma <= 0:
             total = out.dtype.type(1) if _only_largest(out) > 0 else out.dtype.type(0)
@@ -152,7 +145,7 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
     if not is_a(loss, CrammerSinger):
         return None
 
-    def sum_and_square(loss, a, t):  # type: ignore[no-untyped-def]
+    def sum_and_square(loss, a, t):
         value = 0.0
         for k in range(a.shape[0]):
             if k != t:
@@ -168,7 +161,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     if not is_a(loss, CrammerSinger):
         return None
 
-    def project(loss, s, a, t, q, new):  # type: ignore[no-untyped-def]
+    def project(loss, s, a, t, q, new):
         curvature = loss.gamma + q
         if curvature <= 0:
             # An empty row and the plain hinge: the dual is linear, and its maximum a corner.

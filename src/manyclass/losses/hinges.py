@@ -11,12 +11,12 @@ import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
-from manyclass.losses.base import separable
+from manyclass.losses.base import describe
 
 __all__ = ["SmoothHinge", "SquaredHinge"]
 
 
-@separable
+@describe(targets="sign")
 class SmoothHinge(NamedTuple):
     """phi(s; y) = 0 if ys >= 1; 1 - ys - gamma/2 if ys <= 1 - gamma; (1 - ys)^2 / (2 gamma) between.
 
@@ -26,32 +26,17 @@ class SmoothHinge(NamedTuple):
 
     gamma: float
 
-    targets = "sign"
-    joint = False
-    provides = frozenset({"gradient", "conjugate", "dual_step"})
-    probability = None
 
-    @property
-    def smoothness(self) -> float:
-        return float(self.gamma)
-
-
-@separable
+@describe(targets="sign", smoothness=0.5)
 class SquaredHinge(NamedTuple):
     """phi(s; y) = max(0, 1 - ys)^2; 2-smooth; phi*(-a) = -b + b^2 / 4 on b >= 0."""
-
-    targets = "sign"
-    joint = False
-    provides = frozenset({"gradient", "conjugate", "dual_step"})
-    probability = None
-    smoothness = 0.5
 
 
 @implements(unit_value)
 def _value(loss: Any, s: Any, y: Any) -> Any:
     if is_a(loss, SmoothHinge):
 
-        def smooth(loss, s, y):  # type: ignore[no-untyped-def]
+        def smooth(loss, s, y):
             short = 1.0 - np.float64(y) * np.float64(s)
             if short <= 0.0:
                 return 0.0
@@ -62,7 +47,7 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
         return smooth
     if is_a(loss, SquaredHinge):
 
-        def squared(loss, s, y):  # type: ignore[no-untyped-def]
+        def squared(loss, s, y):
             short = max(1.0 - np.float64(y) * np.float64(s), 0.0)
             return short * short
 
@@ -74,7 +59,7 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
 def _gradient(loss: Any, s: Any, y: Any) -> Any:
     if is_a(loss, SmoothHinge):
 
-        def smooth(loss, s, y):  # type: ignore[no-untyped-def]
+        def smooth(loss, s, y):
             short = y - y + np.float32(1) - y * s
             if short <= 0:
                 return y - y
@@ -85,7 +70,7 @@ def _gradient(loss: Any, s: Any, y: Any) -> Any:
         return smooth
     if is_a(loss, SquaredHinge):
 
-        def squared(loss, s, y):  # type: ignore[no-untyped-def]
+        def squared(loss, s, y):
             zero = y - y
             return -y * np.float32(2) * max(zero + np.float32(1) - y * s, zero)
 
@@ -106,7 +91,7 @@ def _conjugate(loss: Any, a: Any, y: Any) -> Any:
 def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
     if is_a(loss, SmoothHinge):
 
-        def clip(loss, s, a, y, q):  # type: ignore[no-untyped-def]
+        def clip(loss, s, a, y, q):
             zero = a - a
             one = zero + np.float32(1)
             b = y * a
@@ -123,7 +108,7 @@ def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
         return clip
     if is_a(loss, SquaredHinge):
 
-        def clip_below(loss, s, a, y, q):  # type: ignore[no-untyped-def]
+        def clip_below(loss, s, a, y, q):
             zero = a - a
             half = zero + np.float32(0.5)
             b = y * a

@@ -9,25 +9,19 @@ import numpy as np
 from numba import types
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.vmath import exp
 from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
-from manyclass.losses.base import separable
+from manyclass.kernels.vmath import exp
+from manyclass.losses.base import describe
 
 __all__ = ["LogLoss"]
 
 
-@separable
+@describe(targets="sign", probability="sigmoid", smoothness=4.0)
 class LogLoss(NamedTuple):
     """phi(s; y) = log(1 + exp(-ys)), y in {-1, +1}; 1/4-smooth.
 
     With a = y b, 0 <= b <= 1: phi*(-a) = b log b + (1 - b) log(1 - b).
     """
-
-    targets = "sign"
-    joint = False
-    provides = frozenset({"gradient", "conjugate", "dual_step"})
-    probability = "sigmoid"
-    smoothness = 4.0
 
 
 @implements(unit_value)
@@ -35,7 +29,7 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
     if not is_a(loss, LogLoss):
         return None
 
-    def softplus(loss, s, y):  # type: ignore[no-untyped-def]
+    def softplus(loss, s, y):
         margin = np.float64(y) * np.float64(s)
         return math.log1p(math.exp(-abs(margin))) + max(-margin, 0.0)
 
@@ -47,7 +41,7 @@ def _gradient(loss: Any, s: Any, y: Any) -> Any:
     if not is_a(loss, LogLoss):
         return None
 
-    def sigmoid(loss, s, y):  # type: ignore[no-untyped-def]
+    def sigmoid(loss, s, y):
         one = y - y + np.float32(1)
         return -y / (one + exp(y * s))
 
@@ -59,7 +53,7 @@ def _conjugate(loss: Any, a: Any, y: Any) -> Any:
     if not is_a(loss, LogLoss):
         return None
 
-    def negative_entropy(loss, a, y):  # type: ignore[no-untyped-def]
+    def negative_entropy(loss, a, y):
         b = min(max(a * y, 0.0), 1.0)
         value = 0.0
         if 0.0 < b < 1.0:
@@ -75,7 +69,7 @@ def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
         return None
     tolerance = 1e-4 if s == types.float32 else 1e-8
 
-    def newton(loss, s, a, y, q):  # type: ignore[no-untyped-def]
+    def newton(loss, s, a, y, q):
         # With b = 1 / (1 + exp(-z)) stationarity reads f(z) = z + q b(z) - (q b_old - y s) = 0. f rises, and is convex
         # left of 0 and concave right of it, so that Newton from 0 climbs to the root without overshooting.
         one = a - a + np.float32(1)

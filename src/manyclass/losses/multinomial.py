@@ -9,12 +9,14 @@ import numpy as np
 from numba import types
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.vmath import exp, log, wright_omega
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
+from manyclass.kernels.vmath import exp, log, wright_omega
+from manyclass.losses.base import describe
 
 __all__ = ["Multinomial"]
 
 
+@describe(targets="class", joint=True, probability="softmax", smoothness=2.0)
 class Multinomial(NamedTuple):
     """phi(s; y) = logsumexp(s) - s_y.
 
@@ -23,19 +25,13 @@ class Multinomial(NamedTuple):
     keeps small probabilities exact in float32.
     """
 
-    targets = "class"
-    joint = True
-    provides = frozenset({"gradient", "conjugate", "dual_step"})
-    probability = "softmax"
-    smoothness = 2.0
-
 
 @implements(loss_value)
 def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
     if not is_a(loss, Multinomial):
         return None
 
-    def logsumexp_minus_target(loss, s, t, work):  # type: ignore[no-untyped-def]
+    def logsumexp_minus_target(loss, s, t, work):
         top = s[0]
         for k in range(s.shape[0]):
             top = max(top, s[k])
@@ -52,7 +48,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
     if not is_a(loss, Multinomial):
         return None
 
-    def softmax_minus_target(loss, s, t, out):  # type: ignore[no-untyped-def]
+    def softmax_minus_target(loss, s, t, out):
         top = s[0]
         for k in range(s.shape[0]):
             top = max(top, s[k])
@@ -76,7 +72,7 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
     if not is_a(loss, Multinomial):
         return None
 
-    def negative_entropy(loss, a, t):  # type: ignore[no-untyped-def]
+    def negative_entropy(loss, a, t):
         value = 0.0
         rivals = 0.0
         for k in range(a.shape[0]):
@@ -98,7 +94,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     # Newton doubles the digits, so that one more step after this leaves rounding alone.
     tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
 
-    def simplex_newton(loss, s, a, t, q, new):  # type: ignore[no-untyped-def]
+    def simplex_newton(loss, s, a, t, q, new):
         # Stationarity on the simplex: log p_k + q p_k = s_k + q p_old_k - theta, that is q p_k = omega(z_k - theta)
         # with z = s + q p_old + log q. Newton finds the theta at which p sums to one; it starts from logsumexp(s),
         # which is exact at the optimum.

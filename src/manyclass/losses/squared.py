@@ -8,20 +8,14 @@ import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
-from manyclass.losses.base import separable
+from manyclass.losses.base import describe
 
 __all__ = ["Squared"]
 
 
-@separable
+@describe(targets="real", smoothness=1.0)
 class Squared(NamedTuple):
     """phi(s; y) = (s - y)^2 / 2; 1-smooth; phi*(-a) = a^2 / 2 - a y."""
-
-    targets = "real"
-    joint = False
-    provides = frozenset({"gradient", "conjugate", "dual_step"})
-    probability = None
-    smoothness = 1.0
 
 
 @implements(unit_value)

@@ -8,10 +8,12 @@ import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import conjugate_term, primal, value_term
+from manyclass.regularizers.base import provides
 
 __all__ = ["ElasticNet"]
 
 
+@provides("conjugate")
 class ElasticNet(NamedTuple):
     """g(W) = ||W||^2 / 2 + threshold ||W||_1, with threshold = sigma / lam.
 
@@ -21,15 +23,13 @@ class ElasticNet(NamedTuple):
 
     threshold: float
 
-    provides = frozenset({"conjugate", "prox"})
-
 
 @implements(primal)
 def _primal(reg: Any, v: Any) -> Any:
     if not is_a(reg, ElasticNet):
         return None
 
-    def soft_threshold(reg, v):  # type: ignore[no-untyped-def]
+    def soft_threshold(reg, v):
         zero = v - v
         tau = zero + type(v)(reg.threshold)
         return max(v - tau, zero) + min(v + tau, zero)
@@ -49,7 +49,7 @@ def _conjugate_term(reg: Any, v: Any) -> Any:
     if not is_a(reg, ElasticNet):
         return None
 
-    def half_square(reg, v):  # type: ignore[no-untyped-def]
+    def half_square(reg, v):
         w = np.float64(primal(reg, v))
         return 0.5 * w * w
 

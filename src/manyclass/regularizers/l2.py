@@ -8,14 +8,14 @@ import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import conjugate_term, primal, value_term
+from manyclass.regularizers.base import provides
 
 __all__ = ["L2"]
 
 
+@provides("conjugate")
 class L2(NamedTuple):
     """g(W) = ||W||^2 / 2; its own conjugate, and grad g*(v) = v."""
-
-    provides = frozenset({"conjugate", "prox"})
 
 
 @implements(primal)

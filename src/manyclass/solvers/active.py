@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels import active as kernels
-from manyclass.kernels.rows import CSRRows, n_stored
+from manyclass.kernels.rows import CSRRows
 from manyclass.losses import CrammerSinger
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
@@ -98,9 +98,20 @@ class ActiveSDCA:
     def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
         for begin, end in ranges(len(order), 1 << 18):
             kernels.active_epoch(
-                problem.rows, _y(problem), problem.weights, problem.norms, order[begin:end], _gamma(problem),
-                problem.regularizer, state["V"], live, state["indptr"], state["rivals"], state["b"],
-                problem.inv_lam_n, step,
+                problem.rows,
+                _y(problem),
+                problem.weights,
+                problem.norms,
+                order[begin:end],
+                _gamma(problem),
+                problem.regularizer,
+                state["V"],
+                live,
+                state["indptr"],
+                state["rivals"],
+                state["b"],
+                problem.inv_lam_n,
+                step,
             )
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
@@ -109,8 +120,14 @@ class ActiveSDCA:
             _balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
         kernels.sparse_dual_image(
-            problem.rows, _y(problem), problem.weights, state["indptr"], state["rivals"], state["b"],
-            problem.inv_lam_n, state["V"],
+            problem.rows,
+            _y(problem),
+            problem.weights,
+            state["indptr"],
+            state["rivals"],
+            state["b"],
+            problem.inv_lam_n,
+            state["V"],
         )
         losses, found = self._propose(problem, state, self.more)
         g, conjugate = problem.regularizer_sums(state["V"])
@@ -128,8 +145,20 @@ class ActiveSDCA:
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
         parts = run(
             lambda begin, end: kernels.propose(
-                problem.rows, _y(problem), problem.weights, _gamma(problem), problem.regularizer, state["V"],
-                state["bias"], state["indptr"], state["rivals"], state["b"], self.slack, found, begin, end,
+                problem.rows,
+                _y(problem),
+                problem.weights,
+                _gamma(problem),
+                problem.regularizer,
+                state["V"],
+                state["bias"],
+                state["indptr"],
+                state["rivals"],
+                state["b"],
+                self.slack,
+                found,
+                begin,
+                end,
             ),
             ranges(problem.n_samples, _ROWS),
             problem.n_threads,
@@ -149,8 +178,18 @@ class ActiveSDCA:
             centroids = (X.T.tocsr() @ member).tocsr()
             run(
                 lambda begin, end: kernels.centroid_rivals(
-                    rows.data, rows.indices, rows.indptr, y, centroids.indptr, centroids.indices, centroids.data,
-                    _SHARED, K, found, begin, end,
+                    rows.data,
+                    rows.indices,
+                    rows.indptr,
+                    y,
+                    centroids.indptr,
+                    centroids.indices,
+                    centroids.data,
+                    _SHARED,
+                    K,
+                    found,
+                    begin,
+                    end,
                 ),
                 ranges(problem.n_samples, _ROWS),
                 problem.n_threads,
@@ -194,8 +233,16 @@ def _balance(problem: Problem, state: State) -> None:
     # Little from each example first: a step that is small everywhere costs the dual least.
     for cap in (0.03, 0.3, 1.0, 1.0):
         moves = kernels.plan_moves(
-            _y(problem), problem.weights, state["indptr"], state["rivals"], state["b"], excess, cap,
-            rows, classes, masses,
+            _y(problem),
+            problem.weights,
+            state["indptr"],
+            state["rivals"],
+            state["b"],
+            excess,
+            cap,
+            rows,
+            classes,
+            masses,
         )
         if moves:
             held = sp.csr_matrix((state["b"], state["rivals"], state["indptr"]), shape=(n, K))

@@ -1,0 +1,34 @@
+"""manyclass: linear prediction with many classes - exact, certified, fast.
+
+Names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from manyclass._version import __version__
+
+if TYPE_CHECKING:
+    from manyclass.estimators.classifier import SDCAClassifier
+    from manyclass.estimators.regressor import SDCARegressor
+    from manyclass.model import LinearModel
+
+__all__ = ["LinearModel", "SDCAClassifier", "SDCARegressor", "__version__"]
+
+_HOMES = {
+    "LinearModel": "manyclass.model",
+    "SDCAClassifier": "manyclass.estimators.classifier",
+    "SDCARegressor": "manyclass.estimators.regressor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'manyclass' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

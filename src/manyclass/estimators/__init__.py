@@ -1,0 +1,6 @@
+"""scikit-learn estimators: thin - they validate, build a Problem, call the driver, wrap the model."""
+
+from manyclass.estimators.classifier import SDCAClassifier
+from manyclass.estimators.regressor import SDCARegressor
+
+__all__ = ["SDCAClassifier", "SDCARegressor"]

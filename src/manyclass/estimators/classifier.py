@@ -1,0 +1,288 @@
+"""Classification with a certified optimum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import column_or_1d
+
+from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
+from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
+from manyclass.problem import Array
+from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA, Solver
+
+__all__ = ["SDCAClassifier"]
+
+#: name -> the loss of this gamma for many classes, and for two (one margin, one column of weights).
+_LOSSES: dict[str, tuple[Any, Any]] = {
+    "multinomial": (lambda gamma: Multinomial(), lambda gamma: LogLoss()),
+    "crammer_singer": (CrammerSinger, SmoothHinge),
+    "log_loss": (lambda gamma: LogLoss(), lambda gamma: LogLoss()),
+    "smooth_hinge": (SmoothHinge, SmoothHinge),
+    "hinge": (lambda gamma: SmoothHinge(0.0), lambda gamma: SmoothHinge(0.0)),
+    "squared_hinge": (lambda gamma: SquaredHinge(), lambda gamma: SquaredHinge()),
+}
+_SOLVERS = {"sdca": SDCA, "sdca_active": ActiveSDCA, "sdca_async": AsyncSDCA}
+
+#: Classes from which the active-set solver serves crammer_singer: below, whole rows of scores vectorise better.
+_MANY = 100
+
+
+def _has_probabilities(estimator: SDCAClassifier) -> bool:
+    return estimator.loss in ("multinomial", "log_loss")
+
+
+class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
+    """Linear classifier fitted by proximal stochastic dual coordinate ascent, stopped on a true duality gap.
+
+    Minimises ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
+    the sample weights scaled to mean 1 and the intercept b free of penalty. scikit-learn's ``C`` is
+    ``1 / (alpha n_samples)``.
+
+    Parameters
+    ----------
+    loss : {"multinomial", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge"}
+        ``multinomial``: softmax regression. ``crammer_singer``: the multiclass support vector machine, smoothed by
+        ``gamma``. The others are one-vs-rest, and take multi-label targets as well. With two classes there is one
+        margin and one column of weights: multinomial is then log_loss and crammer_singer is smooth_hinge.
+    alpha : float
+        Strength of the penalty, > 0.
+    l1_ratio : float
+        Part of the penalty that is l1, in [0, 1).
+    tol : float
+        Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
+    max_iter : int
+        Most epochs.
+    fit_intercept : bool
+        Fit an unpenalised intercept.
+    gamma : float
+        Smoothing of ``crammer_singer`` and ``smooth_hinge``, >= 0 (0: none). The smooth loss lies below the plain one
+        by at most gamma/2.
+    solver : {"auto", "sdca", "sdca_active", "sdca_async"}
+        ``sdca``: exact dual steps on whole rows of scores. ``sdca_active``: for crammer_singer, sparse duals on active
+        sets of rivals. ``sdca_async``: threads share the weights without locks; faster on several threads, certified
+        like the others, but not reproducible. ``auto``: sdca_active for crammer_singer with 100 classes or more, else
+        sdca.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, as everywhere in scikit-learn.
+    random_state : int, RandomState or None
+        Of the order of the examples.
+    n_jobs : int, optional
+        Threads. Never changes the result (except with sdca_async): classes are split for one-vs-rest losses, the
+        exact passes of the certificates are for the others.
+    warm_start : bool
+        Start from the duals of the previous fit where targets and shapes are the same.
+    dtype : {None, numpy.float32, numpy.float64}
+        Of the weights and of the work; None takes that of X. float32 halves the memory and certifies gaps down to
+        about 1e-6.
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
+    intercept_ : ndarray of shape (n_classes,) or (1,)
+    classes_ : ndarray of shape (n_classes,)
+    duality_gap_ : float
+        Certified relative gap of the fitted model.
+    objective_ : float
+        Objective of the fitted model.
+    n_iter_ : int
+        Epochs run.
+    history_ : History
+        The evaluations of the fit.
+    model_ : LinearModel
+        What predicts; ``model_.save(path)`` keeps it.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, if X had column names
+
+    Raises
+    ------
+    ValueError
+        On parameters out of range, targets the loss does not take, fewer than two classes, NaN or infinite input.
+    MemoryError
+        Before anything is allocated, if the fit would not fit into memory.
+
+    References
+    ----------
+    Shalev-Shwartz and Zhang, "Accelerated proximal stochastic dual coordinate ascent for regularized loss
+    minimization", ICML 2014: Prox-SDCA, Option I.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import SDCAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = SDCAClassifier(alpha=1e-3, random_state=0).fit(X / 16, y)
+    >>> bool(model.duality_gap_ <= 1e-3)
+    True
+    >>> classes, scores = model.predict_topk(X[:2] / 16, k=3)
+    >>> classes.shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        loss: str = "multinomial",
+        *,
+        alpha: float = 1e-4,
+        l1_ratio: float = 0.0,
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        fit_intercept: bool = True,
+        gamma: float = 0.1,
+        solver: str = "auto",
+        class_weight: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        dtype: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.gamma = gamma
+        self.solver = solver
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.verbose = verbose
+
+    # --- fitting ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCAClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Not copied if it is float32 or float64; never densified.
+        y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
+            Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss.
+        sample_weight : array of shape (n_samples,), optional
+            Non-negative; an integer weight acts as that many copies of the row.
+
+        Returns
+        -------
+        SDCAClassifier
+            Itself.
+        """
+        self._check_parameters()
+        X, y = self._check_fit_input(X, y)
+        weights = self._weights(sample_weight, X)
+        if sp.issparse(y) or (type_of_target(y, input_name="y") == "multilabel-indicator"):
+            targets = self._indicator_targets(y)
+            many, task = True, "multilabel"
+        else:
+            targets, y_index = self._label_targets(y)
+            many = len(self.classes_) > 2
+            task = "multiclass" if many else "binary"
+            if self.class_weight is not None:
+                by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y_index])
+                weights = by_class[y_index] * (1.0 if weights is None else weights)
+        loss = _LOSSES[self.loss][0 if many else 1](self.gamma)
+        solver = self._solver(loss, targets.n_outputs)
+        result = self._minimise(X, targets, loss, weights, solver)
+        self._wrap(result, classes=self.classes_, task=task, link=loss.probability or "identity")
+        return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
+        if self.solver != "auto" and self.solver not in _SOLVERS:
+            raise ValueError(f"solver must be one of 'auto', {', '.join(map(repr, _SOLVERS))}, got {self.solver!r}")
+        _number("gamma", self.gamma, low=0.0)
+
+    def _label_targets(self, y: Any) -> tuple[Targets, Array]:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, index = np.unique(y, return_inverse=True)
+        index = np.ascontiguousarray(index.reshape(-1), np.int32)
+        K = len(self.classes_)
+        if K < 2:
+            raise ValueError(
+                f"y holds one class only ({self.classes_[0]!r}); a classifier needs examples of at least 2 classes"
+            )
+        if K == 2:
+            positive = np.flatnonzero(index)
+            indptr = np.zeros(len(index) + 1, np.int64)
+            np.cumsum(index, out=indptr[1:])
+            return SignTargets(indptr, np.zeros(len(positive), np.int32), 1), index
+        if self.loss in ("multinomial", "crammer_singer"):
+            return ClassTargets(index, K), index
+        return SignTargets(np.arange(len(index) + 1, dtype=np.int64), index, K), index
+
+    def _indicator_targets(self, y: Any) -> Targets:
+        if self.loss in ("multinomial", "crammer_singer"):
+            raise ValueError(
+                f"loss {self.loss!r} takes one class per example, and y is a multi-label indicator of shape "
+                f"{y.shape}: choose a one-vs-rest loss (log_loss, smooth_hinge, hinge, squared_hinge)"
+            )
+        if self.class_weight is not None:
+            raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
+        labels = sp.csr_matrix(y)
+        if labels.nnz and not np.all((labels.data == 1) | (labels.data == 0)):
+            raise ValueError("a multi-label y holds only 0 and 1; other values were found")
+        if not np.all(labels.data):
+            labels = labels.copy()
+            labels.eliminate_zeros()
+        self.classes_ = np.arange(labels.shape[1])
+        return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
+
+    def _solver(self, loss: Any, n_outputs: int) -> Solver:
+        name = self.solver
+        if name == "auto":
+            name = "sdca_active" if isinstance(loss, CrammerSinger) and n_outputs >= _MANY else "sdca"
+        solver: Solver = _SOLVERS[name]()
+        return solver
+
+    # --- prediction -------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
+        return self.model_.decision_function(self._check_predict_input(X))
+
+    def predict(self, X: Any) -> Any:
+        """The best class of each row; for a multi-label fit a 0/1 indicator in CSR."""
+        return self.model_.predict(self._check_predict_input(X))
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities, (n_samples, n_classes), for the losses that have them: multinomial and log_loss.
+
+        One-vs-rest probabilities of more than two classes are normalised to sum to one, as scikit-learn does; those
+        of a multi-label fit are not.
+        """
+        return self.model_.probabilities(self._check_predict_input(X))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
+        """The k best classes of each row and their scores, best first: two arrays of shape (n_samples, k).
+
+        Never holds an n_samples x n_classes array.
+        """
+        return self.model_.topk(self._check_predict_input(X), k, n_jobs=self.n_jobs)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = self.loss not in ("multinomial", "crammer_singer")
+        return tags

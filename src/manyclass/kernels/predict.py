@@ -1,0 +1,285 @@
+"""Kernels of prediction: scores of rows, and the k best classes of each row without an n x K array.
+
+A weights view is to a model what a row view is to data: a NamedTuple of arrays, dense or compressed sparse rows, for
+which Numba picks the implementation. Kernels are written once for all pairs of views.
+
+Scores are computed in tiles, a few rows by a block of classes, so that what is read of the weights serves several rows
+while it is in the cache. Each score is the sum over the stored values of its row, in their order, whatever the tiles:
+results depend neither on them nor on threads, and scores and rankings agree to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels.jit import implements, inline, is_a, jit
+from manyclass.kernels.rows import CSRRows, DenseRows, read_only
+
+__all__ = [
+    "FAULTS",
+    "DenseWeights",
+    "SparseWeights",
+    "Weights",
+    "add_row",
+    "add_tile",
+    "best_rows",
+    "make_weights",
+    "row_fault",
+    "score_rows",
+    "tile_shape",
+]
+
+# mypy: disable-error-code="no-untyped-def"
+
+#: What `row_fault` finds wrong with a row.
+FAULTS = {1: "NaN or infinity", 2: "a column index that is out of range", 3: "row pointers that do not fit its arrays"}
+
+#: Numbers in a tile of scores, classes in a block, features of dense rows that are read for all rows of a tile before
+#: the next: W's part of it, 64 x 1024, stays in the second-level cache.
+_TILE, _BLOCK, _ROWS, _FEATURES = 2**16, 1024, 64, 64
+
+
+class DenseWeights(NamedTuple):
+    """Weights d x K, the K weights of a feature contiguous."""
+
+    w: np.ndarray[Any, Any]
+
+
+class SparseWeights(NamedTuple):
+    """Weights d x K as compressed sparse rows, one row a feature."""
+
+    data: np.ndarray[Any, Any]
+    indices: np.ndarray[Any, Any]
+    indptr: np.ndarray[Any, Any]
+
+
+Weights = DenseWeights | SparseWeights
+
+
+def make_weights(weights: Any) -> Weights:
+    """The view of a d x K array or CSR matrix; no value is copied. Row pointers are trusted, column indices are not."""
+    if sp.issparse(weights):
+        return SparseWeights(read_only(weights.data), read_only(weights.indices), read_only(weights.indptr))
+    return DenseWeights(read_only(weights))
+
+
+def tile_shape(weights: Weights, n_outputs: int) -> tuple[int, int]:
+    """Rows and classes of a tile. Sparse weights are scattered over all classes at once, so that a row is read once."""
+    width = min(n_outputs, _BLOCK) if isinstance(weights, DenseWeights) else n_outputs
+    return min(_ROWS, max(1, _TILE // width)), width
+
+
+def add_row(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
+    """``s[k - lo] += x * W[j, k]`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_tile(rows: Any, begin: Any, end: Any, weights: Any, lo: Any, hi: Any, S: Any) -> Any:
+    """``S[i - begin, k - lo] += sum_j x_ij W[j, k]`` for begin <= i < end, lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def row_fault(rows: Any, i: Any, n_features: Any) -> Any:
+    """0 if row i can be scored with ``n_features`` rows of weights, else a key of `FAULTS`."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@implements(add_row)
+def _add_row(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
+    if is_a(weights, DenseWeights):
+
+        def dense(weights, j, x, lo, hi, s):
+            w = weights.w[j, lo:hi]
+            for k in range(hi - lo):
+                s[k] += x * w[k]
+
+        return dense
+    if is_a(weights, SparseWeights):
+
+        def sparse(weights, j, x, lo, hi, s):
+            for t in range(weights.indptr[j], weights.indptr[j + 1]):
+                k = weights.indices[t]
+                if lo <= k < hi:
+                    s[k - lo] += x * weights.data[t]
+
+        return sparse
+    return None
+
+
+@implements(add_tile)
+def _add_tile(rows: Any, begin: Any, end: Any, weights: Any, lo: Any, hi: Any, S: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, begin, end, weights, lo, hi, S):
+            for i in range(begin, end):
+                s = S[i - begin]
+                for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                    add_row(weights, rows.indices[t], S.dtype.type(rows.data[t]), lo, hi, s)
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, begin, end, weights, lo, hi, S):
+            for first in range(0, rows.x.shape[1], _FEATURES):
+                last = min(first + _FEATURES, rows.x.shape[1])
+                for i in range(begin, end):
+                    s = S[i - begin]
+                    for j in range(first, last):
+                        x = S.dtype.type(rows.x[i, j])
+                        if x != 0:
+                            add_row(weights, j, x, lo, hi, s)
+
+        return dense
+    return None
+
+
+@implements(row_fault)
+def _row_fault(rows: Any, i: Any, n_features: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, n_features):
+            begin = rows.indptr[i]
+            end = rows.indptr[i + 1]
+            if not 0 <= begin <= end <= min(rows.data.shape[0], rows.indices.shape[0]):
+                return 3
+            for t in range(begin, end):
+                if not 0 <= rows.indices[t] < n_features:
+                    return 2
+                if not np.isfinite(np.float64(rows.data[t])):
+                    return 1
+            return 0
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, n_features):
+            for j in range(rows.x.shape[1]):
+                if not np.isfinite(np.float64(rows.x[i, j])):
+                    return 1
+            return 0
+
+        return dense
+    return None
+
+
+@inline
+def _first_fault(rows, begin, end, n_features):
+    for i in range(begin, end):
+        fault = row_fault(rows, i, n_features)
+        if fault != 0:
+            return i, fault
+    return -1, 0
+
+
+@inline
+def _fill_tile(rows, begin, end, weights, intercept, lo, hi, S):
+    for r in range(end - begin):
+        for k in range(hi - lo):
+            S[r, k] = intercept[lo + k]
+    add_tile(rows, begin, end, weights, lo, hi, S)
+
+
+@inline
+def _worse(a, ka, b, kb):
+    # Whether score a of class ka ranks behind score b of class kb: NaN behind all numbers, then the class number.
+    if a < b:
+        return True
+    if a > b:
+        return False
+    if (a != a) != (b != b):
+        return a != a
+    return ka > kb
+
+
+@inline
+def _sink(value, number, size, v, c):
+    # Put (v, c) for the worst of the heap, which is at its root.
+    p = 0
+    while 2 * p + 1 < size:
+        child = 2 * p + 1
+        if child + 1 < size and _worse(value[child + 1], number[child + 1], value[child], number[child]):
+            child += 1
+        if not _worse(value[child], number[child], v, c):
+            break
+        value[p] = value[child]
+        number[p] = number[child]
+        p = child
+    value[p] = v
+    number[p] = c
+
+
+@inline
+def _keep_best(s, lo, hi, value, number):
+    # Classes come in ascending order, and the first k of them fill the heap.
+    size = value.shape[0]
+    for c in range(lo, min(hi, size)):
+        v = s[c - lo]
+        p = c
+        while p > 0:
+            parent = (p - 1) // 2
+            if not _worse(v, c, value[parent], number[parent]):
+                break
+            value[p] = value[parent]
+            number[p] = number[parent]
+            p = parent
+        value[p] = v
+        number[p] = c
+    for c in range(max(lo, size), hi):
+        v = s[c - lo]
+        # The negation lets NaN through to the one comparison that knows of it.
+        if not (v <= value[0]) and _worse(value[0], number[0], v, c):
+            _sink(value, number, size, v, c)
+
+
+@inline
+def _best_first(value, number):
+    # Take the worst out again and again: what is left behind it is sorted.
+    for last in range(value.shape[0] - 1, 0, -1):
+        v = value[last]
+        c = number[last]
+        value[last] = value[0]
+        number[last] = number[0]
+        _sink(value, number, last, v, c)
+
+
+@jit
+def score_rows(rows, weights, intercept, n_features, begin, end, height, width, out):
+    """``out[i - begin] = W^T x_i + b`` for begin <= i < end; the first faulty row and its fault, or (-1, 0)."""
+    outputs = intercept.shape[0]
+    S = np.empty((height, width), out.dtype)
+    for first in range(begin, end, height):
+        last = min(first + height, end)
+        row, fault = _first_fault(rows, first, last, n_features)
+        if fault != 0:
+            return row, fault
+        for lo in range(0, outputs, width):
+            hi = min(lo + width, outputs)
+            _fill_tile(rows, first, last, weights, intercept, lo, hi, S)
+            for i in range(first, last):
+                for k in range(lo, hi):
+                    out[i - begin, k] = S[i - first, k - lo]
+    return -1, 0
+
+
+@jit
+def best_rows(rows, weights, intercept, n_features, begin, end, height, width, value, number):
+    """The k best scores of the rows begin <= i < end into ``value[i]``, best first, and their classes into
+    ``number[i]``; ties go to the lower class number. The first faulty row and its fault, or (-1, 0)."""
+    outputs = intercept.shape[0]
+    S = np.empty((height, width), value.dtype)
+    for first in range(begin, end, height):
+        last = min(first + height, end)
+        row, fault = _first_fault(rows, first, last, n_features)
+        if fault != 0:
+            return row, fault
+        for lo in range(0, outputs, width):
+            hi = min(lo + width, outputs)
+            _fill_tile(rows, first, last, weights, intercept, lo, hi, S)
+            for i in range(first, last):
+                _keep_best(S[i - first], lo, hi, value[i], number[i])
+        for i in range(first, last):
+            _best_first(value[i], number[i])
+    return -1, 0

@@ -1,0 +1,36 @@
+"""Fixtures that run a law over a registry."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from registry import DTYPES, LOSSES, REGULARIZERS, VIEWS
+
+# Examples compile kernels: their times say nothing, and the same examples run everywhere.
+settings.register_profile("laws", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile("laws")
+
+
+@pytest.fixture(params=LOSSES)
+def case(request):
+    """A loss under test."""
+    return LOSSES[request.param]
+
+
+@pytest.fixture(params=REGULARIZERS)
+def reg(request):
+    """A regulariser under test."""
+    return REGULARIZERS[request.param]
+
+
+@pytest.fixture(params=VIEWS)
+def view(request, tmp_path):
+    """A way to hold rows: call it with a dense array."""
+    return lambda X: VIEWS[request.param](X, tmp_path)
+
+
+@pytest.fixture(params=DTYPES)
+def dtype(request):
+    """A working precision."""
+    return DTYPES[request.param]

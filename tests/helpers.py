@@ -1,0 +1,234 @@
+"""What the law-based tests share: NumPy formulas, random data, compiled operations as functions.
+
+Everything with which the compiled kernels are compared is written here a second time, in plain NumPy and float64, row
+by row of a matrix of scores ``S`` (n x K) and of targets ``T`` (n classes, or n x K signs or reals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, logsumexp, softmax
+
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.problem import Problem
+from manyclass.regularizers import L2
+
+Array = np.ndarray[Any, Any]
+#: (S, T) -> the n losses and the n x K gradients.
+Formula = Callable[[Array, Array], tuple[Array, Array]]
+
+
+# --- losses, a second time ------------------------------------------------------------------------------------------
+
+
+def multinomial(S, T):
+    n = np.arange(len(S))
+    G = softmax(S, axis=1)
+    G[n, T] -= 1
+    return logsumexp(S, axis=1) - S[n, T], G
+
+
+def crammer_singer(gamma: float) -> Formula:
+    """max over b >= 0, sum b <= 1 of  sum_j b_j (1 + s_j - s_y) - (gamma/2) ||b||^2,  j over the rivals."""
+
+    def formula(S, T):
+        n = np.arange(len(S))
+        V = 1 + S - S[n, T, None]
+        V[n, T] = -np.inf
+        if gamma == 0:
+            B = (V == V.max(axis=1, keepdims=True)) & (V > 0)
+            B = B / np.maximum(B.sum(axis=1, keepdims=True), 1)
+        else:
+            B = np.array([project_capped(v / gamma) for v in V])
+        values = (B * np.where(B > 0, V, 0)).sum(axis=1) - 0.5 * gamma * (B * B).sum(axis=1)
+        B[n, T] = -B.sum(axis=1)
+        return values, B
+
+    return formula
+
+
+def project_capped(v):
+    """The nearest point to ``v`` of {b >= 0, sum b <= 1}, by sorting."""
+    b = np.maximum(v, 0)
+    if b.sum() <= 1:
+        return b
+    down = np.sort(v)[::-1]
+    excess = (np.cumsum(down) - 1) / np.arange(1, len(v) + 1)
+    return np.maximum(v - excess[np.flatnonzero(down > excess)[-1]], 0)
+
+
+def smooth_hinge(gamma: float) -> Formula:
+    def formula(S, T):
+        short = 1 - S * T
+        # The slope is the clipped share of gamma; gamma = 0 leaves a step.
+        slope = np.clip(short / gamma, 0, 1) if gamma else (short > 0).astype(float)
+        return (slope * short - 0.5 * gamma * slope**2).sum(axis=1), -T * slope
+
+    return formula
+
+
+def squared_hinge(S, T):
+    short = np.maximum(1 - S * T, 0)
+    return (short**2).sum(axis=1), -2 * T * short
+
+
+def log_loss(S, T):
+    return np.logaddexp(0, -S * T).sum(axis=1), -T * expit(-S * T)
+
+
+def squared(S, T):
+    return 0.5 * ((S - T) ** 2).sum(axis=1), S - T
+
+
+# --- compiled operations as functions -------------------------------------------------------------------------------
+
+
+def cast(part: Any, dtype: Any) -> Any:
+    """A loss or a regulariser with its numbers in the working precision, as `Problem` makes it."""
+    return type(part)(*(np.dtype(dtype).type(value) for value in part))
+
+
+@numba.njit
+def _evaluate(loss, s, a, t):
+    gradient = np.empty_like(s)
+    loss_gradient(loss, s, t, gradient)
+    return loss_value(loss, s, t, np.empty_like(s)), gradient, loss_conjugate(loss, a, t)
+
+
+@numba.njit
+def _step(loss, s, a, t, q):
+    new = np.full_like(s, np.nan)
+    dual_step(loss, s, a, t, q, new)
+    return new
+
+
+class Evaluation(NamedTuple):
+    value: float
+    gradient: Array
+    conjugate: float
+
+
+def evaluate(loss: Any, s: Array, t: Any, a: Array | None = None) -> Evaluation:
+    """phi(s; t), its gradient, and phi*(-a; t)."""
+    a = np.zeros_like(s) if a is None else a.astype(s.dtype)
+    return Evaluation(*_evaluate(cast(loss, s.dtype), s, a, _target(t, s)))
+
+
+def step(loss: Any, s: Array, t: Any, a: Array, q: float) -> Array:
+    """The new dual vector of Option I."""
+    return _step(cast(loss, s.dtype), s, a.astype(s.dtype), _target(t, s), s.dtype.type(q))
+
+
+def _target(t: Any, s: Array) -> Any:
+    return int(t) if np.ndim(t) == 0 else np.asarray(t, s.dtype)
+
+
+# --- random examples ------------------------------------------------------------------------------------------------
+
+
+def random_targets(kind: str, n: int, K: int, rng: np.random.Generator) -> Array:
+    if kind == "class":
+        return rng.integers(0, K, n)
+    if kind == "sign":
+        return rng.choice([-1.0, 1.0], (n, K))
+    return rng.normal(scale=2.0, size=(n, K))
+
+
+def random_scores(n: int, K: int, rng: np.random.Generator) -> Array:
+    """Rows of all sizes, from 1e-3 to 1e4, with ties in every third."""
+    S = rng.normal(size=(n, K)) * 10.0 ** rng.uniform(-3, 4, (n, 1))
+    S[::3] = np.round(S[::3])
+    return S
+
+
+def random_duals(formula: Formula, T: Array, K: int, rng: np.random.Generator) -> Array:
+    """Dual-feasible rows: a mean of some points -grad phi, as the domain of phi* is convex; every fourth an extreme one."""
+    n = len(T)
+    points = np.stack([-formula(rng.normal(scale=scale, size=(n, K)), T)[1] for scale in (0.0, 0.5, 2.0, 20.0)])
+    share = rng.dirichlet(np.ones(len(points)), n).T
+    share[:, ::4] = np.array([0, 0, 0, 1.0])[:, None]
+    return np.einsum("pi,pik->ik", share, points)
+
+
+def infeasibility(domain: str, a: Array, t: Any) -> float:
+    """How far ``a`` is outside the domain of phi*(-a): 0 where it is feasible."""
+    if domain == "simplex":
+        p = np.where(np.arange(len(a)) == t, 1.0, 0.0) - a
+        return float(max(0.0, -p.min(), abs(p.sum() - 1)))
+    b = a * t
+    if domain == "box":
+        return float(max(0.0, -b.min(), b.max() - 1))
+    if domain == "half_line":
+        return float(max(0.0, -b.min()))
+    return 0.0 if np.isfinite(a).all() else np.inf
+
+
+# --- whole problems -------------------------------------------------------------------------------------------------
+
+
+class Data(NamedTuple):
+    """A small problem in float64 that separates neither well nor badly."""
+
+    X: Array
+    T: Array
+    K: int
+    weights: Array | None
+
+
+def make_data(kind: str, *, n=60, d=8, K=4, seed=0, weighted=False, density=0.5, dtype=np.float64) -> Data:
+    """Sparse rows, the first of them empty; every class occurs where n allows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
+    X[0] = 0
+    S = X @ rng.normal(size=(d, K)) + rng.normal(scale=0.7, size=(n, K))
+    if kind == "class":
+        T = S.argmax(axis=1)
+        T[: min(K, n)] = np.arange(min(K, n))
+    else:
+        T = np.where(S > 0.5, 1.0, -1.0) if kind == "sign" else S
+    weights = rng.choice([0.0, 0.5, 1.0, 3.0], n) if weighted else None
+    return Data(X.astype(dtype), T, K, weights)
+
+
+def make_targets(kind: str, T: Array, K: int, dtype: Any = np.float64) -> Any:
+    if kind == "class":
+        return ClassTargets(np.asarray(T, np.int32), K)
+    if kind == "real":
+        return RealTargets(np.asarray(T, dtype), K)
+    positive = sp.csr_matrix(T > 0)
+    return SignTargets(positive.indptr.astype(np.int64), positive.indices.astype(np.int32), K)
+
+
+def make_problem(loss, data: Data, *, reg=None, lam=0.05, view="csr", dtype=np.float64, **options: Any) -> Problem:
+    X = data.X.astype(dtype)
+    return Problem(
+        rows=make_rows(sp.csr_matrix(X) if view == "csr" else X),
+        targets=make_targets(loss.targets, data.T, data.K, dtype),
+        loss=loss,
+        regularizer=L2() if reg is None else reg,
+        lam=lam,
+        n_features=X.shape[1],
+        weights=data.weights,
+        dtype=dtype,
+        **options,
+    )
+
+
+def g(reg: Any, W: Array) -> float:
+    """The regulariser, by its definition."""
+    return 0.5 * float((W**2).sum()) + getattr(reg, "threshold", 0.0) * float(np.abs(W).sum())
+
+
+def objective(formula: Formula, data: Data, reg: Any, lam: float, W: Array, b: Array | float = 0.0) -> float:
+    """P(W, b), by its definition, in float64."""
+    c = np.ones(len(data.X)) if data.weights is None else data.weights / data.weights.mean()
+    W = np.asarray(W, np.float64)
+    losses = formula(data.X.astype(np.float64) @ W + np.asarray(b, np.float64), data.T)[0]
+    return float(c @ losses) / len(c) + lam * g(reg, W)

@@ -1,0 +1,80 @@
+"""The registries the laws run over. One line here puts a loss, a regulariser or a row view under every law."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+import helpers
+from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
+from manyclass.regularizers import L2, ElasticNet
+
+
+class LossCase(NamedTuple):
+    """A loss under test.
+
+    ``formula``: the loss and its gradient in NumPy. ``domain``: where phi* is finite, one of "simplex", "box",
+    "half_line", "line" (see `helpers.infeasibility`). ``curved``: whether phi* is gamma-strongly convex over "all"
+    entries of a, or over those of the "rivals" alone.
+    """
+
+    loss: Any
+    formula: helpers.Formula
+    domain: str
+    curved: str = "all"
+
+
+LOSSES = {
+    "multinomial": LossCase(Multinomial(), helpers.multinomial, "simplex"),
+    "crammer_singer-0": LossCase(CrammerSinger(0.0), helpers.crammer_singer(0.0), "simplex", "rivals"),
+    "crammer_singer-0.1": LossCase(CrammerSinger(0.1), helpers.crammer_singer(0.1), "simplex", "rivals"),
+    "crammer_singer-1": LossCase(CrammerSinger(1.0), helpers.crammer_singer(1.0), "simplex", "rivals"),
+    "hinge": LossCase(SmoothHinge(0.0), helpers.smooth_hinge(0.0), "box"),
+    "smooth_hinge-0.5": LossCase(SmoothHinge(0.5), helpers.smooth_hinge(0.5), "box"),
+    "smooth_hinge-1": LossCase(SmoothHinge(1.0), helpers.smooth_hinge(1.0), "box"),
+    "squared_hinge": LossCase(SquaredHinge(), helpers.squared_hinge, "half_line"),
+    "log_loss": LossCase(LogLoss(), helpers.log_loss, "box"),
+    "squared": LossCase(Squared(), helpers.squared, "line"),
+}
+
+REGULARIZERS = {
+    "l2": L2(),
+    "elastic_net-0": ElasticNet(0.0),
+    "elastic_net-0.1": ElasticNet(0.1),
+    "elastic_net-3": ElasticNet(3.0),
+}
+
+DTYPES = {"float32": np.float32, "float64": np.float64}
+
+
+def _csr(X: Any, index: Any) -> sp.csr_matrix:
+    found = sp.csr_matrix(X)
+    found.indices, found.indptr = found.indices.astype(index), found.indptr.astype(index)
+    return found
+
+
+def _frozen(X: Any) -> Any:
+    for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
+        array.flags.writeable = False
+    return X
+
+
+def _mapped(X: Any, folder: Path) -> Any:
+    np.save(folder / "x.npy", X)
+    return np.load(folder / "x.npy", mmap_mode="r")
+
+
+#: name -> (dense n x d array, folder to write in) -> what a user may hold the same rows in.
+VIEWS: dict[str, Callable[[Any, Path], Any]] = {
+    "csr-int32": lambda X, folder: _csr(X, np.int32),
+    "csr-int64": lambda X, folder: _csr(X, np.int64),
+    "csr-frozen": lambda X, folder: _frozen(_csr(X, np.int32)),
+    "dense-c": lambda X, folder: np.ascontiguousarray(X),
+    "dense-f": lambda X, folder: np.asfortranarray(X),
+    "dense-frozen": lambda X, folder: _frozen(X.copy(order="C")),
+    "dense-mapped": _mapped,
+}
