@@ -142,7 +142,7 @@ def random_targets(kind: str, n: int, K: int, rng: np.random.Generator) -> Array
 
 
 def random_scores(n: int, K: int, rng: np.random.Generator) -> Array:
-    """Rows of all sizes, from 1e-3 to 1e4, with ties in every third."""
+    """Rows of all sizes, from 1e-3 to 1e4; every third of integers, with ties and on the kinks."""
     S = rng.normal(size=(n, K)) * 10.0 ** rng.uniform(-3, 4, (n, 1))
     S[::3] = np.round(S[::3])
     return S

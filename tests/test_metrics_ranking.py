@@ -137,9 +137,7 @@ def test_ndcg_equals_scikit_learn(pair, data):
     scores = np.empty((n, n_classes))
     np.put_along_axis(scores, order, np.arange(n_classes, 0, -1.0)[np.newaxis], axis=1)
     for k in range(1, n_classes + 1):
-        assert ndcg_at_k(y_true, order, k) == pytest.approx(
-            reference.ndcg_score(y_true, scores, k=k), rel=1e-12
-        )
+        assert ndcg_at_k(y_true, order, k) == pytest.approx(reference.ndcg_score(y_true, scores, k=k), rel=1e-12)
 
 
 @settings(max_examples=50, deadline=None)
@@ -153,6 +151,28 @@ def test_ideal_lists_score_one(case):
     for k in (1, len(worth)):
         scores = ours_at_k(dense, lists, k, worth)
         assert [scores[name] for name in ("ndcg", "psp", "psndcg")] == pytest.approx([1, 1, 1])
+
+
+def test_unsorted_and_repeated_entries_of_an_indicator():
+    # Row 0 names columns 4, 0, 2 in this order; row 1 column 3 twice.
+    indices, indptr, lists = np.array([4, 0, 2, 3, 3]), np.array([0, 3, 5]), [[2, 4, 0], [3, 1, 2]]
+    untidy = sparse.csr_matrix((np.ones(5, dtype=bool), indices, indptr), shape=(2, 5))
+    assert precision_at_k(untidy, lists, 3) == pytest.approx((1 + 1 / 3) / 2)
+    assert class_counts(untidy).tolist() == [1, 0, 1, 1, 1]
+    assert untidy.indices.tolist() == [4, 0, 2, 3, 3]
+    twice = sparse.csr_matrix((np.ones(5), indices, indptr), shape=(2, 5))
+    with pytest.raises(ValueError, match="holds 2"):
+        precision_at_k(twice, lists, 3)
+
+
+def test_classes_far_apart_and_in_any_order():
+    classes = np.array([3, -1, 2, 0]) * 10**17
+    labels, worth = classes[[2, 0, 3, 3]], [2.0, 3.0, 4.0, 5.0]
+    assert class_counts(labels, classes=classes).tolist() == [1, 0, 1, 2]
+    lists = np.array([classes[2], 5, 6 * 10**17, classes[3]])[:, np.newaxis]
+    assert psp_at_k(labels, lists, 1, worth, classes=classes) == pytest.approx((4 + 5) / (4 + 2 + 5 + 5))
+    with pytest.raises(ValueError, match=f"y holds {10**17}"):
+        class_counts([10**17], classes=classes)
 
 
 def test_fillers_and_unknown_classes_in_lists_are_misses():
@@ -180,11 +200,7 @@ def test_class_counts_count(labels):
     counts = class_counts(codes)
     assert counts.tolist() == [codes.count(c) for c in range(max(codes) + 1)]
     dense = as_indicator([{c} for c in codes], 4)
-    assert (
-        class_counts(dense).tolist()
-        == class_counts(sparse.csc_matrix(dense)).tolist()
-        == dense.sum(0).tolist()
-    )
+    assert class_counts(dense).tolist() == class_counts(sparse.csc_matrix(dense)).tolist() == dense.sum(0).tolist()
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------

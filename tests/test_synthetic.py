@@ -110,9 +110,7 @@ def test_class_numbers_say_nothing_about_sizes():
 @pytest.mark.parametrize("exponent", [0.0, 1.0])
 def test_noise_words_follow_the_law_of_words(exponent):
     n, d, nnz = 20_000, 500, 10
-    X, _ = make_many_classes(
-        n, d, 5, nnz_per_row=nnz, class_share=0, topic_share=0, feature_exponent=exponent
-    )
+    X, _ = make_many_classes(n, d, 5, nnz_per_row=nnz, class_share=0, topic_share=0, feature_exponent=exponent)
     law = (np.arange(1, d + 1) + 2.7) ** -exponent
     law /= law.sum()
     lengths = np.arange(nnz // 2, nnz + nnz // 2 + 1)

@@ -18,7 +18,7 @@ import numpy as np
 
 from manyclass.kernels import sdca as kernels
 from manyclass.kernels.rows import Rows
-from manyclass.kernels.targets import ClassTargets, Targets
+from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
 from manyclass.parallel import ranges, run
 from manyclass.regularizers import L2
 
@@ -170,6 +170,12 @@ class Problem:
             ranges(self.n_outputs, width),
             self.n_threads,
         )
+
+    def first_intercept(self) -> Array:
+        """Where an intercept starts: the mean target of a regression, else zero."""
+        if not self.intercept or not isinstance(self.targets, RealTargets):
+            return np.zeros(self.n_outputs, self.dtype)
+        return np.asarray(np.average(self.targets.y, axis=0, weights=self.weights), self.dtype)
 
     def primal(self, V: Array) -> Array:
         """W = grad g*(V), d x K; V itself where the two are equal."""

@@ -56,7 +56,9 @@ class Scan(NamedTuple):
 class _Rows:
     """The rows of a file as they come."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
+    def __init__(self, dtype: np.dtype[Any], task: Task) -> None:
+        self._task = task
+        self._labels_per_row: int | None = None  # what a task that has the same number in each row expects
         self._values = GrowingArray(dtype)
         self._indices = GrowingArray(np.int32)
         self._lengths = GrowingArray(np.int32)
@@ -67,6 +69,8 @@ class _Rows:
 
     def add(self, found: Found) -> None:
         """Take the rows of a block."""
+        if self._task in ("classification", "regression"):
+            self._check_label_counts(found)
         counts, scratch, fraction = found.counts, found.scratch, found.block.fraction
         values, indices = scratch.values[: counts.features], scratch.indices[: counts.features]
         lengths = scratch.row_features[: counts.rows]
@@ -83,6 +87,18 @@ class _Rows:
         self._labels.extend(scratch.row_labels[: counts.rows], fraction)
         self._dropped += counts.dropped
         self._queries += counts.queries
+
+    def _check_label_counts(self, found: Found) -> None:
+        """Refuse a row with another number of labels than the rows before."""
+        counts = found.scratch.row_labels[: found.counts.rows]
+        if self._labels_per_row is None and counts.size:
+            self._labels_per_row = int(counts[0]) if self._task == "regression" else min(int(counts[0]), 1)
+        wrong = np.flatnonzero(counts != self._labels_per_row)
+        if wrong.size:
+            row = int(wrong[0])
+            has = counted(int(counts[row]), "label")
+            what = f"{has}; expected {self._labels_per_row}, as task={self._task!r} has the same number in each row"
+            found.fail(what, found.line_of(row))
 
     def _sort(
         self,
@@ -158,19 +174,12 @@ def _settle(found: Found) -> None:
         found.scratch.values[place] = value
 
 
-def _check_label_counts(found: Found, expected: int | None, task: Task) -> int | None:
-    """Refuse a row with another number of labels than the rows before."""
-    counts = found.scratch.row_labels[: found.counts.rows]
-    if not counts.size:
-        return expected
-    if expected is None:
-        expected = min(int(counts[0]), 1) if task == "classification" else int(counts[0])
-    wrong = np.flatnonzero(counts != expected)
-    if wrong.size:
-        row = int(wrong[0])
-        what = f"{counted(int(counts[row]), 'label')}; expected {expected}, as task={task!r} has the same number in each row"
-        found.fail(what, found.line_of(row))
-    return expected
+def _take(found: Found, rows: _Rows, labels: LabelSink) -> None:
+    """Take what was found in a block, and then raise the error that the kernel stopped at, if it did."""
+    _settle(found)
+    rows.add(found)
+    labels.add(found)
+    found.check()
 
 
 def scan(
@@ -191,23 +200,19 @@ def scan(
     TextsNeeded
         If `labels` asks for another reading.
     """
-    rows = _Rows(dtype)
-    scratch, room = Scratch.for_block(0), 0
-    per_row: int | None = None
+    rows = _Rows(dtype, task)
+    scratch: Scratch | None = None
+    room = 0
     for block in blocks:
         if len(block.data) > room:
             if len(block.data) > _INT32_MAX:
                 raise DataFormatError(path, "a line has more than 2 GiB", line)
-            room = len(block.data)
+            scratch = None  # freed before the next one is made
+            room = len(block.data) + len(block.data) // 8
+        if scratch is None:
             scratch = Scratch.for_block(room)
         text = np.frombuffer(block.data, dtype=np.uint8)
         counts = Counts(*map(int, parse_lines(text, rules, scratch)))
-        found = Found(path, block, line, rules, counts, scratch)
-        _settle(found)
-        found.check()
-        if task in ("classification", "regression"):
-            per_row = _check_label_counts(found, per_row, task)
-        labels.add(found)
-        rows.add(found)
+        _take(Found(path, block, line, rules, counts, scratch), rows, labels)
         line += counts.lines
     return rows.finish(labels)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.sparse import csr_matrix, issparse
 
+from ._options import checked_dtype
 from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import Targets, Task, indicator, number_targets, read_label_lines
@@ -218,6 +219,7 @@ def read_npz(
     DataFormatError
         If the file is damaged, holds something else, or values that are not finite; if the labels do not fit.
     """
+    kind = checked_dtype(dtype, n_features, extra_features, task)
     X = _load_sparse(path, "a sparse matrix")
     notes: list[str] = []
     if not X.has_canonical_format:
@@ -226,7 +228,7 @@ def read_npz(
         if X.nnz < before:
             notes.append(f"features repeated in a row were added up: {counted(before - X.nnz, 'value')}")
     with np.errstate(over="ignore"):  # what overflows is refused in the next line
-        X = X.astype(np.dtype(dtype), copy=False)
+        X = X.astype(kind, copy=False)
     _refuse_not_finite(path, X.data, X.indptr)
     if n_features is not None and n_features != X.shape[1]:
         extra = X.indices >= n_features
@@ -272,12 +274,13 @@ def read_npy(
     DataFormatError
         If the file is damaged, is no matrix of numbers, or too narrow or too wide; if the labels do not fit.
     """
+    kind = checked_dtype(dtype, n_features, extra_features, task)
     X = _load_array(path, "a dense matrix", mmap_mode="r")
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         what = f"an array of {X.ndim} dimensions and type {X.dtype}; expected a matrix (rows, features) of numbers"
         raise DataFormatError(path, what)
     notes: list[str] = []
-    if X.dtype != np.dtype(dtype):
+    if X.dtype != kind:
         notes.append(f"values are {X.dtype}, as in the file, which is mapped and not copied")
     if n_features is not None and n_features != X.shape[1]:
         if n_features > X.shape[1] or extra_features != "ignore":

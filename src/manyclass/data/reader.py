@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 import re
 from collections.abc import Mapping
@@ -13,11 +12,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ._options import checked_dtype
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import TASKS, Task
+from .labels import Task
 from .streams import StrPath, open_bytes
 from .svmlight import read_svmlight
 from .tables import read_table
@@ -93,23 +93,6 @@ def detect_format(path: StrPath) -> Format:
     )
 
 
-def _check_options(
-    dtype: npt.DTypeLike, n_features: int | None, zero_based: object, extra_features: str, task: str, format: str | None
-) -> None:
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype is {dtype!r}; expected float32 or float64")
-    if n_features is not None and (operator.index(n_features) < 0):
-        raise ValueError(f"n_features is {n_features!r}; expected a whole number from 0 on, or None")
-    if zero_based not in (True, False, "auto"):
-        raise ValueError(f"zero_based is {zero_based!r}; expected True, False or 'auto'")
-    if extra_features not in ("error", "ignore"):
-        raise ValueError(f"extra_features is {extra_features!r}; expected 'error' or 'ignore'")
-    if task not in TASKS:
-        raise ValueError(f"task is {task!r}; expected one of {', '.join(map(repr, TASKS))}")
-    if format is not None and format not in FORMATS:
-        raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
-
-
 def read(
     path: StrPath,
     *,
@@ -178,17 +161,23 @@ def read(
     >>> data.format, data.X.shape, data.y.tolist(), data.notes
     ('csv', (2, 6), ['card', 'account'], ("texts from column 'text', labels from 'category'",))
     """
-    _check_options(dtype, n_features, zero_based, extra_features, task, format)
+    checked_dtype(dtype, n_features, extra_features, task)
     if format is None:
         format = detect_format(path)
-    table: dict[str, Any] = {"text_column": text_column, "label_column": label_column, "delimiter": delimiter, "header": header}
+    elif format not in FORMATS:
+        raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
+    table: dict[str, Any] = {
+        "text_column": text_column,
+        "label_column": label_column,
+        "delimiter": delimiter,
+        "header": header,
+    }
     if format not in ("csv", "tsv"):
         given = [name for name, value in table.items() if value is not None]
         if given:
             raise ValueError(f"{given[0]} is {table[given[0]]!r}, but {os.fspath(path)} is {format}, and no table")
-    width = None if n_features is None else int(n_features)
     own_task: Task = task if labels is None else "auto"
-    common: dict[str, Any] = {"dtype": dtype, "n_features": width}
+    common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
     if format == "svmlight":
         data = read_svmlight(path, **common, extra_features=extra_features, zero_based=zero_based, task=own_task)
     elif format == "xmc":

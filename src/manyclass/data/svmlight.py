@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._lines import Scan, overflow, scan
+from ._options import checked_dtype
 from ._parse import NO_BOUND, Rules
 from ._sinks import LabelSink, NumberLabels, RealLabels, TextsNeeded, TextualLabels
 from .dataset import Dataset
@@ -80,7 +81,9 @@ def read_svmlight(
     (the \
 smallest is 1)',))
     """
-    kind = np.dtype(dtype)
+    kind = checked_dtype(dtype, n_features, extra_features, task)
+    if zero_based not in (True, False, "auto"):
+        raise ValueError(f"zero_based is {zero_based!r}; expected True, False or 'auto'")
     lowest = 1 if zero_based is False else 0
     highest = NO_BOUND if n_features is None else n_features - (zero_based is True)
     rules = Rules(lowest, highest, extra_features == "ignore", overflow(kind), blank_rows=False)

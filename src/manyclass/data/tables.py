@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ._options import checked_dtype
 from .dataset import Dataset
 from .errors import DataFormatError
 from .labels import LabelColumn, Task
@@ -195,6 +196,7 @@ def read_table(
     ValueError
         If an argument is wrong or does not fit the table.
     """
+    checked_dtype(dtype, n_features, "error", task)
     if vectorizer is None or isinstance(vectorizer, Mapping):
         vectorizer = TextVectorizer(**{"dtype": dtype, **(vectorizer or {})})
     if n_features is not None and vectorizer.fitted and vectorizer.n_features != n_features:

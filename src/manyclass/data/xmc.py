@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ._found import Found
 from ._growing import GrowingArray
 from ._lines import overflow, scan
+from ._options import checked_dtype
 from ._parse import INTEGER, Rules
 from .dataset import Dataset
 from .errors import DataFormatError, counted
@@ -87,7 +88,7 @@ def read_xmc(
     >>> data.X.toarray().tolist(), data.y.toarray().tolist()
     ([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], [[1, 0, 0, 1], [0, 0, 0, 0]])
     """
-    kind = np.dtype(dtype)
+    kind = checked_dtype(dtype, n_features, extra_features, "multilabel")
     with closing(line_blocks(path, block_bytes)) as blocks:
         first = next(blocks, Block(b"", 1.0))
         header = XMC_HEADER.match(first.data)

@@ -260,7 +260,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         """The best class of each row; for a multi-label fit a 0/1 indicator in CSR."""
         return self.model_.predict(self._check_predict_input(X))
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Probabilities, (n_samples, n_classes), for the losses that have them: multinomial and log_loss.
 
@@ -269,7 +269,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         """
         return self.model_.probabilities(self._check_predict_input(X))
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of `predict_proba`."""
         with np.errstate(divide="ignore"):

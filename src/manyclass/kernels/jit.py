@@ -3,8 +3,8 @@
 Numba keeps machine code on disk, but decides whether it is stale by looking only at the file of the cached
 function. A kernel here is assembled from overloads that live in other files (a loss, a regulariser, a row
 view): after an edit of one of those, Numba alone would go on running the old machine code. ``jit`` therefore
-stamps each cache entry with a hash of every source file of the package. Nothing global is touched: other
-packages keep Numba's own rule.
+stamps each cache entry with a hash of every source file that its kernel may be assembled from (the folders kernels,
+losses, regularizers, and its own). Nothing global is touched: other packages keep Numba's own rule.
 
 Compilation is announced (once a process, as a log record of this module) and timed, so that nobody takes it for
 training time.
@@ -39,13 +39,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @cache
-def source_stamp() -> str:
-    """A hash of all sources of this package: the freshness mark of its compiled code."""
+def source_stamp(folder: Path) -> str:
+    """A hash of all sources that a kernel defined in ``folder`` may be assembled from: its freshness mark."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode())
-        digest.update(path.read_bytes())
+    for part in sorted({root / "kernels", root / "losses", root / "regularizers", folder}):
+        for path in sorted(part.glob("*.py")):
+            digest.update(path.name.encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -83,7 +84,9 @@ class _PackageCache(FunctionCache):
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
         self._cache_file = IndexDataCacheFile(
-            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=source_stamp()
+            cache_path=self._cache_path,
+            filename_base=self._impl.filename_base,
+            source_stamp=source_stamp(Path(py_func.__code__.co_filename).parent),
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -115,11 +118,13 @@ def inline(func: F) -> F:
     return numba.njit(forceinline=True, **_OPTIONS)(func)
 
 
-def implements(stub: Callable[..., Any], *, forceinline: bool = False) -> Callable[[F], F]:
+def implements(
+    stub: Callable[..., Any], *, forceinline: bool = False, fastmath: set[str] = FASTMATH
+) -> Callable[[F], F]:
     """Attach compiled behaviour to ``stub``: the decorated function looks at the argument TYPES and returns the
     implementation for them, or None to leave them to another (``numba.extending.overload``). ``forceinline`` for
-    what must vanish into a loop before it can become vector code."""
-    options: Any = {**_OPTIONS, "forceinline": forceinline}
+    what must vanish into a loop before it can become vector code; ``fastmath`` for what needs its sums in order."""
+    options = {**_OPTIONS, "forceinline": forceinline, "fastmath": fastmath}
     return overload(stub, jit_options=options, strict=False)  # type: ignore[no-any-return]
 
 

@@ -37,9 +37,10 @@ __all__ = [
 #: What `row_fault` finds wrong with a row.
 FAULTS = {1: "NaN or infinity", 2: "a column index that is out of range", 3: "row pointers that do not fit its arrays"}
 
-#: Numbers in a tile of scores, classes in a block, features of dense rows that are read for all rows of a tile before
-#: the next: W's part of it, 64 x 1024, stays in the second-level cache.
-_TILE, _BLOCK, _ROWS, _FEATURES = 2**16, 1024, 64, 64
+#: Rows and classes of a tile, and the numbers it holds where it must span all classes.
+_ROWS, _CLASSES, _TILE = 16, 2048, 2**15
+#: Features of dense rows that are used for all rows of a tile before the next are read.
+_FEATURES = 64
 
 
 class DenseWeights(NamedTuple):
@@ -68,12 +69,17 @@ def make_weights(weights: Any) -> Weights:
 
 def tile_shape(weights: Weights, n_outputs: int) -> tuple[int, int]:
     """Rows and classes of a tile. Sparse weights are scattered over all classes at once, so that a row is read once."""
-    width = min(n_outputs, _BLOCK) if isinstance(weights, DenseWeights) else n_outputs
+    width = min(n_outputs, _CLASSES) if isinstance(weights, DenseWeights) else n_outputs
     return min(_ROWS, max(1, _TILE // width)), width
 
 
 def add_row(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
     """``s[k - lo] += x * W[j, k]`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_rows(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
+    """``s[k - lo] += sum_m x[m] * W[j[m], k]`` for lo <= k < hi and the four numbers of the tuples ``j`` and ``x``."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -109,28 +115,66 @@ def _add_row(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
     return None
 
 
+@implements(add_rows)
+def _add_rows(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
+    if is_a(weights, DenseWeights):
+
+        def dense(weights, j, x, lo, hi, s):
+            w0 = weights.w[j[0], lo:hi]
+            w1 = weights.w[j[1], lo:hi]
+            w2 = weights.w[j[2], lo:hi]
+            w3 = weights.w[j[3], lo:hi]
+            for k in range(hi - lo):
+                s[k] += x[0] * w0[k] + x[1] * w1[k] + x[2] * w2[k] + x[3] * w3[k]
+
+        return dense
+    if is_a(weights, SparseWeights):
+
+        def sparse(weights, j, x, lo, hi, s):
+            for m in range(4):
+                add_row(weights, j[m], x[m], lo, hi, s)
+
+        return sparse
+    return None
+
+
 @implements(add_tile)
 def _add_tile(rows: Any, begin: Any, end: Any, weights: Any, lo: Any, hi: Any, S: Any) -> Any:
     if is_a(rows, CSRRows):
 
         def csr(rows, begin, end, weights, lo, hi, S):
+            real = S.dtype.type
             for i in range(begin, end):
                 s = S[i - begin]
-                for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                    add_row(weights, rows.indices[t], S.dtype.type(rows.data[t]), lo, hi, s)
+                t = rows.indptr[i]
+                end_t = rows.indptr[i + 1]
+                while t + 4 <= end_t:
+                    j = (rows.indices[t], rows.indices[t + 1], rows.indices[t + 2], rows.indices[t + 3])
+                    x = (real(rows.data[t]), real(rows.data[t + 1]), real(rows.data[t + 2]), real(rows.data[t + 3]))
+                    add_rows(weights, j, x, lo, hi, s)
+                    t += 4
+                while t < end_t:
+                    add_row(weights, rows.indices[t], real(rows.data[t]), lo, hi, s)
+                    t += 1
 
         return csr
     if is_a(rows, DenseRows):
 
         def dense(rows, begin, end, weights, lo, hi, S):
+            real = S.dtype.type
             for first in range(0, rows.x.shape[1], _FEATURES):
                 last = min(first + _FEATURES, rows.x.shape[1])
                 for i in range(begin, end):
                     s = S[i - begin]
-                    for j in range(first, last):
-                        x = S.dtype.type(rows.x[i, j])
-                        if x != 0:
-                            add_row(weights, j, x, lo, hi, s)
+                    j = first
+                    while j + 4 <= last:
+                        x = (real(rows.x[i, j]), real(rows.x[i, j + 1]), real(rows.x[i, j + 2]), real(rows.x[i, j + 3]))
+                        if x[0] != 0 or x[1] != 0 or x[2] != 0 or x[3] != 0:
+                            add_rows(weights, (j, j + 1, j + 2, j + 3), x, lo, hi, s)
+                        j += 4
+                    while j < last:
+                        add_row(weights, j, real(rows.x[i, j]), lo, hi, s)
+                        j += 1
 
         return dense
     return None
@@ -165,8 +209,9 @@ def _row_fault(rows: Any, i: Any, n_features: Any) -> Any:
     return None
 
 
-@inline
-def _first_fault(rows, begin, end, n_features):
+@jit
+def first_fault(rows, n_features, begin, end):
+    """The first row of begin <= i < end that cannot be scored and its fault, or (-1, 0)."""
     for i in range(begin, end):
         fault = row_fault(rows, i, n_features)
         if fault != 0:
@@ -174,8 +219,9 @@ def _first_fault(rows, begin, end, n_features):
     return -1, 0
 
 
-@inline
-def _fill_tile(rows, begin, end, weights, intercept, lo, hi, S):
+@jit
+def fill_tile(rows, weights, intercept, begin, end, lo, hi, S):
+    """``S[i - begin, k - lo] = (W^T x_i + b)_k`` for begin <= i < end, lo <= k < hi."""
     for r in range(end - begin):
         for k in range(hi - lo):
             S[r, k] = intercept[lo + k]
@@ -252,12 +298,12 @@ def score_rows(rows, weights, intercept, n_features, begin, end, height, width, 
     S = np.empty((height, width), out.dtype)
     for first in range(begin, end, height):
         last = min(first + height, end)
-        row, fault = _first_fault(rows, first, last, n_features)
+        row, fault = first_fault(rows, n_features, first, last)
         if fault != 0:
             return row, fault
         for lo in range(0, outputs, width):
             hi = min(lo + width, outputs)
-            _fill_tile(rows, first, last, weights, intercept, lo, hi, S)
+            fill_tile(rows, weights, intercept, first, last, lo, hi, S)
             for i in range(first, last):
                 for k in range(lo, hi):
                     out[i - begin, k] = S[i - first, k - lo]
@@ -272,12 +318,12 @@ def best_rows(rows, weights, intercept, n_features, begin, end, height, width, v
     S = np.empty((height, width), value.dtype)
     for first in range(begin, end, height):
         last = min(first + height, end)
-        row, fault = _first_fault(rows, first, last, n_features)
+        row, fault = first_fault(rows, n_features, first, last)
         if fault != 0:
             return row, fault
         for lo in range(0, outputs, width):
             hi = min(lo + width, outputs)
-            _fill_tile(rows, first, last, weights, intercept, lo, hi, S)
+            fill_tile(rows, weights, intercept, first, last, lo, hi, S)
             for i in range(first, last):
                 _keep_best(S[i - first], lo, hi, value[i], number[i])
         for i in range(first, last):

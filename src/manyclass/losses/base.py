@@ -1,7 +1,8 @@
 """The two shapes a loss comes in.
 
 Joint losses (multinomial, Crammer-Singer) implement the row operations of `manyclass.kernels.operations`. Separable
-losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score; their row operations are sums over the K outputs, written once, here.
+losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score; their row operations are sums over
+the K outputs, written once, here.
 
 Each loss is a NamedTuple; its fields are numbers of the working precision. `describe` says the rest of it to Python:
 

@@ -6,12 +6,7 @@
 
 from manyclass.metrics.classification import accuracy, f1, log_loss
 from manyclass.metrics.propensity import class_counts, inverse_propensity
-from manyclass.metrics.ranking import (
-    ndcg_at_k,
-    precision_at_k,
-    psndcg_at_k,
-    psp_at_k,
-)
+from manyclass.metrics.ranking import ndcg_at_k, precision_at_k, psndcg_at_k, psp_at_k
 from manyclass.metrics.ranks import RankDistribution, rank_distribution
 from manyclass.metrics.summary import report
 

@@ -75,9 +75,7 @@ def class_labels(name: str, values: Any) -> npt.NDArray[Any]:
             except OverflowError as error:
                 raise ValueError(f"{name} holds integers that do not fit 64 bits with a sign") from error
         found = ", ".join(sorted(t.__name__ for t in types))
-        raise ValueError(
-            f"{name} holds values of type {found}; class labels must be all integers or all strings"
-        )
+        raise ValueError(f"{name} holds values of type {found}; class labels must be all integers or all strings")
     raise ValueError(f"{name} has dtype {array.dtype}; class labels must be integers or strings")
 
 
@@ -147,18 +145,14 @@ def first(labels: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]) -> str:
 def same_length(name: str, n: int, other_name: str, other: int) -> None:
     """Refuse two arguments that describe different numbers of rows."""
     if n != other:
-        raise ValueError(
-            f"{name} has {n} rows but {other_name} has {other}; they must describe the same rows"
-        )
+        raise ValueError(f"{name} has {n} rows but {other_name} has {other}; they must describe the same rows")
 
 
 def same_kind(name: str, a: npt.NDArray[Any], other_name: str, b: npt.NDArray[Any]) -> None:
     """Refuse integers beside strings: nothing would ever match."""
     kinds = ["integers" if array.dtype.kind == "i" else "strings" for array in (a, b)]
     if kinds[0] != kinds[1]:
-        raise ValueError(
-            f"{name} holds {kinds[0]} but {other_name} holds {kinds[1]}; both must be of one kind"
-        )
+        raise ValueError(f"{name} holds {kinds[0]} but {other_name} holds {kinds[1]}; both must be of one kind")
 
 
 def distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -195,9 +195,7 @@ def class_totals(
     same_kind("labels", wanted, "y_true", classes)
     at = positions(classes, wanted)
     if not isinstance(truth, np.ndarray) and (at < 0).any():
-        raise ValueError(
-            f"labels names column {first(wanted, at < 0)}, but y_true has columns 0 to {classes.size - 1}"
-        )
+        raise ValueError(f"labels names column {first(wanted, at < 0)}, but y_true has columns 0 to {classes.size - 1}")
     # A label that occurs nowhere has counts of zero, as in scikit-learn.
     return ClassTotals(*(np.where(at >= 0, total[at], 0) for total in totals))
 

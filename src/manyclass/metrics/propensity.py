@@ -108,7 +108,5 @@ def class_counts(y: LabelsLike, classes: npt.ArrayLike | None = None) -> npt.NDA
             n_classes = int(labels.max()) + 1 if labels.dtype.kind == "i" else 0
         columns = class_columns(classes, n_classes, "y", labels)
         if (columns < 0).any():
-            raise ValueError(
-                f"y holds {first(labels, columns < 0)}, which is none of the {n_classes} classes"
-            )
+            raise ValueError(f"y holds {first(labels, columns < 0)}, which is none of the {n_classes} classes")
     return np.bincount(columns, minlength=n_classes).astype(np.int64, copy=False)

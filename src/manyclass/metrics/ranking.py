@@ -219,22 +219,16 @@ def topk_lists(topk: npt.ArrayLike, n: int, k: int | None, name: str = "topk_cla
     """The first k columns of top-k lists for n rows, checked; all of them if k is None."""
     lists = class_labels(name, topk)
     if lists.ndim != 2 or lists.shape[1] == 0:
-        raise ValueError(
-            f"{name} has shape {lists.shape}; expected (n, k), a list of classes per row, best first"
-        )
+        raise ValueError(f"{name} has shape {lists.shape}; expected (n, k), a list of classes per row, best first")
     same_length("y_true", n, name, lists.shape[0])
     if k is None:
         return lists
     if not isinstance(k, (int, np.integer)) or not 1 <= k <= lists.shape[1]:
-        raise ValueError(
-            f"k is {k!r}; {name} has {lists.shape[1]} columns, so that k can be 1 to {lists.shape[1]}"
-        )
+        raise ValueError(f"k is {k!r}; {name} has {lists.shape[1]} columns, so that k can be 1 to {lists.shape[1]}")
     return lists[:, :k]
 
 
-def label_hits(
-    labels: npt.NDArray[Any], lists: npt.NDArray[Any], name: str = "topk_classes"
-) -> npt.NDArray[np.bool_]:
+def label_hits(labels: npt.NDArray[Any], lists: npt.NDArray[Any], name: str = "topk_classes") -> npt.NDArray[np.bool_]:
     """Where the lists name the one true label of their row."""
     same_kind("y_true", labels, name, lists)
     hits = np.asarray(lists == labels[:, np.newaxis], dtype=np.bool_)
@@ -343,9 +337,7 @@ def propensity_ndcg(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> f
     discount = _discounts(k)
     attainable = (of.ideal[:, :k] > 0) @ discount
     attainable[attainable == 0] = 1.0  # no true label: nothing found, nothing ideal
-    return _quotient(
-        of.found[:, :k] @ discount / attainable, of.ideal[:, :k] @ discount / attainable, sample_weight
-    )
+    return _quotient(of.found[:, :k] @ discount / attainable, of.ideal[:, :k] @ discount / attainable, sample_weight)
 
 
 def _discounts(k: int) -> FloatArray:

@@ -93,9 +93,7 @@ class RankDistribution:
         if not isinstance(other, RankDistribution):
             return NotImplemented
         if self.counts.size != other.counts.size:
-            raise ValueError(
-                f"rank distributions over {self.counts.size} and {other.counts.size} ranks do not add up"
-            )
+            raise ValueError(f"rank distributions over {self.counts.size} and {other.counts.size} ranks do not add up")
         return RankDistribution(self.counts + other.counts, self.beyond + other.beyond)
 
 

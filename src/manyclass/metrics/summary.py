@@ -159,9 +159,7 @@ def _propensities(
         return None if classes is None else unique_classes("classes", classes), worth
     known = np.arange(worth.size) if classes is None else unique_classes("classes", classes)
     if known.size != worth.size:
-        raise ValueError(
-            f"classes has {known.size} entries and train_counts has {worth.size}; one is per the other"
-        )
+        raise ValueError(f"classes has {known.size} entries and train_counts has {worth.size}; one is per the other")
     same_kind("classes", known, "y_true", truth)
     occurring = distinct(truth)
     unseen = occurring[positions(known, occurring) < 0]

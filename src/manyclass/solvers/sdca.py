@@ -46,7 +46,7 @@ class SDCA:
             "iteration": np.zeros((), np.int64),
             "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
             "V": np.zeros(shape, problem.dtype),
-            "bias": np.zeros(problem.n_outputs, problem.dtype),
+            "bias": problem.first_intercept(),
             "pull": np.zeros(problem.n_outputs, problem.dtype),
         }
 

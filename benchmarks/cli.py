@@ -1,0 +1,89 @@
+"""The command line: ``list`` and ``run``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from rich.console import Console
+
+from benchmarks import catalog
+from benchmarks.bench import Bench, Options
+from benchmarks.data import default_folder
+
+T = TypeVar("T")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 when done, 2 on wrong arguments."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    console = Console(width=None if Console().is_terminal else 160)
+    if chosen.command == "list":
+        _list(console)
+        return 0
+    options = Options(
+        data_dir=chosen.data_dir or default_folder(),
+        runs=chosen.runs,
+        threads=chosen.threads,
+        only=chosen.only,
+        datasets=chosen.data,
+        alphas=chosen.alpha,
+        quick=chosen.quick,
+        out=chosen.out,
+    )
+    try:
+        experiment = catalog.experiment(chosen.name)
+        bench = Bench(chosen.name, options, console)
+    except catalog.Unknown as error:
+        parser.error(str(error))
+    experiment.run(bench)
+    bench.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="experiments, data sets, methods and peers, and what would be skipped here")
+    run = commands.add_parser("run", help="run an experiment; writes NAME.csv and NAME.png")
+    run.add_argument("name", metavar="NAME", help="an experiment (see list)")
+    run.add_argument("--data-dir", type=Path, help="folder of the raw data files (default: $MANYCLASS_DATA)")
+    run.add_argument("--runs", type=_positive, default=5, help="repetitions of each timing (default 5)")
+    run.add_argument("--threads", type=_positive, default=1, help="threads for everyone (default 1)")
+    run.add_argument("--only", type=_several(str), metavar="METHOD,...", help="these methods and peers alone")
+    run.add_argument("--data", type=_several(str), metavar="DATA,...", help="other data sets than the experiment's")
+    run.add_argument("--alpha", type=_several(float), metavar="A,...", help="other penalties than the experiment's")
+    run.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")
+    run.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where CSV and figure go")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
+    return number
+
+
+def _several(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    def parse(text: str) -> tuple[T, ...]:
+        return tuple(kind(part) for part in text.split(",") if part)
+
+    return parse
+
+
+def _list(console: Console) -> None:
+    for room in ("experiments", "datasets", "methods", "peers"):
+        console.print(f"\n[bold]{room}[/bold]")
+        for name in catalog.names(room):
+            module = catalog.module(room, name)
+            variants = [f"{name}/{v}" for v in getattr(module, "VARIANTS", ())[1:]]
+            reason = module.skip_reason() if room in ("methods", "peers") else None
+            console.print(f"  {name:<22} {catalog.summary(module)}", highlight=False)
+            if variants:
+                console.print(f"  {'':<22} also {', '.join(variants)}", highlight=False)
+            if reason:
+                console.print(f"  {'':<22} [yellow]would be skipped: {reason}[/yellow]", highlight=False)

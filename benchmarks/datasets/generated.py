@@ -1,0 +1,33 @@
+"""A generated problem shaped like text (manyclass.datasets.make_many_classes): small, text or many classes, sparse."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.data import Split, encode
+
+FILES = ()
+SOURCE = "generated"
+VARIANTS = ("text", "small", "many")
+
+#: rows, features, classes, words a row; a fifth of the rows more are for the test.
+_SIZES = {
+    "text": (12000, 130000, 20, 150),
+    "small": (2000, 3000, 30, 20),
+    "many": (100000, 50000, 10000, 20),
+}
+
+
+def sources() -> list[Path]:
+    found = find_spec("manyclass.data.synthetic")
+    return [Path(found.origin)] if found and found.origin else []
+
+
+def build(folder: Path, variant: str) -> Split:
+    from manyclass.datasets import make_many_classes
+
+    n, d, K, words = _SIZES[variant]
+    X, y = make_many_classes(n + n // 5, d, K, nnz_per_row=words, random_state=0)
+    labels, labels_test = encode(y[:n], y[n:])
+    return Split(X[:n], labels, X[n:], labels_test)

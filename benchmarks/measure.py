@@ -1,0 +1,94 @@
+"""Clocks, threads, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+__all__ = ["Stopwatch", "peak_memory", "quiet", "reset_peak_memory", "resident_memory", "spread", "threads_limited"]
+
+
+class Stopwatch:
+    """``with Stopwatch() as watch: ...``; then ``watch.seconds``. Garbage is collected before, not meanwhile."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        gc.collect()
+        gc.disable()
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._begun
+        gc.enable()
+
+
+@contextmanager
+def threads_limited(threads: int) -> Iterator[None]:
+    """BLAS and OpenMP on this many threads, where threadpoolctl is there to tell them."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        yield
+        return
+    with threadpool_limits(limits=threads):
+        yield
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings off: runs are cut short on purpose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def resident_memory() -> int | None:
+    """Bytes this process holds in memory now, where the system tells."""
+    return _status("VmRSS")
+
+
+def reset_peak_memory() -> bool:
+    """Make the peak start anew from what is held now; whether the system can."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory() -> int | None:
+    """Most bytes this process has held in memory, or None where the system does not tell.
+
+    On Linux from VmHWM: getrusage's ru_maxrss of a child process begins at the PARENT's peak there.
+    """
+    peak = _status("VmHWM")
+    if peak is not None:
+        return peak
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _status(field: str) -> int | None:
+    try:
+        lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), None)
+
+
+def spread(values: list[float]) -> tuple[float, float, float]:
+    """Median, least, most."""
+    return median(values), min(values), max(values)

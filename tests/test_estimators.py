@@ -1,0 +1,413 @@
+"""The estimators: scikit-learn's own checks, the public face, bad input."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits, load_iris, make_classification, make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from manyclass import SDCAClassifier, SDCARegressor
+
+ONE_VS_REST = ["log_loss", "smooth_hinge", "hinge", "squared_hinge"]
+LOSSES = ["multinomial", "crammer_singer", *ONE_VS_REST]
+
+#: scikit-learn asks that weights and repeated rows give the same model to 1e-7. A stochastic solver draws its rows in
+#: another order when there are more of them, and stops on a gap: the two models agree to the tolerance, which
+#: `test_integer_weights_are_repeated_rows` proves. (scikit-learn lists its own SGD and SAG estimators likewise.)
+_WEIGHTS = {
+    "check_sample_weight_equivalence_on_dense_data": "equal to tol, not to 1e-7: see the law in test_estimators",
+    "check_sample_weight_equivalence_on_sparse_data": "equal to tol, not to 1e-7: see the law in test_estimators",
+}
+
+
+def _expected_failures(estimator: object) -> dict[str, str]:
+    return _WEIGHTS
+
+
+@parametrize_with_checks(
+    [SDCAClassifier(loss=loss, max_iter=300) for loss in LOSSES]
+    + [SDCAClassifier(loss="crammer_singer", solver="sdca_active", max_iter=300), SDCARegressor(max_iter=1000)],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learn_checks(estimator, check):
+    with warnings.catch_warnings():
+        # The checks fit on tiny, unscaled and random data; an epoch limit met there is no news.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X / 16.0, y
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_public_face(digits, loss):
+    X, y = digits
+    names = np.array([f"digit {k}" for k in range(10)])
+    model = SDCAClassifier(loss=loss, alpha=1e-3, random_state=0, max_iter=500).fit(X, names[y])
+    assert model.duality_gap_ <= 1e-3
+    assert model.coef_.shape == (10, 64)
+    assert model.intercept_.shape == (10,)
+    assert list(model.classes_) == sorted(names)
+    assert model.n_features_in_ == 64
+    assert model.n_iter_ == model.history_.last.iteration
+    assert model.history_.last.relative_gap == model.duality_gap_
+    assert model.score(X, names[y]) > 0.93
+    np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, atol=1e-9)
+    classes, scores = model.predict_topk(X, k=3)
+    order = np.argsort(-model.decision_function(X), axis=1, kind="stable")[:, :3]
+    np.testing.assert_array_equal(classes, model.classes_[order])
+    np.testing.assert_array_equal(classes[:, 0], model.predict(X))
+    assert np.all(np.diff(scores, axis=1) <= 0)
+    assert hasattr(model, "predict_proba") == (loss in ("multinomial", "log_loss"))
+    if hasattr(model, "predict_proba"):
+        np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-12)
+        np.testing.assert_array_equal(model.classes_[model.predict_proba(X).argmax(axis=1)], model.predict(X))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_two_classes_have_one_margin(loss):
+    X, y = make_classification(300, 10, random_state=0)
+    model = SDCAClassifier(loss=loss, alpha=1e-2, random_state=0, max_iter=500).fit(X, np.where(y, "yes", "no"))
+    assert model.coef_.shape == (1, 10)
+    assert model.decision_function(X).shape == (300,)
+    np.testing.assert_array_equal(model.predict(X) == "yes", model.decision_function(X) > 0)
+
+
+def test_multinomial_is_scikit_learns_logistic_regression(digits):
+    X, y = digits
+    for rows in (np.arange(len(y)), np.flatnonzero(y < 2)):
+        ours = SDCAClassifier(alpha=1e-3, tol=1e-9, max_iter=2000, random_state=0).fit(X[rows], y[rows])
+        theirs = LogisticRegression(C=1 / (1e-3 * len(rows)), tol=1e-8, max_iter=5000).fit(X[rows], y[rows])
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-4)
+        np.testing.assert_allclose(
+            ours.predict_proba(X[rows]), theirs.predict_proba(X[rows]), atol=1e-4
+        )
+
+
+def test_regressor_is_ridge():
+    X, y = load_diabetes(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    Y = np.column_stack([y, -y + X[:, 0]])
+    ours = SDCARegressor(alpha=0.1, tol=1e-12, max_iter=5000, random_state=0).fit(X, Y)
+    theirs = Ridge(alpha=0.1 * len(y)).fit(X, Y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-6)
+    assert SDCARegressor(alpha=0.1).fit(X, y).predict(X).shape == (len(y),)
+
+
+@pytest.mark.parametrize("loss", ONE_VS_REST)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_multilabel(loss, sparse):
+    X, Y = make_multilabel_classification(200, 15, n_classes=6, random_state=0)
+    Y[:, 2] = 0  # a label that no row has
+    X = X / X.max()
+    model = SDCAClassifier(loss=loss, alpha=1e-3, max_iter=500, random_state=0).fit(X, sp.csr_matrix(Y) if sparse else Y)
+    predicted = model.predict(X)
+    assert sp.issparse(predicted)
+    assert predicted.shape == Y.shape
+    assert model.coef_.shape == (6, 15)
+    assert (predicted.toarray() == Y).mean() > 0.8
+    assert predicted[:, 2].sum() == 0
+    # The columns are independent problems: each is the two-class fit.
+    k = 1
+    alone = SDCAClassifier(loss=loss, alpha=1e-3, tol=1e-8, max_iter=3000, random_state=0).fit(X, Y[:, k])
+    together = SDCAClassifier(loss=loss, alpha=1e-3, tol=1e-8, max_iter=3000, random_state=0).fit(X, Y)
+    np.testing.assert_allclose(together.coef_[k], alone.coef_[0], atol=5e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_integer_weights_are_repeated_rows(loss, intercept):
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    weights = np.random.default_rng(0).integers(0, 4, len(y))
+    args = {"loss": loss, "alpha": 1e-2, "fit_intercept": intercept, "tol": 1e-9, "max_iter": 5000, "random_state": 0}
+    weighted = SDCAClassifier(**args).fit(X, y, sample_weight=weights)
+    repeated = SDCAClassifier(**args).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-3)
+
+
+def test_class_weight_is_sample_weight(digits):
+    X, y = digits
+    by_class = {k: 1.0 + (k == 3) for k in range(10)}
+    args = {"alpha": 1e-3, "random_state": 0}
+    one = SDCAClassifier(class_weight=by_class, **args).fit(X, y)
+    other = SDCAClassifier(**args).fit(X, y, sample_weight=1.0 + (y == 3))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_in_any_form_give_the_same_model(digits, loss, tmp_path):
+    X, y = digits
+    stored = tmp_path / "X.npy"
+    np.save(stored, X)
+    shuffled = sp.csr_matrix(X)
+    shuffled.indices, shuffled.data = shuffled.indices.copy(), shuffled.data.copy()
+    for i in range(shuffled.shape[0]):  # unsorted rows
+        part = slice(shuffled.indptr[i], shuffled.indptr[i + 1])
+        shuffled.indices[part], shuffled.data[part] = shuffled.indices[part][::-1], shuffled.data[part][::-1]
+    shuffled.has_sorted_indices = False
+    halves = sp.csr_matrix(X)
+    halves = sp.csr_matrix(  # each entry twice, half as large
+        (np.repeat(halves.data / 2, 2), np.repeat(halves.indices, 2), halves.indptr * 2), shape=X.shape
+    )
+    wide = sp.csr_matrix(X)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    locked = X.copy()
+    locked.flags.writeable = False
+    frozen = sp.csr_matrix(X)
+    for array in (frozen.data, frozen.indices, frozen.indptr):
+        array.flags.writeable = False
+    forms = {
+        "CSR": sp.csr_matrix(X),
+        "CSR array": sp.csr_array(X),
+        "CSC": sp.csc_matrix(X),
+        "unsorted": shuffled,
+        "duplicates": halves,
+        "int64": wide,
+        "read-only": locked,
+        "read-only CSR": frozen,
+        "Fortran": np.asfortranarray(X),
+        "memory map": np.load(stored, mmap_mode="r"),
+        "frame": pd.DataFrame(X),
+    }
+    args = {"loss": loss, "alpha": 1e-2, "tol": 1e-5, "max_iter": 500, "random_state": 0}
+    reference = SDCAClassifier(**args).fit(X, y)
+    for form, data in forms.items():
+        model = SDCAClassifier(**args).fit(data, y)
+        assert model.n_iter_ == reference.n_iter_, form
+        np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-7, err_msg=form)
+        np.testing.assert_array_equal(model.predict(data), reference.predict(X))
+
+
+def test_input_is_left_alone(digits):
+    X, y = digits
+    data = sp.csr_matrix(X)
+    before = data.copy()
+    SDCAClassifier(max_iter=5, tol=0.5).fit(data, y)
+    assert (data != before).nnz == 0
+    assert data.dtype == before.dtype
+
+
+def test_float32_stays_float32(digits):
+    X, y = digits
+    single = SDCAClassifier(alpha=1e-3, random_state=0).fit(X.astype(np.float32), y)
+    double = SDCAClassifier(alpha=1e-3, random_state=0).fit(X, y)
+    assert single.coef_.dtype == np.float32
+    assert single.decision_function(X.astype(np.float32)).dtype == np.float32
+    assert double.coef_.dtype == np.float64
+    assert SDCAClassifier(dtype=np.float32, alpha=1e-3).fit(X, y).coef_.dtype == np.float32
+    np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "crammer_singer", "log_loss", "squared_hinge"])
+def test_threads_never_change_the_result(loss):
+    rng = np.random.default_rng(0)
+    X = sp.random(600, 80, 0.1, format="csr", random_state=0)
+    y = rng.integers(0, 150, 600)
+    fits = [
+        SDCAClassifier(loss=loss, max_iter=5, tol=0.0, n_jobs=n_jobs, random_state=0) for n_jobs in (None, 1, 2, -1)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        coefs = [model.fit(X, y).coef_ for model in fits]
+    for coef in coefs[1:]:
+        np.testing.assert_array_equal(coef, coefs[0])
+
+
+def test_same_seed_same_model(digits):
+    X, y = digits
+    one, two = (SDCAClassifier(random_state=3, alpha=1e-2).fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_many_classes_use_sparse_duals():
+    rng = np.random.default_rng(0)
+    centres = sp.random(120, 400, 0.05, format="csr", random_state=1)
+    y = np.repeat(np.arange(120), 6)
+    X = (centres[y] + 0.1 * sp.random(720, 400, 0.02, format="csr", random_state=2)).tocsr()
+    shuffle = rng.permutation(720)
+    X, y = X[shuffle], y[shuffle]
+    args = {"loss": "crammer_singer", "alpha": 1e-4, "tol": 1e-5, "max_iter": 1000, "random_state": 0}
+    for intercept in (True, False):
+        auto = SDCAClassifier(fit_intercept=intercept, **args).fit(X, y)
+        dense = SDCAClassifier(solver="sdca", fit_intercept=intercept, **args).fit(X, y)
+        assert auto.objective_ == pytest.approx(dense.objective_, rel=2e-5)
+        assert auto.score(X, y) == 1.0
+    # The active-set solver certifies in its own rhythm: not in the same epochs as the dense one.
+    assert all(record.relative_gap >= 0 for record in auto.history_)
+
+
+def test_elastic_net_is_sparse(digits):
+    X, y = digits
+    counts = [
+        np.count_nonzero(SDCAClassifier(alpha=1e-2, l1_ratio=ratio, random_state=0, max_iter=500).fit(X, y).coef_)
+        for ratio in (0.0, 0.5, 0.9)
+    ]
+    assert counts[0] > counts[1] > counts[2] > 0
+
+
+def test_warm_start_goes_on(digits):
+    X, y = digits
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SDCAClassifier(alpha=1e-3, tol=1e-6, max_iter=4, warm_start=True, random_state=0).fit(X, y)
+    first = model.objective_
+    model.set_params(max_iter=200).fit(X, y)
+    assert model.duality_gap_ <= 1e-6
+    assert model.objective_ < first
+    cold = SDCAClassifier(alpha=1e-3, tol=1e-6, max_iter=200, random_state=0).fit(X, y)
+    assert len(model.history_) <= len(cold.history_)
+    # Another alpha and other targets: the old duals are used where they are feasible, dropped where they are not.
+    model.set_params(alpha=2e-3).fit(X, y)
+    assert model.duality_gap_ <= 1e-6
+    model.fit(X, (y + 1) % 10)
+    assert model.duality_gap_ <= 1e-6
+    assert model.score(X, (y + 1) % 10) > 0.95
+
+
+def test_pickle_clone_and_grid_search(digits):
+    X, y = digits
+    model = SDCAClassifier(alpha=1e-3, random_state=0).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert clone(model).get_params() == model.get_params()
+    search = GridSearchCV(make_pipeline(StandardScaler(), SDCAClassifier(random_state=0)),
+                          {"sdcaclassifier__alpha": [1e-2, 1e-1]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.9
+
+
+def test_feature_names_are_kept_and_checked():
+    frame, y = load_iris(return_X_y=True, as_frame=True)
+    model = SDCAClassifier(alpha=1e-2, max_iter=300).fit(frame, y)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename(columns={frame.columns[0]: "other"}))
+
+
+def test_empty_rows_and_rare_classes(digits):
+    X, y = digits
+    X = sp.csr_matrix(X)
+    X = sp.vstack([X, sp.csr_matrix((5, 64))]).tocsr()  # empty rows
+    y = np.append(y, [7, 7, 3, 99, 3])  # a class whose one row is empty
+    for loss in LOSSES:
+        for gamma in (0.0, 0.1):
+            model = SDCAClassifier(loss=loss, gamma=gamma, alpha=1e-2, max_iter=2000, random_state=0).fit(X, y)
+            assert model.duality_gap_ <= 1e-3
+            assert 99 in model.classes_
+            assert np.isfinite(model.coef_).all()
+
+
+def test_object_and_boolean_labels(digits):
+    X, y = digits
+    kinds = {"object": np.array([f"c{k}" for k in y], object), "bool": y > 4, "float": y.astype(float)}
+    for kind, labels in kinds.items():
+        model = SDCAClassifier(alpha=1e-2).fit(X, labels)
+        assert set(np.unique(model.predict(X))) <= set(np.unique(labels)), kind
+
+
+BAD = [
+    ({}, {"X": np.array([[np.nan, 1.0], [0.0, 1.0]])}, "NaN"),
+    ({}, {"X": np.array([[np.inf, 1.0], [0.0, 1.0]])}, "infinity"),
+    ({}, {"X": np.zeros(2)}, "2D array"),
+    ({}, {"X": np.zeros((3, 2))}, "inconsistent numbers of samples"),
+    ({}, {"y": [1, 1]}, "one class only"),
+    ({}, {"y": [0.5, 1.7]}, "Unknown label type"),
+    ({}, {"y": [np.nan, 1.0]}, "NaN"),
+    ({}, {"sample_weight": [-1.0, 1.0]}, "[Nn]egative"),
+    ({}, {"sample_weight": [0.0, 0.0]}, "sample_weight"),
+    ({}, {"sample_weight": [1.0]}, "sample_weight"),
+    ({}, {"y": [[1, 0], [0, 1]]}, "multi-label"),
+    ({"alpha": 0.0}, {}, "alpha must be a finite number greater than 0, got 0.0"),
+    ({"alpha": -1.0}, {}, "alpha must be"),
+    ({"alpha": np.nan}, {}, "alpha must be"),
+    ({"alpha": "1"}, {}, "alpha must be"),
+    ({"l1_ratio": 1.0}, {}, "l1_ratio must be"),
+    ({"tol": -1e-3}, {}, "tol must be"),
+    ({"max_iter": 0}, {}, "max_iter must be"),
+    ({"max_iter": 2.5}, {}, "max_iter must be"),
+    ({"gamma": -0.1}, {}, "gamma must be"),
+    ({"loss": "hinge loss"}, {}, "loss must be one of 'multinomial'"),
+    ({"solver": "lbfgs"}, {}, "solver must be one of 'auto'"),
+    ({"solver": "sdca_active"}, {}, "needs a loss with a sparse_dual"),
+    ({"dtype": np.int32}, {}, "dtype must be"),
+    ({"n_jobs": 0}, {}, "n_jobs must be"),
+    ({"class_weight": "heavy"}, {}, "class_weight"),
+    ({"dtype": np.float32}, {"X": np.array([[1e30, 1.0], [0.0, 1.0]])}, "squared norm"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "data", "message"), BAD, ids=[str(b[2]) + str(b[0]) for b in BAD])
+def test_bad_input_is_refused_with_a_sentence(parameters, data, message):
+    arguments = {"X": np.eye(2), "y": [0, 1], **data}
+    with pytest.raises(ValueError, match=message):
+        SDCAClassifier(**parameters).fit(**arguments)
+
+
+def test_regressor_refuses():
+    X = np.eye(3)
+    with pytest.raises(ValueError, match="loss must be"):
+        SDCARegressor(loss="huber").fit(X, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="y must hold numbers"):
+        SDCARegressor().fit(X, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="NaN"):
+        SDCARegressor().fit(X, [1.0, np.nan, 3.0])
+
+
+def test_prediction_refuses(digits):
+    X, y = digits
+    with pytest.raises(NotFittedError):
+        SDCAClassifier().predict(X)
+    model = SDCAClassifier(alpha=1e-2).fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        model.predict(X[:, :5])
+    with pytest.raises(ValueError, match="k"):
+        model.predict_topk(X, k=11)
+    with pytest.raises(AttributeError):
+        SDCAClassifier(loss="hinge").predict_proba  # noqa: B018
+
+
+def test_column_vector_y_is_flattened_with_a_warning(digits):
+    X, y = digits
+    with pytest.warns(DataConversionWarning):
+        SDCAClassifier(alpha=1e-2).fit(X, y[:, None])
+
+
+def test_unmet_tolerance_warns_with_the_figures(digits):
+    X, y = digits
+    with pytest.warns(ConvergenceWarning, match=r"after 2 iterations the certified relative gap is .*, tol is 1e-09"):
+        SDCAClassifier(alpha=1e-5, tol=1e-9, max_iter=2).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="float64"):
+        SDCAClassifier(alpha=1e-2, tol=1e-12, max_iter=30, dtype=np.float32).fit(X, y)
+
+
+def test_what_does_not_fit_is_refused_before_any_work(digits, monkeypatch):
+    X, y = digits
+    monkeypatch.setattr("manyclass.memory.available", lambda: 1000)
+    with pytest.raises(MemoryError, match=r"needs .* KiB besides the data .* available"):
+        SDCAClassifier().fit(X, y)
+
+
+def test_progress_goes_to_standard_error(digits, capsys):
+    X, y = digits
+    SDCAClassifier(alpha=1e-2, verbose=1, random_state=0).fit(X, y)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "relative gap" in err
+    assert len(err.splitlines()) >= 3
