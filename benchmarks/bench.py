@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import catalog, data, machine
@@ -18,6 +20,9 @@ from benchmarks.catalog import Method
 from benchmarks.task import Task
 
 __all__ = ["Bench", "DataFile", "Options"]
+
+#: An absolute path in an error message: rows tell nothing of the machine's folders.
+_PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[/\\][\w.@+~-]+){2,}")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,7 @@ class Options:
     only: tuple[str, ...] | None = None
     datasets: tuple[str, ...] | None = None
     alphas: tuple[float, ...] | None = None
+    epochs: int | None = None
     quick: bool = False
     out: Path = Path("benchmarks/results")
 
@@ -126,19 +132,20 @@ class Bench:
         self._leave_out("failed", reason, values)
 
     def _leave_out(self, status: str, reason: str, values: dict[str, Any]) -> None:
+        reason = _PATH.sub("<path>", reason)
         what = ", ".join(str(value) for value in values.values())
-        self.console.print(f"[yellow]{status}[/yellow] {what}: {reason}", highlight=False)
+        self.console.print(f"[yellow]{status}[/yellow] {escape(f'{what}: {reason}')}", highlight=False)
         self.record(**{**values, "status": status, "reason": reason})
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False)
+        self.console.print(escape(text), highlight=False)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        table = Table(*columns, title=title, title_justify="left", title_style="bold")
+        table = Table(*columns, title=escape(title), title_justify="left", title_style="bold")
         for column in table.columns[1:]:
             column.justify = "right"
         for row in rows:
-            table.add_row(*(_text(value) for value in row))
+            table.add_row(*(escape(_text(value)) for value in row))
         self.console.print(table)
 
     @contextmanager

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         only=chosen.only,
         datasets=chosen.data,
         alphas=chosen.alpha,
+        epochs=chosen.epochs,
         quick=chosen.quick,
         out=chosen.out,
     )
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--only", type=_several(str), metavar="METHOD,...", help="these methods and peers alone")
     run.add_argument("--data", type=_several(str), metavar="DATA,...", help="other data sets than the experiment's")
     run.add_argument("--alpha", type=_several(float), metavar="A,...", help="other penalties than the experiment's")
+    run.add_argument("--epochs", type=_positive, help="other numbers of epochs, where an experiment fixes them")
     run.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")
     run.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where CSV and figure go")
     return parser

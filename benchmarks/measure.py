@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-__all__ = ["Stopwatch", "peak_memory", "quiet", "reset_peak_memory", "resident_memory", "spread", "threads_limited"]
+__all__ = ["Stopwatch", "peak_memory", "quiet", "reset_peak_memory", "resident_memory",
+           "spread", "spread_text", "threads_limited"]
 
 
 class Stopwatch:
@@ -92,3 +93,8 @@ def _status(field: str) -> int | None:
 def spread(values: list[float]) -> tuple[float, float, float]:
     """Median, least, most."""
     return median(values), min(values), max(values)
+
+
+def spread_text(values: list[float]) -> str:
+    """``median [least, most]`` to three figures."""
+    return "{:.3g} [{:.3g}, {:.3g}]".format(*spread(values))

@@ -223,7 +223,7 @@ def make_problem(loss, data: Data, *, reg=None, lam=0.05, view="csr", dtype=np.f
 
 def g(reg: Any, W: Array) -> float:
     """The regulariser, by its definition."""
-    return 0.5 * float((W**2).sum()) + getattr(reg, "threshold", 0.0) * float(np.abs(W).sum())
+    return 0.5 * float((W**2).sum()) + float(getattr(reg, "threshold", 0.0)) * float(np.abs(W).sum())
 
 
 def objective(formula: Formula, data: Data, reg: Any, lam: float, W: Array, b: Array | float = 0.0) -> float:

@@ -34,7 +34,11 @@ def check(text: str) -> int:
 
 
 @given(
-    st.sampled_from(["", "+", "-"]), digits, st.none() | digits, st.none() | st.integers(-400, 400), st.sampled_from("eE")
+    st.sampled_from(["", "+", "-"]),
+    digits,
+    st.none() | digits,
+    st.none() | st.integers(-400, 400),
+    st.sampled_from("eE"),
 )
 def test_any_spelling_is_read_as_python_reads_it(sign, whole, part, exponent, e):
     text = sign + whole + ("" if part is None else f".{part}") + ("" if exponent is None else f"{e}{exponent:+d}")
@@ -61,14 +65,31 @@ def test_halfway_between_two_doubles_goes_to_the_even_one(mantissa, exponent):
 
 @pytest.mark.parametrize(
     "text",
-    ["0", "-0", "+0.0", ".5", "5.", "1e22", "1e23", "-1e-22", "9007199254740993", "8.5e-5", "1.7976931348623157e307"]
-    + ["0.000000000000000000001234567890123456789", "9223372036854775808", "0e99999999999"],
+    [
+        "0",
+        "-0",
+        "+0.0",
+        ".5",
+        "5.",
+        "1e22",
+        "1e23",
+        "-1e-22",
+        "9007199254740993",
+        "9223372036854775808",
+        "8.5e-5",
+        "1.7976931348623157e307",
+        "0.000000000000000000001234567890123456789",
+        "0e99999999999",
+    ],
 )
 def test_examples_are_decided(text):
     assert check(text) == NUMBER
 
 
-@pytest.mark.parametrize("text", ["5e-324", "2.2250738585072011e-308", "1e999", "1e-999", "1.7976931348623157e308", "18446744073709551615"])
+@pytest.mark.parametrize(
+    "text",
+    ["5e-324", "2.2250738585072011e-308", "1e999", "1e-999", "1.7976931348623157e308", "18446744073709551615"],
+)
 def test_what_the_kernel_cannot_tell_is_left_to_python(text):
     assert check(text) == UNDECIDED
 

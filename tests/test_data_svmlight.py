@@ -15,14 +15,25 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_matrix, issparse, random
 from sklearn.datasets import load_svmlight_file
 
-from manyclass.data import DataFormatError, read_svmlight, write_svmlight
-from manyclass.data import streams
+from manyclass.data import DataFormatError, read_svmlight, streams, write_svmlight
 
-NUMBER_TEXTS = ["1", "+3", "-0", "0.1", "-.5", "7.", "1e-3", "2E+5", "3.4028234e38", "1e-45", "-1e-320", "0e9"] + [
+NUMBER_TEXTS = [
+    "1",
+    "+3",
+    "-0",
+    "0.1",
+    "-.5",
+    "7.",
+    "1e-3",
+    "2E+5",
+    "3.4028234e38",
+    "1e-45",
+    "-1e-320",
+    "0e9",
     "0.30000000000000004441",
+    "9007199254740993",
     "123456789012345678901234567890e-25",
     "0.000000000000000000000000000012345678901234567",
-    "9007199254740993",
     "1.7976931348623157e+308",
 ]
 
@@ -45,11 +56,11 @@ def lines(draw):
 
 
 @st.composite
-def matrices(draw, *, width=8, rows=st.integers(1, 6)):
+def matrices(draw):
     dtype = draw(st.sampled_from([np.float32, np.float64]))
     bits = 32 if dtype is np.float32 else 64
     values = st.just(0.0) | st.floats(allow_nan=False, allow_infinity=False, width=bits)
-    return csr_matrix(draw(hnp.arrays(dtype, st.tuples(rows, st.just(width)), elements=values)))
+    return csr_matrix(draw(hnp.arrays(dtype, st.tuples(st.integers(1, 6), st.just(8)), elements=values)))
 
 
 @st.composite

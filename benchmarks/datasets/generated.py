@@ -1,4 +1,4 @@
-"""A generated problem shaped like text (manyclass.datasets.make_many_classes): small, text or many classes, sparse."""
+"""A generated problem shaped like text (manyclass.datasets.make_many_classes): text, small, wide or many, sparse."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from benchmarks.data import Split, encode
 
 FILES = ()
 SOURCE = "generated"
-VARIANTS = ("text", "small", "many")
+VARIANTS = ("text", "small", "wide", "many")
 
 #: rows, features, classes, words a row; a fifth of the rows more are for the test.
 _SIZES = {
     "text": (12000, 130000, 20, 150),
     "small": (2000, 3000, 30, 20),
+    "wide": (20000, 20000, 500, 80),
     "many": (100000, 50000, 10000, 20),
 }
 

@@ -56,8 +56,9 @@ def _load_array(path: StrPath, what: str, **options: Any) -> npt.NDArray[Any]:
 
 
 def _load_sparse(path: StrPath, what: str) -> csr_matrix:
-    with _reading(path, what):
-        matrix = scipy.sparse.load_npz(path)
+    # Opened here, because NumPy leaves a damaged archive open.
+    with _reading(path, what), open(path, "rb") as file:
+        matrix = scipy.sparse.load_npz(file)
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
             raise ValueError(f"it has {matrix.ndim} dimensions and numbers of type {matrix.dtype}")
         if hasattr(matrix, "check_format"):

@@ -230,14 +230,14 @@ def read_table(
                     labels.add(fields[label], line)
                 yield fields[text]
 
+        if has_header and len(sample) == 1:
+            raise DataFormatError(path, "there is no row below the header", 1)
         try:
             X = vectorizer.transform(texts()) if vectorizer.fitted else vectorizer.fit_transform(texts())
         except DataFormatError:
             raise
         except ValueError as error:  # scikit-learn has found no term in the texts
             raise DataFormatError(path, f"the texts give no features ({error})") from error
-    if not X.shape[0]:
-        raise DataFormatError(path, "there is no row below the header", 1)
     y, label_names = labels.targets()
     called = [repr(name) for name in names] if has_header else [str(place) for place in range(len(names))]
     notes = [f"texts from column {called[text]}, " + ("no labels" if label is None else f"labels from {called[label]}")]

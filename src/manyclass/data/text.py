@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer, TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 
 __all__ = ["TextVectorizer"]
 
@@ -93,12 +93,14 @@ class TextVectorizer:
             "token_pattern": _WORD if analyzer == "word" else None,
             "dtype": self.dtype.type,
         }
+        # What scikit-learn's TfidfVectorizer does in one, done in two steps: features are brought into order in
+        # between, so that the very same numbers come out of `fit_transform` and of `transform`.
         if kind == "tfidf":
-            self._terms: Any = TfidfVectorizer(min_df=min_df, sublinear_tf=sublinear_tf, **common)
+            self._terms: Any = CountVectorizer(min_df=min_df, **common)
         else:
             # Signs that alternate would let terms cancel, and leave no count to take the logarithm of.
             self._terms = HashingVectorizer(n_features=n_features, alternate_sign=False, norm=None, **common)
-            self._scale = TfidfTransformer(use_idf=False, sublinear_tf=sublinear_tf)
+        self._weights = TfidfTransformer(use_idf=kind == "tfidf", sublinear_tf=sublinear_tf)
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self._parameters().items())
@@ -135,7 +137,9 @@ class TextVectorizer:
         """
         if self.kind == "hashing":
             return self.transform(texts)
-        return csr_matrix(self._terms.fit_transform(texts))
+        counts = self._terms.fit_transform(texts)
+        counts.sort_indices()
+        return csr_matrix(self._weights.fit_transform(counts))
 
     def fit(self, texts: Iterable[str]) -> TextVectorizer:
         """Learn the vocabulary and its weights."""
@@ -152,9 +156,10 @@ class TextVectorizer:
         """
         if not self.fitted:
             raise ValueError("the vectorizer has no vocabulary yet: fit it first")
+        counts = self._terms.transform(texts)
         if self.kind == "tfidf":
-            return csr_matrix(self._terms.transform(texts))
-        return csr_matrix(self._scale.fit_transform(self._terms.transform(texts)))
+            return csr_matrix(self._weights.transform(counts, copy=False))
+        return csr_matrix(self._weights.fit_transform(counts))
 
     def _parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = {
@@ -199,7 +204,7 @@ class TextVectorizer:
         arrays: dict[str, npt.NDArray[Any]] = {
             "vocabulary": np.frombuffer(b"".join(terms), dtype=np.uint8),
             "offsets": offsets,
-            "idf": np.array(self._terms.idf_),
+            "idf": np.array(self._weights.idf_),
         }
         return self._parameters(), arrays
 
@@ -241,8 +246,8 @@ class TextVectorizer:
         vocabulary = {term: column for column, term in enumerate(terms)}
         if len(vocabulary) != len(terms):
             raise ValueError("the vocabulary of the vectorizer is damaged: it holds a term twice")
-        vectorizer._terms.set_params(vocabulary=vocabulary)
-        vectorizer._terms.idf_ = np.array(idf)
+        vectorizer._terms.vocabulary_ = vocabulary
+        vectorizer._weights.idf_ = np.array(idf)
         return vectorizer
 
 

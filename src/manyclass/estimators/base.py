@@ -77,10 +77,10 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _weights(self, sample_weight: Any, X: Any) -> Array | None:
         if sample_weight is None:
             return None
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.sum() > 0:
-            raise ValueError("sample_weight must have a positive sum, all are zero: give some example a weight")
-        return np.asarray(weights)
+        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+        if not weights.any():  # scikit-learn checks this itself from version 1.8 on
+            raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
+        return weights
 
     def _minimise(self, X: Any, targets: Targets, loss: Any, weights: Array | None, solver: Solver) -> Result:
         """Build the problem, run the solver, keep what the run tells."""

@@ -234,6 +234,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             )
         if self.class_weight is not None:
             raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
+        self._indicator = y.dtype, bool(sp.issparse(y))
         labels = sp.csr_matrix(y)
         if labels.nnz and not np.all((labels.data == 1) | (labels.data == 0)):
             raise ValueError("a multi-label y holds only 0 and 1; other values were found")
@@ -247,6 +248,8 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         name = self.solver
         if name == "auto":
             name = "sdca_active" if isinstance(loss, CrammerSinger) and n_outputs >= _MANY else "sdca"
+        if name == "sdca_active" and self.loss == "crammer_singer" and n_outputs == 1:
+            name = "sdca"  # two classes: one margin, no rivals to choose from
         solver: Solver = _SOLVERS[name]()
         return solver
 
@@ -254,11 +257,17 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Array:
         """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
-        return self.model_.decision_function(self._check_predict_input(X))
+        X = self._check_predict_input(X)
+        return self.model_.decision_function(X, n_jobs=self.n_jobs)
 
     def predict(self, X: Any) -> Any:
-        """The best class of each row; for a multi-label fit a 0/1 indicator in CSR."""
-        return self.model_.predict(self._check_predict_input(X))
+        """The best class of each row; for a multi-label fit a 0/1 indicator, sparse (CSR) if y was sparse."""
+        X = self._check_predict_input(X)
+        predicted = self.model_.predict(X, n_jobs=self.n_jobs)
+        if sp.issparse(predicted):
+            predicted = predicted.astype(self._indicator[0])
+            return predicted if self._indicator[1] else predicted.toarray()
+        return predicted
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -267,7 +276,8 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         One-vs-rest probabilities of more than two classes are normalised to sum to one, as scikit-learn does; those
         of a multi-label fit are not.
         """
-        return self.model_.probabilities(self._check_predict_input(X))
+        X = self._check_predict_input(X)
+        return self.model_.probabilities(X, n_jobs=self.n_jobs)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
@@ -280,7 +290,8 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
         Never holds an n_samples x n_classes array.
         """
-        return self.model_.topk(self._check_predict_input(X), k, n_jobs=self.n_jobs)
+        X = self._check_predict_input(X)
+        return self.model_.topk(X, k, n_jobs=self.n_jobs)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

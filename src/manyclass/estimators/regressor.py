@@ -147,5 +147,6 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
 
     def predict(self, X: Any) -> Array:
         """Predictions, (n_samples,) or (n_samples, n_targets) as y was."""
-        scores = self.model_.scores(self._check_predict_input(X))
+        X = self._check_predict_input(X)
+        scores = self.model_.scores(X, n_jobs=self.n_jobs)
         return np.asarray(scores[:, 0] if self._flat else scores)

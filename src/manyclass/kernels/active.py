@@ -55,8 +55,8 @@ def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, ri
             old += b[begin + a]
         if curvature > 0:
             for a in range(m):
-                new[a] = (real(1) + s[a] - s[m] + q * b[begin + a] + q * old) / curvature
-            total = project_rivals(new[:m], q / curvature)
+                new[a] = real(1) + s[a] - s[m] + q * b[begin + a] + q * old
+            total = project_rivals(new[:m], curvature, q / curvature)
         else:
             best = 0
             for a in range(m):
@@ -137,9 +137,9 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
             for k in range(outputs):
                 violation = s[k] - level
                 if violation > 0 and violation >= top - gamma:
-                    near[count] = violation / gamma
+                    near[count] = violation
                     count += 1
-            project_rivals(near[:count], real(0))
+            project_rivals(near[:count], gamma, real(0))
             count = 0
             for k in range(outputs):
                 violation = s[k] - level

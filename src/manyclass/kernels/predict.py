@@ -4,8 +4,8 @@ A weights view is to a model what a row view is to data: a NamedTuple of arrays,
 which Numba picks the implementation. Kernels are written once for all pairs of views.
 
 Scores are computed in tiles, a few rows by a block of classes, so that what is read of the weights serves several rows
-while it is in the cache. Each score is the sum over the stored values of its row, in their order, whatever the tiles:
-results depend neither on them nor on threads, and scores and rankings agree to the last bit.
+while it is in the cache. The stored values of a row are summed in the same order whatever the tiles: results depend
+neither on them nor on threads, and scores and rankings agree to the last bit.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ __all__ = [
     "SparseWeights",
     "Weights",
     "add_row",
+    "add_rows",
     "add_tile",
     "best_rows",
+    "fill_tile",
+    "first_fault",
     "make_weights",
     "row_fault",
     "score_rows",
@@ -34,8 +37,13 @@ __all__ = [
 
 # mypy: disable-error-code="no-untyped-def"
 
-#: What `row_fault` finds wrong with a row.
-FAULTS = {1: "NaN or infinity", 2: "a column index that is out of range", 3: "row pointers that do not fit its arrays"}
+_DAMAGED = "the CSR matrix is damaged, see what X.check_format() says"
+#: What `row_fault` finds wrong with a row, and what to do.
+FAULTS = {
+    1: ("NaN or infinity", "replace such values or leave the row out"),
+    2: ("a column index that is out of range", _DAMAGED),
+    3: ("row pointers that do not fit its arrays", _DAMAGED),
+}
 
 #: Rows and classes of a tile, and the numbers it holds where it must span all classes.
 _ROWS, _CLASSES, _TILE = 16, 2048, 2**15

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from scipy.special import expit, log_expit
 
 from manyclass.links._arrays import Array, buffers, refuse_nan

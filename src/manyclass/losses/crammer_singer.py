@@ -26,50 +26,61 @@ class CrammerSinger(NamedTuple):
 
 
 @inline
-def project_rivals(mu, coupling):
-    """In place, the ``a`` that minimises ||a - mu||^2 / 2 + (coupling/2) (sum a)^2 over a >= 0, sum a <= 1.
+def project_rivals(raw, curvature, coupling):
+    """In place, with mu = raw / curvature, the ``a`` that minimises ||a - mu||^2 / 2 + (coupling/2) (sum a)^2 over
+    a >= 0, sum a <= 1.
 
     a_k = max(0, mu_k - theta), with theta = coupling * sum a, or the simplex threshold where sum a = 1 binds. theta is
     the root of a convex piecewise linear function: Newton from the left (Michelot's method) ends in finitely many
-    sweeps, usually three to six. Returns the sum of a.
+    sweeps, usually three to six. Returns the sum of a. Needs coupling <= 1.
     """
     zero = coupling - coupling
     one = zero + np.float32(1)
-    theta = zero
-    if coupling > zero:
+    top = zero
+    for k in range(raw.shape[0]):
+        top = max(top, raw[k])
+    # Were sum a = 1 not to bind, mu_k = a_k + coupling * sum a <= 2. Where a small curvature makes mu large, sum a = 1
+    # does bind, a depends on differences alone, and these must be taken before the division blurs them.
+    bound = top > curvature + curvature
+    base = top if bound else zero
+    for k in range(raw.shape[0]):
+        raw[k] = (raw[k] - base) / curvature
+    theta = -one if bound else zero
+    if coupling > zero and not bound:
         while True:
             above = zero
             count = zero
-            for k in range(mu.shape[0]):
-                if mu[k] > theta:
-                    above += mu[k]
+            for k in range(raw.shape[0]):
+                if raw[k] > theta:
+                    above += raw[k]
                     count += one
             nearer = above / (count + one / coupling)
             if not nearer > theta:
                 break
             theta = nearer
     total = zero
-    for k in range(mu.shape[0]):
-        total += max(mu[k] - theta, zero)
-    if total > one:
+    for k in range(raw.shape[0]):
+        total += max(raw[k] - theta, zero)
+    bound = bound or total > one
+    if bound:
         while True:
             above = zero
             count = zero
-            for k in range(mu.shape[0]):
-                if mu[k] > theta:
-                    above += mu[k]
+            for k in range(raw.shape[0]):
+                if raw[k] > theta:
+                    above += raw[k]
                     count += one
             nearer = (above - one) / count
             if not nearer > theta:
                 break
             theta = nearer
     total = zero
-    for k in range(mu.shape[0]):
-        mu[k] = max(mu[k] - theta, zero)
-        total += mu[k]
-    if total > one:
-        for k in range(mu.shape[0]):
-            mu[k] /= total
+    for k in range(raw.shape[0]):
+        raw[k] = max(raw[k] - theta, zero)
+        total += raw[k]
+    if bound:
+        for k in range(raw.shape[0]):
+            raw[k] /= total
         total = one
     return total
 
@@ -107,10 +118,7 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
         _violations(s, t, work)
         if loss.gamma <= 0:
             return _only_largest(work)
-        for k in range(s.shape[0]):
-            work[k] /= loss.gamma
-        work[t] = s.dtype.type(-1)
-        project_rivals(work, s.dtype.type(0))
+        project_rivals(work, loss.gamma, s.dtype.type(0))
         value = 0.0
         for k in range(s.shape[0]):
             b = np.float64(work[k])
@@ -131,10 +139,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         if loss.gamma <= 0:
             total = out.dtype.type(1) if _only_largest(out) > 0 else out.dtype.type(0)
         else:
-            for k in range(s.shape[0]):
-                out[k] /= loss.gamma
-            out[t] = s.dtype.type(-1)
-            total = project_rivals(out, s.dtype.type(0))
+            total = project_rivals(out, loss.gamma, s.dtype.type(0))
         out[t] = -total
 
     return rivals_minus_target
@@ -170,9 +175,9 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
         else:
             old = a[t]
             for k in range(s.shape[0]):
-                new[k] = (s.dtype.type(1) + s[k] - s[t] - q * a[k] + q * old) / curvature
+                new[k] = s.dtype.type(1) + s[k] - s[t] - q * a[k] + q * old
             new[t] = s.dtype.type(-1)
-            total = project_rivals(new, q / curvature)
+            total = project_rivals(new, curvature, q / curvature)
         for k in range(s.shape[0]):
             new[k] = -new[k]
         new[t] = total

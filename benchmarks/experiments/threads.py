@@ -1,0 +1,98 @@
+"""One thread and several: time to the same certified gap, and whether the result is the same to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks import catalog
+from benchmarks.bench import Bench
+from benchmarks.catalog import Method
+from benchmarks.data import Data
+from benchmarks.fitting import describe
+from benchmarks.measure import quiet, spread_text, threads_limited
+from benchmarks.task import Fit, Stop, Task
+
+STOP = Stop(tol=1e-3, max_iter=300)
+
+_DEFAULT = (("sdca", "multinomial"), ("sdca_async", "multinomial"), ("sdca", "squared_hinge"))
+
+
+@dataclass(frozen=True)
+class Case:
+    method: Method
+    task: Task
+
+
+def run(bench: Bench) -> None:
+    bench.methods("sdca", "sdca_async")
+    chosen = bench.options.only
+    several = max(2, bench.options.threads)
+    for source in bench.datasets("news20", "icd10cm/3"):
+        data = source.read()
+        for alpha in bench.alphas(1e-5):
+            for name, objective in _DEFAULT:
+                if chosen is None or name in chosen:
+                    _compare(bench, data, Case(catalog.method(name), Task(objective, alpha=alpha)), (1, several))
+    _report(bench)
+
+
+def _compare(bench: Bench, data: Data, case: Case, jobs: tuple[int, int]) -> None:
+    for number in range(bench.options.runs):
+        first: str | None = None
+        for threads in jobs if number % 2 == 0 else jobs[::-1]:
+            with threads_limited(threads), quiet():
+                fit = case.method.fit(data, case.task, STOP, threads=threads, seed=number)
+            mark = _mark(fit)
+            same = {} if first is None else {"same_bits": mark == first}
+            first = mark
+            bench.record(**data.facts, method=case.method.name, version=case.method.version,
+                         objective_name=case.task.objective, alpha=case.task.alpha, run=number, n_jobs=threads,
+                         **describe(fit), **same)
+
+
+def _mark(fit: Fit) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(fit.weights).tobytes())
+    digest.update(np.ascontiguousarray(fit.intercept).tobytes())
+    return digest.hexdigest()
+
+
+def _report(bench: Bench) -> None:
+    groups: dict[tuple[Any, ...], dict[int, list[dict[str, Any]]]] = {}
+    for row in bench.rows:
+        if row["status"] == "measured":
+            key = tuple(row[name] for name in ("data", "method", "objective_name", "alpha"))
+            groups.setdefault(key, {}).setdefault(row["n_jobs"], []).append(row)
+    lines = []
+    for key, by_jobs in groups.items():
+        one, more = (sorted(by_jobs[n], key=lambda r: r["run"]) for n in sorted(by_jobs))
+        same = [r["same_bits"] for r in one + more if "same_bits" in r]
+        lines.append([
+            *key, spread_text([r["seconds"] for r in one]), spread_text([r["seconds"] for r in more]),
+            spread_text([a["seconds"] / b["seconds"] for a, b in zip(one, more)]),
+            spread_text([a["solver_seconds"] / b["solver_seconds"] for a, b in zip(one, more)]),
+            max(r["certified_relative_gap"] for r in one + more), "yes" if all(same) else "no",
+        ])
+    several = max(2, bench.options.threads)
+    columns = ("data", "method", "objective", "alpha", "1 thread: fit s", f"{several} threads: fit s", "ratio: fit",
+               "ratio: solver", "worst gap", "same bits")
+    bench.table("Time to a certified gap of 1e-3: median [least, most]", columns, lines)
+    if lines:
+        _draw(bench, groups)
+
+
+def _draw(bench: Bench, groups: dict[tuple[Any, ...], dict[int, list[dict[str, Any]]]]) -> None:
+    with bench.figure() as (ax,):
+        for at, (key, by_jobs) in enumerate(groups.items()):
+            for number, (jobs, rows) in enumerate(sorted(by_jobs.items())):
+                seconds = [r["seconds"] for r in rows]
+                ax.plot(seconds, [at + 0.2 * number] * len(seconds), "o" if number else "s", markersize=4,
+                        color=f"C{number}", label=f"{jobs} thread(s)" if at == 0 else None)
+        ax.set_yticks(range(len(groups)), [f"{k[0]}\n{k[1]} {k[2]}" for k in groups], fontsize=6)
+        ax.set_xscale("log")
+        ax.set_xlabel("fit (s) to a certified gap of 1e-3, every run")
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize=7)

@@ -1,0 +1,1 @@
+"""Methods of manyclass, one file each; the same shape as `benchmarks.peers`."""

@@ -1,0 +1,127 @@
+"""What the files of this folder share: a fit of SDCAClassifier, and the epochs of a solver one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import Data, shrink
+from benchmarks.measure import Stopwatch, quiet
+from benchmarks.task import Fit, Stop, Task
+
+__all__ = ["Point", "fit", "refuses", "trace"]
+
+SEPARABLE = ("log_loss", "hinge", "smooth_hinge", "squared_hinge")
+
+
+def refuses(task: Task) -> str | None:
+    if task.l1_ratio >= 1:
+        return "the dual needs a strongly convex part: l1_ratio must be below 1"
+    return None
+
+
+def fit(solver: str, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
+    """``SDCAClassifier.fit``; compiled, or loaded from the cache, on a few rows first."""
+    with quiet():
+        few = shrink(data, 200)
+        _estimator(solver, task, Stop(max_iter=1), threads, seed).fit(few.X, few.y)
+        model = _estimator(solver, task, stop, threads, seed)
+        with Stopwatch() as watch:
+            model.fit(data.X, data.y)
+    history = model.history_
+    last = history.last
+    weights, intercept = model.model_.weights, np.asarray(model.intercept_)
+    return Fit(
+        seconds=watch.seconds,
+        predict=model.predict,
+        weights=weights,
+        intercept=intercept,
+        model_bytes=int(weights.nbytes + intercept.nbytes),
+        iterations=int(model.n_iter_),
+        solver_seconds=last.seconds,
+        compile_seconds=history.compile_seconds,
+        certificate={"primal": last.primal, "dual": last.dual, "relative_gap": last.relative_gap},
+    )
+
+
+def _estimator(solver: str, task: Task, stop: Stop, threads: int, seed: int) -> Any:
+    from manyclass import SDCAClassifier
+
+    return SDCAClassifier(
+        loss=task.objective,
+        alpha=task.alpha,
+        l1_ratio=task.l1_ratio,
+        gamma=task.gamma,
+        fit_intercept=task.intercept,
+        solver=solver,
+        random_state=seed,
+        n_jobs=threads,
+        **stop.given(),
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """One epoch of a solver done.
+
+    Attributes
+    ----------
+    epoch : int
+    seconds : float
+        Time in the solver so far; what is done with a point is off the clock.
+    weights, intercept : ndarray
+        Live: valid until the next point is asked for.
+    certificate : dict
+        As in `Fit`, at the last epoch and where the solver certifies itself as it goes.
+    """
+
+    epoch: int
+    seconds: float
+    weights: Any
+    intercept: Any
+    certificate: dict[str, float]
+
+
+def trace(solver: str, data: Data, task: Task, epochs: int, *, threads: int, seed: int) -> Iterator[Point]:
+    """The points of a run on the loss multinomial or crammer_singer; compiled on a few rows first."""
+    few = shrink(data, 200)
+    for _ in _points(solver, few, task, 5, threads, seed):
+        pass
+    yield from _points(solver, data, task, epochs, threads, seed)
+
+
+def _points(solver: str, data: Data, task: Task, epochs: int, threads: int, seed: int) -> Iterator[Point]:
+    # One level below the estimator: it does not show its weights between epochs.
+    from manyclass.kernels.rows import make_rows
+    from manyclass.kernels.targets import ClassTargets
+    from manyclass.losses import CrammerSinger, Multinomial
+    from manyclass.problem import Problem
+    from manyclass.regularizers import L2
+    from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA
+
+    method = {"sdca": SDCA, "sdca_active": ActiveSDCA, "sdca_async": AsyncSDCA}[solver]()
+    loss: Any = Multinomial() if task.objective == "multinomial" else CrammerSinger(task.gamma)
+    problem = Problem(
+        rows=make_rows(data.X), targets=ClassTargets(data.y.astype(np.int32), data.n_classes), loss=loss,
+        regularizer=L2(), lam=task.alpha, n_features=data.X.shape[1], intercept=task.intercept, dtype=data.X.dtype,
+        n_threads=threads,
+    )
+    begun = time.perf_counter()
+    state = method.state(problem)
+    steps = method.iterate(problem, state, seed)
+    seconds = time.perf_counter() - begun
+    for epoch in range(1, epochs + 1):
+        begun = time.perf_counter()
+        progress = next(steps)
+        seconds += time.perf_counter() - begun
+        bound = progress.bound
+        if bound is None and epoch == epochs:
+            bound = method.certificate(problem, state, final=True)
+        known = {} if bound is None else {
+            "primal": bound.primal, "dual": bound.dual, "relative_gap": bound.relative_gap,
+        }
+        yield Point(epoch, seconds, *method.weights(problem, state), known)

@@ -1,0 +1,20 @@
+"""SDCAClassifier(solver="sdca_async"): threads share the weights without locks."""
+
+from __future__ import annotations
+
+from benchmarks.data import Data
+from benchmarks.methods import _sdca
+from benchmarks.task import Fit, Stop, Task
+
+PACKAGE = "manyclass"
+OBJECTIVES = ("multinomial", "crammer_singer", *_sdca.SEPARABLE)
+
+refuses = _sdca.refuses
+
+
+def skip_reason() -> str | None:
+    return None
+
+
+def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
+    return _sdca.fit("sdca_async", data, task, stop, threads=threads, seed=seed)

@@ -1,0 +1,27 @@
+"""scikit-learn's LogisticRegression(solver="newton-cg"): multinomial."""
+
+from __future__ import annotations
+
+from benchmarks.data import Data
+from benchmarks.peers._common import sklearn_fit
+from benchmarks.task import Fit, Stop, Task
+
+PACKAGE = "scikit-learn"
+OBJECTIVES = ("multinomial",)
+
+
+def skip_reason() -> str | None:
+    return None
+
+
+def refuses(task: Task) -> str | None:
+    return "this solver has no l1 penalty" if task.l1_ratio else None
+
+
+def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(
+        C=task.C(data.n), solver="newton-cg", fit_intercept=task.intercept, random_state=seed, **stop.given()
+    )
+    return sklearn_fit(model, data)

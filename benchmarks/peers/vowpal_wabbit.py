@@ -1,0 +1,67 @@
+"""Vowpal Wabbit: online logistic regression one-against-all (oaa), ten passes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import Data
+from benchmarks.measure import Stopwatch
+from benchmarks.peers._common import missing
+from benchmarks.task import Fit, Stop, Task
+
+PACKAGE = "vowpalwabbit"
+OBJECTIVES = ("log_loss",)
+
+
+def skip_reason() -> str | None:
+    return missing("vowpalwabbit", PACKAGE)
+
+
+def refuses(task: Task) -> str | None:
+    return "its l1 and l2 act on online steps: no elastic net to compare" if task.l1_ratio else None
+
+
+def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
+    from vowpalwabbit import Workspace
+
+    if data.multilabel:
+        raise ValueError("one class per row is expected, y is a multi-label indicator")
+    bits = int(np.ceil(np.log2(data.X.shape[1] * data.n_classes))) + 1
+    with tempfile.TemporaryDirectory() as name:
+        train, model = Path(name, "train.vw"), Path(name, "model.vw")
+        # In its own text format, written off the clock; passes after the first read its binary cache.
+        order = np.random.default_rng(seed).permutation(data.n)
+        train.write_text("".join(_lines(data.X[order], data.y[order])))
+        options = (f"--oaa {data.n_classes} --loss_function logistic --l2 {task.alpha} -b {bits} "
+                   f"--passes {stop.max_iter or 10} --holdout_off --quiet{'' if task.intercept else ' --noconstant'}")
+        with Stopwatch() as watch:
+            learner = Workspace(f"{options} -d {train} -c -k -f {model}")
+            learner.finish()
+        size = model.stat().st_size
+        kept = model.read_bytes()
+
+    def predict(X: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.vw")
+            path.write_bytes(kept)
+            reader = Workspace(f"-i {path} -t --quiet")
+            answers = [reader.predict(line) for line in _lines(X, None)]
+            reader.finish()
+        return np.asarray(answers, np.int64) - 1
+
+    return Fit(seconds=watch.seconds, predict=predict, model_bytes=size, iterations=stop.max_iter or 10)
+
+
+def _lines(X: Any, y: Any) -> Any:
+    """Rows as VW reads them; classes count from 1."""
+    import scipy.sparse as sp
+
+    rows = sp.csr_matrix(X)
+    for i in range(rows.shape[0]):
+        part = slice(rows.indptr[i], rows.indptr[i + 1])
+        words = " ".join(f"{j}:{v:.7g}" for j, v in zip(rows.indices[part].tolist(), rows.data[part].tolist()))
+        yield f"{'' if y is None else y[i] + 1} | {words}\n"

@@ -1,0 +1,8 @@
+"""``python -m manyclass`` is the command line."""
+
+import sys
+
+from manyclass.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""What the commands share: how they speak, how they refuse, where they may write."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "MATPLOTLIB",
+    "CommandError",
+    "HelpFormatter",
+    "Screen",
+    "check_output",
+    "count",
+    "has_matplotlib",
+    "pieces",
+    "seconds",
+    "write_csv",
+    "write_json",
+]
+
+#: Numbers in an array of all scores of some rows.
+_BUFFER = 1 << 22
+
+MATPLOTLIB = "figures need matplotlib: install it with  python -m pip install 'manyclass[plot]'"
+
+
+class CommandError(ValueError):
+    """What the user asked for cannot be done; the message says why and what to do."""
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Examples as they were written, options in one wide column."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+
+class Screen:
+    """Results go to standard output, everything else to standard error.
+
+    Parameters
+    ----------
+    quiet : bool
+        Say only warnings and errors besides results.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        """A line about what is going on."""
+        if not self.quiet:
+            sys.stderr.write(text + "\n")
+
+    def warn(self, text: str) -> None:
+        """A line that `quiet` does not hide."""
+        sys.stderr.write(f"manyclass: warning: {text}\n")
+
+    def fail(self, text: str) -> None:
+        """The last line of a command that failed."""
+        sys.stderr.write(f"manyclass: error: {text}\n")
+
+    def facts(self, title: str, facts: Mapping[str, str]) -> None:
+        """A table of names and values."""
+        self._print(title, ["", ""], facts.items(), header=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """A table with a line of names; columns of numbers stand to the right."""
+        self._print(title, columns, rows, header=True)
+
+    def _print(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        rows = [tuple(row) for row in rows]
+        table = Table(
+            title=title,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD if header else None,
+            show_header=header,
+            pad_edge=False,
+        )
+        for place, name in enumerate(columns):
+            numbers = header and all(row[place][:1] in "-0123456789" for row in rows)
+            table.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=header)
+        for row in rows:
+            table.add_row(*row)
+        # A pipe or a file has no width of its own: do not cut lines to that of a guessed terminal.
+        width = None if sys.stdout.isatty() else 160
+        Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False).print(table)
+
+
+def count(number: int, noun: str = "") -> str:
+    """A number with its thousands apart, and a noun in singular or plural.
+
+    Examples
+    --------
+    >>> count(130107, "feature")
+    '130,107 features'
+    """
+    if not noun:
+        return f"{number:,}"
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with as many digits as are of use."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def pieces(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Rows so few at a time that an array of all their columns stays small."""
+    step = max(1, min(1 << 16, _BUFFER // max(n_columns, 1)))
+    for begin in range(0, n_rows, step):
+        yield slice(begin, min(begin + step, n_rows))
+
+
+def check_output(option: str, path: str | None, *inputs: str | None) -> None:
+    """Refuse, before any work, a name that could not be written in the end.
+
+    Raises
+    ------
+    CommandError
+        If the folder does not exist or may not be written to, or the name is that of a folder or of an input.
+    """
+    if path is None:
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise CommandError(f"{option} {path} is a folder: give the name of a file in it")
+    if not target.parent.is_dir():
+        raise CommandError(f"{option} {path}: the folder {target.parent} does not exist: make it first")
+    if not os.access(target.parent, os.W_OK):
+        raise CommandError(f"{option} {path}: the folder {target.parent} cannot be written to")
+    for given in inputs:
+        if given is not None and target.exists() and os.path.exists(given) and target.samefile(given):
+            raise CommandError(f"{option} {path} is the input itself: give another name")
+
+
+def has_matplotlib() -> bool:
+    """Whether figures can be drawn."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
+
+
+def write_json(facts: Mapping[str, Any]) -> None:
+    """Print facts as JSON; what is no finite number, which JSON has no word for, becomes null."""
+    sys.stdout.write(json.dumps(_finite(facts), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table as comma-separated values, whole or not at all."""
+    import csv
+
+    from manyclass.files import atomic_path
+
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)

@@ -1,0 +1,255 @@
+"""Reading DATA: the options, the file, and what is said of it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from manyclass.cli._common import CommandError, Screen, count, seconds
+
+if TYPE_CHECKING:
+    from manyclass.data import Dataset, TextVectorizer
+    from manyclass.model import LinearModel
+
+__all__ = [
+    "FORMATS",
+    "TASKS",
+    "add_file_options",
+    "add_model_data_options",
+    "add_vectorizer_options",
+    "describe",
+    "one_label_a_row",
+    "read_data",
+    "read_for_model",
+    "read_like",
+    "vectorizer_options",
+]
+
+# The names of the library, spelt out so that --help need not import it; a test holds the two together.
+FORMATS = ("svmlight", "xmc", "npz", "npy", "csv", "tsv")
+TASKS = ("auto", "classification", "multilabel", "regression")
+
+_TABLES = ("csv", "tsv")
+
+
+def add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Options on what the file is."""
+    group = parser.add_argument_group("the file")
+    group.add_argument("--format", choices=FORMATS, help="default: told from the content and the name")
+    group.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="labels of the rows: .npy, .npz (0/1 matrix) or text, a line each (default: in the file, or beside .npz and "
+        ".npy as NAME.labels.npy and the like)",
+    )
+    group.add_argument("--label-separator", metavar="SEP", help="between the labels of a row, in tables and text files")
+    base = group.add_mutually_exclusive_group()
+    base.add_argument(
+        "--zero-based", dest="zero_based", action="store_true", default=None, help="svmlight: features count from 0"
+    )
+    base.add_argument("--one-based", dest="zero_based", action="store_false", help="svmlight: features count from 1")
+    group.add_argument("--text-column", metavar="NAME", help="tables: the column of texts, a name or a number from 0")
+    group.add_argument("--label-column", metavar="NAME", help="tables: the column of labels")
+    group.add_argument("--delimiter", metavar="CHAR", help="tables: between fields (default: comma, tab or semicolon)")
+    group.add_argument("--no-quotes", action="store_true", help="tables: quotation marks are part of the texts")
+    group.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="tables: the first line names the columns"
+    )
+
+
+def add_model_data_options(parser: argparse.ArgumentParser) -> None:
+    """Options of data that a model reads."""
+    add_file_options(parser)
+    parser.add_argument(
+        "--extra-features",
+        choices=("error", "ignore"),
+        default="error",
+        help="what to do with features that the model does not know (default: %(default)s)",
+    )
+
+
+def add_vectorizer_options(parser: argparse.ArgumentParser) -> None:
+    """Options on how texts become features."""
+    group = parser.add_argument_group("texts to features (tables only; stored with the model)")
+    group.add_argument("--vectorizer", choices=("tfidf", "hashing"), help="default: tfidf")
+    group.add_argument("--analyzer", choices=("word", "char", "char_wb"), help="what terms are made of (default: word)")
+    group.add_argument("--ngrams", nargs=2, type=int, metavar=("MIN", "MAX"), help="length of terms (default: 1 1)")
+    group.add_argument(
+        "--min-df", type=_whole_or_part, metavar="N", help="leave out terms in fewer texts; 0.01: in fewer than 1%%"
+    )
+    group.add_argument("--hash-features", type=int, metavar="N", help="columns of the hashing vectorizer")
+    group.add_argument("--case-sensitive", action="store_true", default=None, help="keep capital letters")
+    group.add_argument("--raw-counts", action="store_true", default=None, help="do not damp counts by a logarithm")
+
+
+def _whole_or_part(text: str) -> int | float:
+    return float(text) if "." in text or "e" in text.lower() else int(text)
+
+
+_whole_or_part.__name__ = "number"  # as argparse names it in an error
+
+
+def vectorizer_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of a `TextVectorizer` that were given."""
+    given = {
+        "kind": args.vectorizer,
+        "analyzer": args.analyzer,
+        "ngram_range": args.ngrams and tuple(args.ngrams),
+        "min_df": args.min_df,
+        "n_features": args.hash_features,
+        "lowercase": args.case_sensitive and False,
+        "sublinear_tf": args.raw_counts and False,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read_data(
+    path: str,
+    args: argparse.Namespace,
+    screen: Screen,
+    *,
+    task: str = "auto",
+    labels: str | None = None,
+    dtype: str = "float32",
+    n_features: int | None = None,
+    extra_features: str = "error",
+    zero_based: bool | None = None,
+    vectorizer: TextVectorizer | dict[str, Any] | None = None,
+) -> Dataset:
+    """Read a file as the options of `add_file_options` ask for, and say what was read."""
+    from manyclass.data import detect_format, read
+    from manyclass.kernels.jit import compile_clock
+
+    started, compiled = time.perf_counter(), compile_clock.seconds
+    format = args.format or detect_format(path)
+    if vectorizer and format not in _TABLES and isinstance(vectorizer, dict):
+        raise CommandError(f"options on texts were given, but {path} is {format}, and no table of texts")
+    quoting: dict[str, Any] = {"quote": None} if args.no_quotes else {}
+    data: Dataset = read(
+        path,
+        format=format,
+        dtype=dtype,
+        n_features=n_features,
+        extra_features=extra_features,  # type: ignore[arg-type]
+        zero_based="auto" if zero_based is None else zero_based,
+        task=task,  # type: ignore[arg-type]
+        labels=labels,
+        label_separator=args.label_separator,
+        text_column=args.text_column,
+        label_column=args.label_column,
+        delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
+        header=args.header,
+        vectorizer=vectorizer,
+        **quoting,
+    )
+    spent = time.perf_counter() - started - (compile_clock.seconds - compiled)
+    screen.say(f"read {path} in {seconds(spent)} s: {describe(data)}")
+    for note in data.notes:
+        screen.say(f"  {note}")
+    return data
+
+
+def describe(data: Dataset) -> str:
+    """The data set in half a line."""
+    facts = data.summary()
+    parts = [count(facts["rows"], "row"), count(facts["features"], "feature")]
+    parts.append(f"{count(facts['non_zeros'])} non-zeros")
+    if facts["targets"] == "classes":
+        parts.append(count(facts["classes"], "class"))
+    elif facts["targets"] == "labels":
+        parts.append(f"{count(facts['classes'], 'label')}, {facts['labels_per_row']:.2f} a row")
+    elif facts["targets"] == "numbers":
+        parts.append(count(facts["outputs"], "output"))
+    if facts["empty_rows"]:
+        parts.append(f"{count(facts['empty_rows'], 'empty row')}")
+    return f"{', '.join(parts)} ({data.format})"
+
+
+def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: LinearModel, *, scored: bool) -> Dataset:
+    """Read data for a model: with its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
+    from manyclass.data import TextVectorizer
+
+    facts = model.record.get("data", {})
+    return read_like(
+        path,
+        args,
+        screen,
+        n_features=model.n_features,
+        task=model.task if scored else None,
+        format=facts.get("format"),
+        zero_based=facts.get("zero_based"),
+        vectorizer=None if model.vectorizer is None else TextVectorizer.from_state(*model.vectorizer),
+        labels=args.labels,
+    )
+
+
+def read_like(
+    path: str,
+    args: argparse.Namespace,
+    screen: Screen,
+    *,
+    n_features: int,
+    task: str | None,
+    format: str | None,
+    zero_based: bool | None,
+    vectorizer: TextVectorizer | None,
+    labels: str | None,
+) -> Dataset:
+    """Read data that must be like those of a fit, and say so where they are not.
+
+    Parameters
+    ----------
+    path, args, screen, labels
+        As for `read_data`.
+    n_features, format, zero_based, vectorizer
+        Of the data of the fit.
+    task : str or None
+        That of the model; None if labels do not matter.
+    """
+    from manyclass.data import DataFormatError, detect_format
+
+    own = args.format or detect_format(path)
+    if own in _TABLES and vectorizer is None:
+        raise CommandError(f"{path} is a table of texts, but the model was not fitted on texts: it has no vectorizer")
+    if args.zero_based is not None:
+        zero_based = args.zero_based
+    elif not own == format == "svmlight":
+        zero_based = None
+    try:
+        return read_data(
+            path,
+            args,
+            screen,
+            task="auto" if task is None else _reading(task, own),
+            labels=labels,
+            n_features=n_features,
+            extra_features=args.extra_features,
+            zero_based=zero_based,
+            vectorizer=vectorizer,
+        )
+    except DataFormatError as error:
+        if "is beyond" not in error.what and f"expected {n_features}" not in error.what:
+            raise
+        what = f"{error.what}; the model has {count(n_features, 'feature')}"
+        if args.extra_features == "error":
+            what += ", and --extra-features ignore leaves others out"
+        raise DataFormatError(error.path, what, error.line) from error
+
+
+def _reading(task: str, format: str) -> str:
+    """How to read labels for a model: as names, one a row; but a 0/1 matrix of labels says itself what it is."""
+    if task in ("multilabel", "regression"):
+        return task
+    return "auto" if format in ("npz", "npy") else "classification"
+
+
+def one_label_a_row(data: Dataset) -> Dataset | None:
+    """A data set of label sets as one of classes, if each row has exactly one label."""
+    import numpy as np
+
+    if not data.multilabel or not np.all(np.diff(data.y.indptr) == 1):
+        return None
+    names = np.arange(data.y.shape[1]) if data.label_names is None else data.label_names
+    return replace(data, y=names[data.y.indices], label_names=None)

@@ -1,0 +1,256 @@
+"""``manyclass score``: how good a model is on labelled data."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from manyclass.cli._common import CommandError, Screen, count, pieces, write_json
+from manyclass.cli._data import add_model_data_options, one_label_a_row, read_for_model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from manyclass.data import Dataset
+    from manyclass.model import LinearModel
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_arguments", "evaluate", "rank_shares", "run"]
+
+HELP = "metrics of a model on labelled data"
+DESCRIPTION = """\
+Accuracy, F1 (macro, micro, weighted), and of the best K classes precision, nDCG and their propensity-scored forms; for
+one label a row also where in the ranking of all classes it stands. For regression R2 and the root mean squared error."""
+EPILOG = """\
+examples:
+  manyclass score codes.model test.svm.gz
+  manyclass score codes.model test.svm.gz --top-k 10 --json > metrics.json
+"""
+
+#: Lists of these lengths are judged, up to --top-k, which is one of them.
+_KS = (1, 3, 5, 10, 50, 100)
+#: Ranks at which the distribution is shown.
+_RANKS = (1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
+    parser.add_argument("data", metavar="DATA", help="labelled data")
+    parser.add_argument("--top-k", type=int, default=5, metavar="K", help="longest list judged (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
+    parser.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
+    add_model_data_options(parser)
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Score the model."""
+    from manyclass.model import LinearModel
+    from manyclass.parallel import resolve_n_jobs
+
+    resolve_n_jobs(args.n_jobs)
+    if args.top_k < 1:
+        raise CommandError(f"--top-k must be at least 1, got {args.top_k}")
+    model = LinearModel.load(args.model)
+    data = read_for_model(args.data, args, screen, model, scored=True)
+    metrics = evaluate(model, data, top_k=args.top_k, n_jobs=args.n_jobs)
+    if metrics["unseen_labels"]:
+        screen.warn(unseen_sentence(args.data, metrics))
+    shares = rank_shares(model, data, n_jobs=args.n_jobs) if model.task == "multiclass" else None
+    if args.json:
+        write_json({**metrics, **({} if shares is None else {"rank_distribution": shares})})
+        return 0
+    _show(screen, f"{args.model} on {args.data}", metrics, shares)
+    return 0
+
+
+class _Truth(NamedTuple):
+    """The labels of a data set and the classes of a model, in one type."""
+
+    y: Any  # (n,) labels, or an indicator whose first columns are the classes of the model
+    classes: Array  # those of the model, then labels that only the data have
+    rows_with_unseen: int
+
+
+def evaluate(model: LinearModel, data: Dataset, *, top_k: int = 5, n_jobs: int | None = None) -> dict[str, Any]:
+    """All metrics of a model on labelled data, by name.
+
+    Raises
+    ------
+    CommandError
+        If the data have no labels, or labels of another kind than the model predicts.
+    """
+    if data.y is None:
+        raise CommandError(f"{data.source} has no labels: name their file with --labels")
+    if model.task == "regression":
+        return _regression(model, data, n_jobs)
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    from manyclass.metrics import report
+
+    truth = _truth(model, data)
+    n_classes = len(model.classes) if model.classes is not None else 0
+    k = min(top_k, n_classes)
+    lists = model.topk(data.X, k, n_jobs)[0]
+    if truth.classes.dtype.kind == "U":
+        lists = lists.astype(np.str_)
+    predicted = None
+    if model.task == "multilabel":
+        found = model.predict(data.X, n_jobs)
+        predicted = csr_matrix((found.data, found.indices, found.indptr), shape=(data.n_samples, len(truth.classes)))
+    options: dict[str, Any] = {}
+    facts = model.record.get("data", {})
+    counts, n_train = facts.get("class_counts"), facts.get("rows", 0)
+    # Propensities are defined from three training rows on.
+    if counts is not None and n_train >= 3:
+        options = {"train_counts": np.pad(counts, (0, len(truth.classes) - n_classes)), "n_train": n_train}
+    metrics: dict[str, Any] = report(
+        truth.y,
+        predicted,
+        lists,
+        ks=sorted({k, *(short for short in _KS if short < k)}),
+        classes=truth.classes,
+        **options,
+    )
+    metrics["n_samples"] = data.n_samples
+    metrics["unseen_labels"] = len(truth.classes) - n_classes
+    metrics["rows_with_unseen_labels"] = truth.rows_with_unseen
+    return metrics
+
+
+def unseen_sentence(path: str, metrics: dict[str, Any]) -> str:
+    """What to say of labels that the model cannot predict."""
+    return (
+        f"{count(metrics['unseen_labels'], 'label')} of {path} never seen in training, on "
+        f"{count(metrics['rows_with_unseen_labels'], 'row')}: counted as errors"
+    )
+
+
+def _regression(model: LinearModel, data: Dataset, n_jobs: int | None) -> dict[str, Any]:
+    import numpy as np
+    from sklearn.metrics import r2_score
+
+    truth = np.asarray(data.y, np.float64).reshape(data.n_samples, -1)
+    if truth.shape[1] != model.n_outputs:
+        raise CommandError(
+            f"{data.source} has {count(truth.shape[1], 'number')} to predict a row; the model predicts {model.n_outputs}"
+        )
+    predicted = model.scores(data.X, n_jobs)
+    error = float(np.sqrt(np.mean((predicted - truth) ** 2)))
+    r2 = float(r2_score(truth, predicted)) if data.n_samples > 1 else float("nan")
+    return {"n_samples": data.n_samples, "r2": r2, "rmse": error, "unseen_labels": 0, "rows_with_unseen_labels": 0}
+
+
+def _truth(model: LinearModel, data: Dataset) -> _Truth:
+    """Labels as the model names them: integers where both are, else as texts."""
+    import numpy as np
+
+    classes = np.asarray(model.classes)
+    if model.task != "multilabel":
+        single = one_label_a_row(data) if data.multilabel else data
+        if single is None:
+            raise CommandError(f"{data.source} has rows without or with several labels; the model predicts one a row")
+        y = _labels(single)
+        y, classes = _same_type(y, classes)
+        unseen = np.setdiff1d(y, classes)
+        return _Truth(y, np.concatenate([classes, unseen]), int(np.isin(y, unseen).sum()))
+    if not data.multilabel:
+        raise CommandError(f"{data.source} has one label a row as an array; the model predicts sets: give a 0/1 matrix")
+    names = np.arange(data.y.shape[1]) if data.label_names is None else data.label_names
+    # Only labels that occur: a header may promise more.
+    names, classes = _same_type(names[np.bincount(data.y.indices, minlength=names.size) > 0], classes)
+    return _align(data, names, classes)
+
+
+def _align(data: Dataset, names: Array, classes: Array) -> _Truth:
+    """The indicator with its columns in the order of the classes, those of unseen labels behind."""
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    occurring = np.unique(data.y.indices)
+    place = {label: column for column, label in enumerate(classes.tolist())}
+    target = np.full(data.y.shape[1], -1, dtype=np.int64)
+    unseen = []
+    for column, name in zip(occurring.tolist(), names.tolist()):
+        if name not in place:
+            place[name] = len(place)
+            unseen.append(name)
+        target[column] = place[name]
+    columns = target[data.y.indices]
+    y = csr_matrix((data.y.data, columns, data.y.indptr), shape=(data.n_samples, len(place)))
+    y.sort_indices()
+    rows = np.repeat(np.arange(data.n_samples), np.diff(data.y.indptr))
+    everything = np.concatenate([classes, np.array(unseen, dtype=names.dtype)])
+    return _Truth(y, everything, int(np.unique(rows[columns >= len(classes)]).size))
+
+
+def _labels(data: Dataset) -> Array:
+    import numpy as np
+
+    y = np.asarray(data.y)
+    if y.ndim != 1 or y.dtype.kind == "f":
+        raise CommandError(f"{data.source} has numbers to predict; the model predicts classes")
+    return y
+
+
+def _same_type(a: Array, b: Array) -> tuple[Array, Array]:
+    """Both as texts, if one is: a file whose labels all look like numbers is read as numbers."""
+    import numpy as np
+
+    if "U" in (a.dtype.kind, b.dtype.kind):
+        return a.astype(np.str_), b.astype(np.str_)
+    return a, b
+
+
+def rank_shares(model: LinearModel, data: Dataset, *, n_jobs: int | None = None) -> dict[str, float]:
+    """The share of rows whose label is among the best r of all classes, for some ranks r; ``median`` is the median rank.
+
+    Ties count against the label.
+    """
+    from manyclass.metrics import RankDistribution, rank_distribution
+
+    truth = _truth(model, data)
+    K = model.n_outputs
+    ranks: RankDistribution | None = None
+    for rows in pieces(data.n_samples, K):
+        scores = model.scores(data.X[rows], n_jobs)
+        part = rank_distribution(truth.y[rows], scores=scores, classes=truth.classes[:K])
+        ranks = part if ranks is None else ranks + part
+    if ranks is None:
+        return {}
+    shares = {str(rank): ranks.recall_at(rank) for rank in _RANKS if rank < K}
+    return {**shares, "median": ranks.median, "mean_reciprocal": ranks.mean_reciprocal_rank}
+
+
+_NAMES = {
+    "accuracy": "accuracy",
+    "f1_macro": "macro F1",
+    "f1_micro": "micro F1",
+    "f1_weighted": "weighted F1",
+    "r2": "R2",
+    "rmse": "root mean squared error",
+}
+_AT_K = {"precision": "P@k", "ndcg": "nDCG@k", "recall": "recall@k", "psp": "PSP@k", "psndcg": "PSnDCG@k"}
+
+
+def _show(screen: Screen, title: str, metrics: dict[str, Any], shares: dict[str, float] | None) -> None:
+    facts = {"rows": count(metrics["n_samples"])}
+    facts.update((label, f"{metrics[name]:.4f}") for name, label in _NAMES.items() if name in metrics)
+    if metrics["unseen_labels"]:
+        facts["labels not seen in training"] = (
+            f"{count(metrics['unseen_labels'])}, on {count(metrics['rows_with_unseen_labels'], 'row')}"
+        )
+    screen.facts(title, facts)
+    ks = [int(name.partition("@")[2]) for name in metrics if name.startswith("precision@")]
+    columns = [name for name in _AT_K if f"{name}@{ks[0]}" in metrics] if ks else []
+    if columns:
+        rows = [[str(k), *(f"{metrics[f'{name}@{k}']:.4f}" for name in columns)] for k in ks]
+        screen.table("the best k classes", ["k", *(_AT_K[name] for name in columns)], rows)
+    if shares:
+        rows = [[f"{int(rank):,}", f"{share:.4f}"] for rank, share in shares.items() if rank.isdecimal()]
+        screen.table("rank of the true class among all", ["up to", "share of rows"], rows)
+        screen.facts(
+            "", {"median rank": f"{shares['median']:g}", "mean reciprocal": f"{shares['mean_reciprocal']:.4f}"}
+        )

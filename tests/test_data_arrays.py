@@ -1,0 +1,301 @@
+"""NumPy and SciPy files with labels beside."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.sparse import csc_matrix, csr_matrix
+
+from manyclass.data import DataFormatError, read, read_labels, read_npy, read_npz, write_npy, write_npz
+
+X = csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0.25]], dtype=np.float32))
+TARGETS = {
+    "none": (None, None),
+    "integers": (np.array([3, -1]), None),
+    "texts": (np.array(["sci.space", "ü"]), None),
+    "objects": (np.array(["sci.space", "ü"], dtype=object), None),
+    "reals": (np.array([0.5, 1.5]), None),
+    "outputs": (np.array([[0.5, 1.5], [2, 3]]), None),
+    "labels": (csr_matrix(np.array([[1, 0, 1], [0, 0, 0]], dtype=np.int8)), None),
+    "named": (csr_matrix(np.array([[1, 0, 1], [0, 0, 0]], dtype=np.int8)), np.array(["a", "b", "ç"])),
+    "dense labels": (np.array([[1, 0, 1], [0, 0, 0]]), None),
+}
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_reading_what_was_written_gives_the_same(kind, sparse, tmp_path):
+    y, names = TARGETS[kind]
+    path = tmp_path / ("rows.v1.npz" if sparse else "rows.v1.npy")
+    (write_npz if sparse else write_npy)(path, X if sparse else X.toarray(), y, label_names=names)
+    data = read(path)
+    assert data.format == path.suffix[1:]
+    assert data.X.dtype == np.float32
+    if sparse:
+        assert (data.X != X).nnz == 0
+        assert np.array_equal(data.X.indices, X.indices)
+    else:
+        assert isinstance(data.X, np.memmap)
+        assert not data.X.flags.writeable
+        assert np.array_equal(data.X, X.toarray())
+    if y is None:
+        assert data.y is None
+        assert "no labels: there is no rows.v1.labels.npy" in data.notes[-1]
+    elif "label" in kind or kind == "named":
+        assert data.y.dtype == np.int8
+        assert np.array_equal(data.y.toarray(), y if kind == "dense labels" else y.toarray())
+        assert data.label_names.tolist() == ([0, 1, 2] if names is None else names.tolist())
+    else:
+        assert data.y.tolist() == y.tolist()
+        assert data.y.dtype.kind == ("U" if kind == "objects" else y.dtype.kind)
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "expected"),
+    [
+        (np.array([1.0, 2.0]), "auto", np.array([1, 2])),
+        (np.array([1.0, 2.0]), "regression", np.array([1.0, 2.0])),
+        (np.array([1, 2]), "regression", np.array([1.0, 2.0])),
+        (np.array([True, False]), "auto", np.array([1, 0])),
+        (np.array([b"a", b"b"]), "auto", np.array(["a", "b"])),
+        (np.array([7, 5]), "multilabel", np.array([[0, 1], [1, 0]])),
+        (np.array(["y", "x"]), "multilabel", np.array([[0, 1], [1, 0]])),
+        (np.array([[1.0, 0], [0, 1]]), "multilabel", np.array([[1, 0], [0, 1]])),
+        (np.array([[1.0, 0], [0, 1]]), "auto", np.array([[1.0, 0], [0, 1]])),
+    ],
+)
+def test_what_an_array_of_labels_means(y, task, expected, tmp_path):
+    np.save(tmp_path / "y.npy", y)
+    found, names = read_labels(tmp_path / "y.npy", task=task)
+    found = found.toarray() if task == "multilabel" else found
+    assert found.tolist() == expected.tolist()
+    assert found.dtype.kind == expected.dtype.kind
+    assert (names is not None) == (task == "multilabel")
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "what"),
+    [
+        (np.array([1.0, np.nan]), "auto", "row 1 holds a value that is not finite"),
+        (np.array([[1.0], [np.inf]]), "regression", "row 1 holds a value that is not finite"),
+        (np.array([1.5, 2]), "classification", "not whole"),
+        (np.array(["a", "b"]), "regression", "holds texts"),
+        (np.array([[2, 0]]), "auto", "holds the number 2; expected only 0 and 1"),
+        (np.array([[1, 0]]), "classification", "expected one for each row"),
+        (np.zeros((1, 1, 1)), "auto", "3 dimensions"),
+        (np.array([1j]), "auto", "type complex128"),
+        (np.array([["a"]]), "auto", "holds no labels"),
+        (np.array([b"\xff"]), "auto", "cannot be read as labels"),
+    ],
+)
+def test_arrays_that_are_no_labels_are_refused(y, task, what, tmp_path):
+    np.save(tmp_path / "y.npy", y)
+    with pytest.raises(DataFormatError, match=what):
+        read_labels(tmp_path / "y.npy", task=task)
+
+
+def test_labels_as_lines_of_text(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_bytes("\ufeffsci space\r\n ü \n".encode())
+    assert read_labels(path).y.tolist() == ["sci space", "ü"]
+    path.write_text("3\n1\n")
+    assert read_labels(path).y.tolist() == [3, 1]
+    assert read_labels(path, task="regression").y.tolist() == [3.0, 1.0]
+    path.write_text("a; b\n\nb\n")
+    y, names = read_labels(path, separator=";")
+    assert names.tolist() == ["a", "b"]
+    assert y.toarray().tolist() == [[1, 1], [0, 0], [0, 1]]
+    with pytest.raises(DataFormatError, match="line 2: the label is empty"):
+        read_labels(path)
+    path.write_bytes(b"a\n\xff\n")
+    with pytest.raises(DataFormatError, match="line 2: not UTF-8"):
+        read_labels(path)
+    path.write_text("1.5\n2\nnan\n")
+    with pytest.raises(DataFormatError, match="line 3: the label 'nan' is no finite number"):
+        read_labels(path)
+    path.write_text("1,2\n3\n")
+    with pytest.raises(DataFormatError, match="line 2: 1 target"):
+        read_labels(path, task="regression", separator=",")
+    path.write_text("1,2\n3,4\n")
+    assert read_labels(path, task="regression", separator=",").y.tolist() == [[1, 2], [3, 4]]
+
+
+def test_other_sparse_formats_and_types_become_csr(tmp_path):
+    for matrix in (csc_matrix(X), X.tocoo(), X.astype(np.float64), X.astype(np.int64), scipy.sparse.csr_array(X)):
+        scipy.sparse.save_npz(tmp_path / "m.npz", matrix)
+        data = read_npz(tmp_path / "m.npz")
+        assert type(data.X) is csr_matrix
+        assert data.X.dtype == np.float32
+        assert np.array_equal(data.X.toarray(), matrix.astype(np.float32).toarray())
+
+
+def test_repeated_and_unsorted_features_are_put_in_order(tmp_path):
+    odd = csr_matrix((np.array([1.0, 2, 4]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
+    scipy.sparse.save_npz(tmp_path / "m.npz", odd)
+    data = read_npz(tmp_path / "m.npz")
+    assert data.X.indices.tolist() == [0, 2]
+    assert data.X.data.tolist() == [2, 5]
+    assert data.notes[0] == "features repeated in a row were added up: 1 value"
+
+
+def test_the_number_of_features(tmp_path):
+    write_npz(tmp_path / "m.npz", X)
+    write_npy(tmp_path / "m.npy", X.toarray())
+    assert read_npz(tmp_path / "m.npz", n_features=5).X.shape == (2, 5)
+    with pytest.raises(DataFormatError, match="row 1 holds feature 2, counted from 0; expected 2 features"):
+        read_npz(tmp_path / "m.npz", n_features=2)
+    narrow = read_npz(tmp_path / "m.npz", n_features=2, extra_features="ignore")
+    assert narrow.X.toarray().tolist() == [[0, 1.5], [2, 0]]
+    empty = csr_matrix(np.array([[1.0, 0, 0]]))
+    write_npz(tmp_path / "e.npz", empty)
+    assert read_npz(tmp_path / "e.npz", n_features=1).X.shape == (1, 1)
+    mapped = read_npy(tmp_path / "m.npy", n_features=2, extra_features="ignore").X
+    assert isinstance(mapped, np.memmap)
+    assert mapped.shape == (2, 2)
+    for wrong in (2, 5):
+        with pytest.raises(DataFormatError, match=f"3 features; expected {wrong}"):
+            read_npy(tmp_path / "m.npy", n_features=wrong)
+
+
+def test_values_that_are_not_finite_are_refused_with_their_row(tmp_path):
+    for value, dtype in [(np.nan, np.float32), (-np.inf, np.float64), (1e39, np.float32)]:
+        bad = csr_matrix(np.array([[1.0, 0], [0, 0], [0, value]]))
+        scipy.sparse.save_npz(tmp_path / "m.npz", bad)
+        with pytest.raises(DataFormatError, match="row 2 holds a value that is not finite"):
+            read_npz(tmp_path / "m.npz", dtype=dtype)
+    assert read_npz(tmp_path / "m.npz", dtype=np.float64).X[2, 1] == 1e39
+
+
+def broken_npz(**arrays) -> bytes:
+    stream = io.BytesIO()
+    good = {"format": b"csr", "shape": (1, 2), "data": [1.0], "indices": [0], "indptr": [0, 1]}
+    np.savez(stream, **{name: np.array(value) for name, value in (good | arrays).items() if value is not None})
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        broken_npz()[:-30],
+        broken_npz()[:200],
+        broken_npz(indices=[5]),
+        broken_npz(indices=[-1]),
+        broken_npz(format=b"csc", indices=[7], indptr=[0, 1, 1]),
+        broken_npz(indptr=[0, 9]),
+        broken_npz(indptr=[0, 1, 1]),
+        broken_npz(format=b"xyz"),
+        broken_npz(format=None),
+        broken_npz(data=None),
+        broken_npz(data=["text"]),
+        broken_npz(data=[1j]),
+        broken_npz(shape=(1, 2, 3)),
+    ],
+)
+def test_damaged_sparse_files_are_refused(content, tmp_path):
+    (tmp_path / "m.npz").write_bytes(content)
+    with pytest.raises(DataFormatError, match="cannot be read as a sparse matrix"):
+        read_npz(tmp_path / "m.npz")
+
+
+def test_nothing_is_ever_unpickled(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    np.save(tmp_path / "m.npy", np.array([Harm()], dtype=object), allow_pickle=True)
+    (tmp_path / "p.npy").write_bytes(pickle.dumps([1]))
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        archive.write(tmp_path / "m.npy", "format.npy")
+    for name in ("m.npy", "p.npy"):
+        with pytest.raises(DataFormatError, match="cannot be read"):
+            read_npy(tmp_path / name)
+        with pytest.raises(DataFormatError, match="cannot be read"):
+            read_labels(tmp_path / name)
+    with pytest.raises(DataFormatError, match="cannot be read"):
+        read_npz(tmp_path / "m.npz")
+
+
+def test_damaged_dense_files_are_refused(tmp_path):
+    write_npy(tmp_path / "m.npy", X.toarray())
+    content = (tmp_path / "m.npy").read_bytes()
+    (tmp_path / "m.npy").write_bytes(content[:-1])
+    with pytest.raises(DataFormatError, match="cannot be read as a dense matrix"):
+        read_npy(tmp_path / "m.npy")
+    wrong = [(np.ones(3), "1 dimensions"), (np.array([["a"]]), "type <U1"), (np.ones((1, 1)) * 1j, "complex")]
+    for array, what in wrong:
+        np.save(tmp_path / "m.npy", array)
+        with pytest.raises(DataFormatError, match=what):
+            read_npy(tmp_path / "m.npy")
+    (tmp_path / "m.npy").write_bytes(broken_npz())
+    with pytest.raises(DataFormatError, match="archive"):
+        read_npy(tmp_path / "m.npy")
+
+
+def test_the_type_of_a_mapped_file_is_kept_and_said(tmp_path):
+    write_npy(tmp_path / "m.npy", X.toarray().astype(np.float64))
+    data = read_npy(tmp_path / "m.npy")
+    assert data.X.dtype == np.float64
+    assert data.notes[0] == "values are float64, as in the file, which is mapped and not copied"
+
+
+def test_labels_beside_must_fit(tmp_path):
+    write_npz(tmp_path / "m.npz", X, np.array([1, 2]))
+    np.save(tmp_path / "m.labels.npy", np.array([1, 2, 3]))
+    with pytest.raises(DataFormatError, match="has 2 rows, but the labels beside it 3"):
+        read_npz(tmp_path / "m.npz")
+    np.save(tmp_path / "m.y.npy", np.array([1, 2]))
+    with pytest.raises(DataFormatError, match=r"several files of labels beside it \(m.labels.npy, m.y.npy\)"):
+        read_npz(tmp_path / "m.npz")
+    (tmp_path / "m.labels.npy").unlink()
+    assert read_npz(tmp_path / "m.npz").y.tolist() == [1, 2]
+    (tmp_path / "m.y.npy").unlink()
+    (tmp_path / "m.labels.txt").write_text("a\nb\n")
+    assert read_npz(tmp_path / "m.npz").y.tolist() == ["a", "b"]
+    (tmp_path / "m.labels.txt").unlink()
+    write_npz(tmp_path / "m.npz", X, csr_matrix(np.eye(2)))
+    np.save(tmp_path / "m.label_names.npy", np.array(["a"]))
+    with pytest.raises(DataFormatError, match="one name for each of 2 labels"):
+        read_npz(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "matrix", "y", "names", "what"),
+    [
+        (write_npz, "m.npz", np.eye(2), None, None, "expected a sparse matrix"),
+        (write_npy, "m.npy", X, None, None, "expected a dense one"),
+        (write_npy, "m.npy", np.ones(3), None, None, "no matrix"),
+        (write_npz, "m.dat", X, None, None, "expected '.npz'"),
+        (write_npz, "m.npz", X, np.array([1]), None, "expected 2 rows"),
+        (write_npz, "m.npz", X, np.array([1, "a"], dtype=object), None, "only texts"),
+        (write_npz, "m.npz", X, np.eye(2), np.array(["a"]), "a name for each column"),
+        (write_npz, "m.npz", X, None, np.array(["a"]), "a name for each column"),
+    ],
+)
+def test_what_cannot_be_written_leaves_nothing_behind(write, name, matrix, y, names, what, tmp_path):
+    with pytest.raises(ValueError, match=what):
+        write(tmp_path / name, matrix, y, label_names=names)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_between_two_files_leaves_both_as_they_were(tmp_path, monkeypatch):
+    write_npz(tmp_path / "m.npz", X, np.array([1, 2]))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_npz(tmp_path / "m.npz", 2 * X, np.array([3, 4]))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_labels_that_would_be_taken_for_those_of_the_new_file_are_not_ignored(tmp_path):
+    write_npz(tmp_path / "m.npz", X, csr_matrix(np.eye(2)))
+    with pytest.raises(ValueError, match=r"m.labels.npz would be read as labels"):
+        write_npz(tmp_path / "m.npz", X, np.array([1, 2]))

@@ -1,0 +1,289 @@
+"""The vectoriser and its state, and tables with a column of texts."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from manyclass.data import DataFormatError, TextVectorizer, read_table
+
+TEXTS = ["Red fish, blue fish", "ein roter Fisch", "漢字 かな", "", "fish " * 40]
+SETTINGS = [
+    {},
+    {"analyzer": "char", "ngram_range": (1, 3), "lowercase": False},
+    {"analyzer": "char_wb", "ngram_range": (2, 4), "min_df": 2},
+    {"ngram_range": (1, 2), "sublinear_tf": False, "min_df": 0.3},
+    {"dtype": np.float64},
+    {"kind": "hashing", "n_features": 64},
+    {"kind": "hashing", "n_features": 1000, "analyzer": "char", "sublinear_tf": False, "dtype": np.float64},
+]
+
+
+def identical(X, Z) -> bool:
+    same_parts = [np.array_equal(getattr(X, part), getattr(Z, part)) for part in ("data", "indices", "indptr")]
+    return all(same_parts) and X.dtype == Z.dtype and X.shape == Z.shape
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_a_stored_state_gives_the_same_features_to_the_last_bit(settings):
+    vectorizer = TextVectorizer(**settings)
+    X = vectorizer.fit_transform(iter(TEXTS))
+    parameters, arrays = vectorizer.to_state()
+    assert all(array.dtype != object for array in arrays.values())
+    again = TextVectorizer.from_state(json.loads(json.dumps(parameters)), arrays)
+    assert again.fitted
+    assert again.n_features == vectorizer.n_features == X.shape[1]
+    assert repr(again) == repr(vectorizer)
+    assert identical(again.transform(TEXTS), X)
+    assert identical(vectorizer.transform(TEXTS), X)
+    assert identical(again.transform(["a new roter text"]), vectorizer.transform(["a new roter text"]))
+    second_parameters, second_arrays = again.to_state()
+    assert second_parameters == parameters
+    assert all(np.array_equal(second_arrays[name], array) for name, array in arrays.items())
+    assert X.dtype == settings.get("dtype", np.float32)
+    norms = np.sqrt(np.asarray(X.astype(np.float64).power(2).sum(axis=1))).ravel()
+    assert np.all((norms == 0) | (np.abs(norms - 1) < 1e-6))
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=8), st.lists(st.text(max_size=20), max_size=4))
+def test_any_text_survives_storing(texts, others):
+    vectorizer = TextVectorizer(analyzer="char", lowercase=False).fit([*texts, "x"])
+    again = TextVectorizer.from_state(*vectorizer.to_state())
+    assert identical(again.transform([*texts, *others]), vectorizer.transform([*texts, *others]))
+
+
+def test_features_are_those_of_scikit_learn():
+    X = TextVectorizer(ngram_range=(1, 2)).fit_transform(TEXTS)
+    reference = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32).fit(TEXTS)
+    assert identical(X, reference.transform(TEXTS))
+
+
+def test_hashing_counts_sublinearly():
+    X = TextVectorizer("hashing", n_features=2**18).fit_transform(["aa aa aa bb"])
+    expected = np.sort(np.array([1 + np.log(3), 1]) / np.hypot(1 + np.log(3), 1))
+    assert np.allclose(np.sort(X.data), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"kind": "bm25"}, "kind"),
+        ({"analyzer": "line"}, "analyzer"),
+        ({"ngram_range": (2, 1)}, "ngram_range"),
+        ({"ngram_range": (0, 1)}, "ngram_range"),
+        ({"ngram_range": 2}, "ngram_range"),
+        ({"min_df": 0}, "min_df"),
+        ({"min_df": 1.5}, "min_df"),
+        ({"min_df": True}, "min_df"),
+        ({"n_features": 0}, "n_features"),
+        ({"n_features": 2**31}, "n_features"),
+        ({"dtype": np.int32}, "dtype"),
+    ],
+)
+def test_wrong_parameters_are_named(settings, name):
+    with pytest.raises(ValueError, match=f"^{name} is .*; expected "):
+        TextVectorizer(**settings)
+
+
+def test_a_vectorizer_without_vocabulary_says_so():
+    vectorizer = TextVectorizer()
+    assert not vectorizer.fitted
+    assert vectorizer.n_features == 0
+    for use in (lambda: vectorizer.transform(["a"]), vectorizer.to_state):
+        with pytest.raises(ValueError, match="no vocabulary yet"):
+            use()
+
+
+def damage(name, change):
+    parameters, arrays = TextVectorizer().fit(TEXTS).to_state()
+    if name in parameters:
+        parameters[name] = change
+    else:
+        arrays[name] = change(arrays[name])
+    return parameters, arrays
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("vocabulary", lambda a: a[:-1]),
+        ("vocabulary", lambda a: a.astype(np.int16)),
+        ("vocabulary", lambda a: np.full_like(a, 0xFF)),
+        ("vocabulary", lambda a: np.full_like(a, ord("a"))),
+        ("offsets", lambda a: a[:-1]),
+        ("offsets", lambda a: a[::-1].copy()),
+        ("offsets", lambda a: a[:, None]),
+        ("idf", lambda a: a[:-1]),
+        ("idf", lambda a: a * np.nan),
+        ("idf", lambda a: a[:0]),
+        ("kind", "bm25"),
+        ("analyzer", "line"),
+    ],
+)
+def test_a_damaged_state_is_refused(name, change):
+    with pytest.raises(ValueError, match=r"damaged|expected|decode"):
+        TextVectorizer.from_state(*damage(name, change))
+
+
+def test_an_incomplete_or_foreign_state_is_refused():
+    parameters, arrays = TextVectorizer().fit(TEXTS).to_state()
+    with pytest.raises(ValueError, match="lacks idf"):
+        TextVectorizer.from_state(parameters, {name: arrays[name] for name in ("vocabulary", "offsets")})
+    with pytest.raises(ValueError, match="parameters of the vectorizer are damaged"):
+        TextVectorizer.from_state({**parameters, "colour": 1}, arrays)
+
+
+def table(folder, rows, name="table.csv", **options):
+    path = Path(folder, name)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, **options).writerows(rows)
+    return path
+
+
+def save(folder, content, name="table.csv"):
+    path = Path(folder, name)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30),
+            st.sampled_from(["red", "blue", "a,b", 'say "c"', "two\nlines"]),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_any_text_is_read_from_csv(rows):
+    with tempfile.TemporaryDirectory() as folder:
+        path = table(folder, [("text", "label"), *rows])
+        data = read_table(path, vectorizer={"kind": "hashing", "n_features": 32, "analyzer": "char"})
+    assert data.y.tolist() == [label for _, label in rows]
+    # A text that is written in quotes loses no line end; only the csv module's own rules are between.
+    expected = TextVectorizer("hashing", n_features=32, analyzer="char").transform([text for text, _ in rows])
+    assert identical(data.X, expected)
+
+
+LAYOUTS = {
+    "header": ("text,category\none two,A\nthree,B\n", {}, "csv"),
+    "header, other order and case": ("Label;TEXT\nA;one two\nB;three\n", {}, "csv"),
+    "tabs": ("one two\tA\nthree\tB\n", {}, "tsv"),
+    "tabs found": ("A\tone two\nB\tthree\n", {}, "csv"),
+    "three columns": ("id,text,code\n7,one two,A\n8,three,B\n", {}, "csv"),
+    "positions": ("A,one two,x\nB,three,y\n", {"text_column": 1, "label_column": "0"}, "csv"),
+    "names": ("who,what,why\nA,x,one two\nB,y,three\n", {"text_column": "why", "label_column": "WHO"}, "csv"),
+    "unknown label name": ("phrase,text\nA,one two\nB,three\n", {}, "csv"),
+    "quotes": ('text,category\n"one two",A\n"three",B\n', {}, "csv"),
+    "windows, mark, empty lines": ("\ufefftext,category\r\none two,A\r\n\r\nthree,B", {}, "csv"),
+    "no header although a name occurs": ("class,one two\nB,three\n", {"header": False}, "csv"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_columns_are_found(layout, packed, tmp_path):
+    content, options, format = LAYOUTS[layout]
+    raw = content.encode()
+    path = save(tmp_path, gzip.compress(raw) if packed else raw)
+    data = read_table(path, format=format, **options)
+    assert data.vectorizer.to_state()[1]["vocabulary"].tobytes() == b"onethreetwo"
+    assert data.y.tolist() == (["class", "B"] if "although" in layout else ["A", "B"])
+    assert data.X.toarray().astype(bool).tolist() == [[True, False, True], [False, True, False]]
+    assert data.format == format
+
+
+def test_notes_say_which_columns_were_used(tmp_path):
+    data = read_table(save(tmp_path, "id,text,code\n7,one,A\n"))
+    assert data.notes == ("texts from column 'text', labels from 'code'",)
+    assert read_table(save(tmp_path, "id,text\n7,one\n")).notes == ("texts from column 'text', no labels",)
+    assert read_table(save(tmp_path, "id,text\n7,one\n")).y is None
+    assert read_table(save(tmp_path, "one two\nthree\n")).notes == ("texts from column 0, no labels",)
+
+
+def test_a_fitted_vectorizer_is_used_as_it_is(tmp_path):
+    train = read_table(save(tmp_path, "text,label\none two,A\nthree,B\n"))
+    test = read_table(save(tmp_path, "text,label\nthree four,A\n"), vectorizer=train.vectorizer)
+    assert test.X.toarray().tolist() == [[0, 1, 0]]
+    assert read_table(save(tmp_path, "text\none\n"), vectorizer=train.vectorizer, n_features=3).n_features == 3
+    with pytest.raises(ValueError, match="n_features is 4; the vectorizer gives 3"):
+        read_table(save(tmp_path, "text\none\n"), vectorizer=train.vectorizer, n_features=4)
+
+
+def test_labels_of_a_table(tmp_path):
+    path = save(tmp_path, "text,label\naa,3\nbb,1\n")
+    assert read_table(path).y.tolist() == [3, 1]
+    assert read_table(path, task="regression").y.tolist() == [3.0, 1.0]
+    codes = read_table(save(tmp_path, "text,label\naa,0042\nbb,42\n"))
+    assert codes.y.tolist() == ["0042", "42"]
+    many = read_table(save(tmp_path, "text,label\naa,x| y\nbb,\ncc,y\n"), label_separator="|")
+    assert many.label_names.tolist() == ["x", "y"]
+    assert many.y.toarray().tolist() == [[1, 1], [0, 0], [0, 1]]
+
+
+def test_texts_longer_than_the_csv_module_allows(tmp_path):
+    limit = csv.field_size_limit()
+    path = table(tmp_path, [("text", "label"), ("word " * 100_000, "A")])
+    assert read_table(path).X.toarray().tolist() == [[1.0]]
+    assert csv.field_size_limit() == limit
+    with pytest.raises(DataFormatError):
+        read_table(save(tmp_path, "text,label\na\n"))
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "line", "what"),
+    [
+        ("text,label\naa,1\nbb\n", {}, 3, "1 fields; expected 2"),
+        ('text,label\n"a\nb",1\nbb,2,3\n', {}, 4, "3 fields; expected 2"),
+        ('text,label\naa,1\n"bb,2\n', {}, 3, "unexpected end of data.*quote=None"),
+        ('text,label\naa,1\n"b"b,2\n', {}, 3, "expected after"),
+        (b"text,label\naa,1\n\xff,2\n", {}, 3, "not UTF-8"),
+        ("text,label\naa,1\nbb,\n", {}, 3, "the label is empty"),
+        ("text,label\naa,1\nbb,x\n", {"task": "regression"}, 3, "'x' is no finite number"),
+        ("text,label\naa,1.5\nbb,2\ncc,nan\n", {}, 4, "'nan' is no finite number"),
+        ("text,label\n", {}, 1, "no row below the header"),
+        ("a,b,c\nd,e,f\n", {}, 1, "which column holds the texts"),
+        ("id,label,x\n1,2,3\n", {}, 1, "which column holds the texts.*'id', 'label', 'x'"),
+        ("text,label\n!,1\n?,2\n", {}, None, "the texts give no features"),
+        ("", {}, None, "no row in it"),
+    ],
+)
+def test_a_wrong_table_is_named(content, options, line, what, tmp_path):
+    with pytest.raises(DataFormatError, match=f"(?s){what}") as caught:
+        read_table(save(tmp_path, content), **options)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"text_column": "nothing"}, r"text_column is 'nothing'; expected a column of .* \('text', 'label'\)"),
+        ({"label_column": 2}, "label_column is 2; expected 0 to 1"),
+        ({"label_column": -1}, "label_column is -1"),
+        ({"text_column": 0, "label_column": 0}, "both column 0"),
+        ({"header": False, "text_column": "text"}, "the first line is no header"),
+        ({"vectorizer": {"kind": "bm25"}}, "kind is 'bm25'"),
+        ({"dtype": int}, "dtype is"),
+    ],
+)
+def test_wrong_arguments_are_named(options, what, tmp_path):
+    with pytest.raises(ValueError, match=what):
+        read_table(save(tmp_path, "text,label\naa,1\n"), **options)
+
+
+def test_quotes_can_be_part_of_the_text(tmp_path):
+    path = save(tmp_path, '"hello" he said\tA\nbye\tB\n')
+    with pytest.raises(DataFormatError, match="quote=None"):
+        read_table(path, format="tsv")
+    assert read_table(path, format="tsv", quote=None).y.tolist() == ["A", "B"]

@@ -1,0 +1,134 @@
+"""The row view: every container of rows does what dense NumPy does, without a copy and without a compilation of its own."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from helpers import cast
+from manyclass.kernels import rows as kernels
+from manyclass.kernels.rows import CSRRows, has_duplicates, make_rows, n_stored, read_only
+from manyclass.regularizers import ElasticNet
+from registry import VIEWS
+
+REG = ElasticNet(0.3)
+N, D, K = 12, 7, 9
+
+
+def shrunk(V):
+    return np.sign(V) * np.maximum(np.abs(V) - 0.3, 0)
+
+
+@numba.njit
+def _everything(rows, i, V, coef, lo, hi, classes, reg):
+    """All operations on row i: scores of a range and of some classes, both updates of V, the norm, the number of rows."""
+    s, t = np.ones(hi - lo, V.dtype), np.ones(classes.size, V.dtype)
+    kernels.add_scores(rows, i, V, lo, hi, reg, s)
+    kernels.add_sparse_scores(rows, i, V, classes, classes.size, reg, t)
+    U, W = V.copy(), V.copy()
+    kernels.add_outer(rows, i, coef[: hi - lo], lo, hi, U)
+    kernels.add_sparse_outer(rows, i, coef[: classes.size], classes, classes.size, W)
+    return s, t, U, W, kernels.squared_norm(rows, i), kernels.n_rows(rows)
+
+
+def everything(rows, i, V, coef, lo, hi, classes):
+    return _everything(rows, i, V, coef, lo, hi, classes, cast(REG, V.dtype))
+
+
+@pytest.fixture
+def X(dtype):
+    """Sparse rows: the first is empty, the last full; some values are stored zeros in no view."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.4)
+    X[0] = 0
+    X[-1] = rng.normal(size=D)
+    return X.astype(dtype)
+
+
+@pytest.mark.parametrize(("lo", "hi"), [(0, K), (2, 5), (K - 1, K), (4, 4)])
+def test_operations_equal_dense_numpy(view, X, dtype, lo, hi):
+    rng = np.random.default_rng(1)
+    V, coef = rng.normal(size=(D, K)).astype(dtype), rng.normal(size=K).astype(dtype)
+    classes = rng.permutation(K)[:4]
+    rows = make_rows(view(X))
+    close = {"rtol": 20 * np.finfo(dtype).eps, "atol": 20 * np.finfo(dtype).eps}
+    for i in range(N):
+        s, t, U, W, norm, n = everything(rows, i, V, coef, lo, hi, classes)
+        scores = 1 + X[i] @ shrunk(V)
+        np.testing.assert_allclose(s, scores[lo:hi], **close)
+        np.testing.assert_allclose(t, scores[classes], **close)
+        expected = V.copy()
+        expected[:, lo:hi] += np.outer(X[i], coef[: hi - lo])
+        np.testing.assert_allclose(U, expected, **close)
+        expected = V.copy()
+        expected[:, classes] += np.outer(X[i], coef[:4])
+        np.testing.assert_allclose(W, expected, **close)
+        assert norm == pytest.approx((X[i].astype(np.float64) ** 2).sum(), rel=1e-14)
+        assert n == N
+
+
+def test_squared_norm_is_accumulated_in_float64():
+    """A sum of float32 squares that float32 cannot hold."""
+    x = np.full((1, 100_000), 0.1, np.float32)
+    V = np.zeros((1, 1), np.float32)
+    norm = everything(make_rows(x), 0, V.repeat(x.size, 0), V[0], 0, 1, np.zeros(1, np.int64))[4]
+    assert norm == pytest.approx(x.size * float(np.float32(0.1)) ** 2, rel=1e-12)
+
+
+def test_no_view_copies_and_none_can_be_written_to(view, X):
+    held = view(X)
+    rows = make_rows(held)
+    parts = (held.data, held.indices, held.indptr) if sp.issparse(held) else (held,)
+    for part, array in zip(parts, rows):
+        assert np.shares_memory(part, array)
+        assert type(array) is np.ndarray
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_a_view_leaves_the_callers_flags_alone():
+    X = np.ones((2, 2))
+    read_only(X)[0]
+    X[0, 0] = 2
+    assert X.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "names", [("csr-int32", "csr-frozen"), ("dense-c", "dense-frozen", "dense-mapped")], ids=["csr", "dense"]
+)
+def test_writable_read_only_and_mapped_share_one_specialisation(names, X, tmp_path):
+    types = {tuple(numba.typeof(array) for array in make_rows(VIEWS[name](X, tmp_path))) for name in names}
+    assert len(types) == 1
+
+
+def test_mixed_precision_works_in_that_of_the_weights():
+    """float32 rows, float64 weights: nothing is rounded to float32 on the way."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(1, D)).astype(np.float32)
+    V, coef = rng.normal(size=(D, K)), rng.normal(size=K)
+    s, _, U, *_ = everything(make_rows(x), 0, V, coef, 0, K, np.arange(2))
+    np.testing.assert_allclose(s, 1 + x[0].astype(np.float64) @ shrunk(V), rtol=1e-13)
+    np.testing.assert_allclose(U, V + np.outer(x[0].astype(np.float64), coef), rtol=1e-14)
+
+
+def test_n_stored_counts_values(X):
+    assert n_stored(make_rows(sp.csr_matrix(X))) == np.count_nonzero(X)
+    assert n_stored(make_rows(X)) == X.size
+    assert n_stored(make_rows(sp.csr_matrix(X)[3:6])) == np.count_nonzero(X[3:6])
+
+
+def test_has_duplicates():
+    def duplicated(indices, indptr):
+        arrays = read_only(np.array(indices, np.int32)), read_only(np.array(indptr, np.int32))
+        return has_duplicates(*arrays, np.full(4, -1, np.int64))
+
+    assert not duplicated([0, 1, 1, 3], [0, 2, 2, 4])
+    assert duplicated([0, 1, 3, 1, 3], [0, 2, 2, 5])
+    assert not duplicated([], [0, 0])
+
+
+def test_a_row_view_of_a_csr_matrix_is_csr(X):
+    assert isinstance(make_rows(sp.csr_array(X)), CSRRows)
+    assert isinstance(make_rows(sp.csr_matrix(X)), CSRRows)
