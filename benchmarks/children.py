@@ -21,9 +21,7 @@ class ChildFailed(RuntimeError):
     """The last line that the child process wrote before it ended badly."""
 
 
-def call(
-    function: str, arguments: Mapping[str, Any], *, python: str | None = None, environment: Mapping[str, str] | None = None
-) -> Any:
+def call(function: str, arguments: Mapping[str, Any], *, python: str | None = None) -> Any:
     """``module:name(**arguments)`` in a new process; what it returns must be plain enough for JSON.
 
     Raises
@@ -37,7 +35,7 @@ def call(
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         done = subprocess.run(
             [python or sys.executable, "-m", "benchmarks.children", str(asked), str(answered)],
-            env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -59,6 +59,7 @@ def test_an_empty_line_is_a_row(tmp_path):
         ("3 4\n0 1:1\n", 1, "expected a header of three numbers"),
         ("0,4 0:1 3:0.5\n", 1, "got '0,4 0:1 3:0.5'"),
         ("0 4 5\n", 1, "promises no row"),
+        ("1 4 5000000000000\n0 1:1\n", 1, "promises 5000000000000 labels"),
         ("3 4 5\n0 1:1\n1 1:1\n", 3, "ends after 2 rows; its header promises 3"),
         ("1 4 5\n0 1:1\n\n1 1:1\n", 4, "more than the 1 that the header promises"),
         ("2 4 5\n0 1:1\n1 4:1\n", 3, "'4:1' is beyond 3"),

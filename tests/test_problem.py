@@ -63,7 +63,7 @@ def test_both_sides_equal_plain_numpy(case, setting, intercept):
     data = make_data(case.loss.targets, weighted=True, seed=1, dtype=dtype)
     problem = make_problem(case.loss, data, reg=reg, lam=LAM, view=view, dtype=dtype, intercept=intercept)
     alpha, V, bias = random_point(case, data, problem)
-    c, exact = rates(data), 50 * np.finfo(dtype).eps
+    c, exact = rates(data), 50 * float(np.finfo(dtype).eps)
     image = data.X.T.astype(np.float64) @ (c[:, None] * alpha) / (LAM * len(c))
     np.testing.assert_allclose(V, image, rtol=exact, atol=exact * np.abs(image).max())
     W = np.sign(image) * np.maximum(np.abs(image) - getattr(reg, "threshold", 0.0), 0)
@@ -233,7 +233,7 @@ def test_regularizer_sums_and_primal(reg, dtype):
     W64 = W.astype(np.float64)
     exact = cast(reg, dtype)
     assert value == pytest.approx(g(exact, W64), rel=1e-13)
-    assert conjugate == pytest.approx((V * W64).sum() - g(exact, W64), rel=10 * np.finfo(dtype).eps, abs=1e-6)
+    assert conjugate == pytest.approx((V * W64).sum() - g(exact, W64), rel=10 * float(np.finfo(dtype).eps), abs=1e-6)
     assert np.shares_memory(W, V) == isinstance(reg, L2)
 
 
@@ -260,7 +260,7 @@ def test_a_loss_with_targets_of_another_kind_is_refused(loss, kind):
     ("weights", "what"),
     [
         (np.zeros(60), "positive sum"),
-        (np.full(60, -1.0), "non-negative"),
+        (np.r_[np.ones(59), -1.0], "non-negative"),
         (np.r_[np.ones(59), np.nan], "finite"),
         (np.r_[np.ones(59), np.inf], "finite"),
         (np.ones(59), "59"),
@@ -278,6 +278,17 @@ def test_another_number_of_targets_than_of_rows_is_refused(kind):
     data = make_data(kind)
     with pytest.raises(ValueError, match=r"targets.*59.*60"):
         make_problem(loss, data._replace(T=data.T[:59]))
+
+
+@pytest.mark.parametrize("loss", [SmoothHinge(-0.5), SmoothHinge(float("nan")), SmoothHinge(float("inf"))])
+def test_a_loss_with_a_senseless_number_is_refused(loss):
+    with pytest.raises(ValueError, match="gamma of SmoothHinge must be a finite number of at least 0"):
+        make_problem(loss, make_data("sign"))
+
+
+def test_a_negative_threshold_is_refused():
+    with pytest.raises(ValueError, match="threshold of ElasticNet must be a finite number of at least 0"):
+        make_problem(Squared(), make_data("real"), reg=ElasticNet(-0.1))
 
 
 def test_rows_too_large_for_the_precision_are_refused():

@@ -10,7 +10,8 @@ from benchmarks.datasets._text import tfidf
 
 FILES = ("20news/20news-bydate.tar.xz",)
 SOURCE = (
-    "the archive of the by-date split, packed with xz: 20news-bydate-train/<group>/<id>, 20news-bydate-test/<group>/<id>"
+    "the archive of the by-date split, packed with xz: 20news-bydate-train/<group>/<id> and "
+    "20news-bydate-test/<group>/<id>"
 )
 
 

@@ -41,8 +41,7 @@ def run(bench: Bench) -> None:
         data = source.read()
         for dtype in DTYPES:
             typed = data.cast(dtype)
-            indices = typed.X.indices if sp.issparse(typed.X) else np.tile(np.arange(typed.X.shape[1], dtype=np.int32), typed.n)
-            speeds = _limits(bench, typed, indices, dtype)
+            speeds = _limits(bench, typed, dtype)
             for loss in LOSSES:
                 _epochs(bench, typed, loss, dtype, speeds, triad)
     _report(bench)
@@ -64,13 +63,14 @@ def _triad(bench: Bench) -> float:
     return best
 
 
-def _limits(bench: Bench, data: Data, own: Any, dtype: str) -> Speeds:
+def _limits(bench: Bench, data: Data, dtype: str) -> Speeds:
     from benchmarks.experiments import _machine_limits as limits
 
     d, K = data.X.shape[1], data.n_classes
     V = np.zeros((d, K), dtype)
     coef = np.ones(K, dtype)
     # A few million rows are enough to tell a speed.
+    own = data.X.indices if sp.issparse(data.X) else np.tile(np.arange(d, dtype=np.int32), data.n)
     own = np.ascontiguousarray(own[: 1 << 22])
     uniform = np.random.default_rng(0).integers(0, d, len(own), dtype=np.int32)
     best: dict[str, float] = {}
@@ -86,7 +86,8 @@ def _limits(bench: Bench, data: Data, own: Any, dtype: str) -> Speeds:
                 kernel(V, indices, coef)
             speed = len(indices) * bytes_a_row / watch.seconds
             best[name] = max(best.get(name, 0.0), speed)
-            bench.record(what=name, **data.facts, dtype=dtype, run=number, seconds=watch.seconds, bytes_per_second=speed)
+            bench.record(what=name, **data.facts, dtype=dtype, run=number, seconds=watch.seconds,
+                         bytes_per_second=speed)
     return Speeds(**best)
 
 
@@ -101,9 +102,12 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
     from manyclass.solvers import SDCA
 
     y, K = data.y.astype(np.int32), data.n_classes
-    targets = ClassTargets(y, K) if loss == "multinomial" else SignTargets(np.arange(data.n + 1, dtype=np.int64), y, K)
-    problem = Problem(rows=make_rows(data.X), targets=targets, loss=Multinomial() if loss == "multinomial" else SquaredHinge(),
-                      regularizer=L2(), lam=1e-5, n_features=data.X.shape[1], dtype=np.dtype(dtype))
+    if loss == "multinomial":
+        phi, targets = Multinomial(), ClassTargets(y, K)
+    else:
+        phi, targets = SquaredHinge(), SignTargets(np.arange(data.n + 1, dtype=np.int64), y, K)
+    problem = Problem(rows=make_rows(data.X), targets=targets, loss=phi, regularizer=L2(), lam=1e-5,
+                      n_features=data.X.shape[1], dtype=np.dtype(dtype))
     state = SDCA().state(problem)
     lengths = np.diff(data.X.indptr) if sp.issparse(data.X) else (data.X != 0).sum(axis=1)
     nnz = int(lengths.sum())
@@ -111,8 +115,10 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
     for number in range(-1, bench.options.runs):
         order = np.random.default_rng(number + 1).permutation(data.n).astype(np.int32)
         with Stopwatch() as watch:
-            moved = sdca_epoch(problem.rows, problem.targets, problem.weights, problem.norms, order, problem.loss,
-                               problem.regularizer, state["V"], state["bias"], state["alpha"], problem.inv_lam_n, 0.0, 0, K)
+            moved = sdca_epoch(
+                problem.rows, problem.targets, problem.weights, problem.norms, order, problem.loss,
+                problem.regularizer, state["V"], state["bias"], state["alpha"], problem.inv_lam_n, 0.0, 0, K,
+            )
         if number < 0:
             continue
         # Which rows moved the kernel does not tell, only how many: taken to be as long as the others.

@@ -1,4 +1,4 @@
-"""Ten thousand classes: accuracy and macro-F1 against time, epoch by epoch, peak memory, model size; label trees beside.
+"""Ten thousand classes: accuracy and macro-F1 against time, peak memory, model size; label trees beside.
 
 Each fit has a process of its own. Ours shows its weights between epochs: they are judged on the test rows off the
 clock, with the full certificate at the end. A peer that shows nothing until it is done is one point. Figures recorded
@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import children, measure
+from benchmarks import children, measure, scores
 from benchmarks.bench import Bench, DataFile
 from benchmarks.catalog import Method
-from benchmarks.scores import quality
 from benchmarks.task import Task
 
 EARLIER = Path(__file__).with_name("many_classes_earlier.csv")
@@ -60,7 +59,8 @@ def _measure(bench: Bench, source: DataFile, method: Method, task: Task, epochs:
         if method.ours:
             points = children.call("benchmarks.experiments.many_classes:trace", arguments | {"epochs": epochs})
         else:
-            points = [children.call("benchmarks.fitting:fit_and_judge", arguments | {"stop": {}}, python=method.python())]
+            arguments["stop"] = {}
+            points = [children.call("benchmarks.fitting:fit_and_judge", arguments, python=method.python())]
     except children.ChildFailed as failure:
         bench.fail(str(failure), data=source.name, **what)
         return
@@ -83,7 +83,7 @@ def trace(
         for point in _sdca.trace(method, rows, Task(**task), epochs, threads=threads, seed=seed):
             certified = {f"certified_{key}": value for key, value in point.certificate.items()}
             points.append({**rows.facts, "iterations": point.epoch, "seconds": point.seconds, **certified,
-                           **quality(rows.y_test, _predict(rows.X_test, point.weights, point.intercept))})
+                           **scores.quality(rows.y_test, _predict(rows.X_test, point.weights, point.intercept))})
     points[-1] |= {
         "memory_before": before,
         "memory_peak": measure.peak_memory(),
@@ -117,7 +117,8 @@ def _report(bench: Bench) -> None:
         peak = [(r["memory_peak"] - r["memory_before"]) / 2**30 for r in rows if r.get("memory_peak")]
         lines.append([
             row["data"], row["method"], row.get("objective_name"), "measured", row.get("iterations"),
-            measure.spread_text([r["seconds"] for r in rows]), *(median(r[q] for r in rows) for q in ("accuracy", "macro_f1")),
+            measure.spread_text([r["seconds"] for r in rows]),
+            *(median(r[quality] for r in rows) for quality in ("accuracy", "macro_f1")),
             row.get("certified_relative_gap"), max(peak) if peak else None,
             row["model_bytes"] / 2**20 if row.get("model_bytes") else None,
         ])
@@ -133,7 +134,7 @@ def _report(bench: Bench) -> None:
 
 
 def _groups(bench: Bench, *, last: bool) -> list[list[dict[str, Any]]]:
-    """Measured rows by data set, method, objective and penalty; of ``last`` the end points of runs, else the first run."""
+    """Measured rows by data set, method, objective and penalty: the end points of all runs, or all of the first run."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in bench.rows:
         if row["status"] == "measured" and (row["last"] if last else row["run"] == 0):

@@ -121,7 +121,8 @@ def _report(bench: Bench) -> None:
         lines.append([*key[:3], f"{key[3]} {key[4]}", median(r["seconds"] for r in mine),
                       median(r["solver_seconds"] for r in mine), median(r["iterations"] for r in mine),
                       max(r["certified_relative_gap"] for r in mine), None, None])
-        bars.append((f"{key[0]} {key[1]:g}{' +b' if key[2] else ''} {key[4]}", "ours", [r["seconds"] for r in mine]))
+        label = f"{key[0]} {key[1]:g}{' +b' if key[2] else ''} {key[4]}"
+        bars.append((label, key[3], [r["seconds"] for r in mine]))
         for peer in dict.fromkeys(r["method"] for r in rows if r["method"] != key[3]):
             theirs = _best(rows, peer)
             wall = [t["seconds"] / m["seconds"] for t, m in zip(theirs, mine)]
@@ -129,7 +130,7 @@ def _report(bench: Bench) -> None:
             sign = "" if all(t["reached"] for t in theirs) else ">= "
             lines.append([*key[:3], f"{peer} {theirs[0]['dtype']}", median(t["seconds"] for t in theirs), None,
                           median(t["iterations"] for t in theirs), None, sign + spread_text(wall), sign + spread_text(solver)])
-            bars.append((bars[-1][0], peer, [t["seconds"] for t in theirs]))
+            bars.append((label, peer, [t["seconds"] for t in theirs]))
     columns = ("data", "alpha", "intercept", "method", "fit s", "solver s", "iterations", "gap",
                "ratio: fit", "ratio: solver")
     bench.table("Median seconds to the same objective; ratio peer / ours: median [least, most]", columns, lines)

@@ -85,10 +85,10 @@ def _report(bench: Bench) -> None:
     bench.table("A process from start to end: median [least, most]", ("process", "seconds"),
                 [(what, spread_text(seconds)) for what, seconds in imports])
     fits = {key: rows for key, rows in groups.items() if key[1]}
-    lines = [[*key, *(spread_text([r[c] for r in rows]) for c in ("extra_seconds", "compile_seconds", "second_fit_seconds"))]
-             for key, rows in fits.items()]
-    bench.table("The first fit of a process", ("fit", "cache", "first - second fit, s", "compiling, s", "second fit, s"),
-                lines)
+    measured = ("extra_seconds", "compile_seconds", "second_fit_seconds")
+    lines = [[*key, *(spread_text([r[c] for r in rows]) for c in measured)] for key, rows in fits.items()]
+    columns = ("fit", "cache", "first - second fit, s", "compiling, s", "second fit, s")
+    bench.table("The first fit of a process", columns, lines)
     with bench.figure() as (ax,):
         labels = [what for what, _ in imports] + [f"{what}\ncache {cache}" for what, cache in fits]
         seconds = [median(s) for _, s in imports] + [median(r["seconds"] for r in rows) for rows in fits.values()]

@@ -86,7 +86,7 @@ def _report(bench: Bench) -> None:
 
 def _draw(bench: Bench, groups: dict[tuple[Any, ...], dict[int, list[dict[str, Any]]]]) -> None:
     with bench.figure() as (ax,):
-        for at, (key, by_jobs) in enumerate(groups.items()):
+        for at, by_jobs in enumerate(groups.values()):
             for number, (jobs, rows) in enumerate(sorted(by_jobs.items())):
                 seconds = [r["seconds"] for r in rows]
                 ax.plot(seconds, [at + 0.2 * number] * len(seconds), "o" if number else "s", markersize=4,

@@ -1,15 +1,19 @@
-"""A solver's state on disk, between iterations: written to a temporary name and renamed, resumed to the same bits."""
+"""A solver's state and the history of the run on disk, between iterations: renamed into place, resumed to the same bits."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
+from dataclasses import astuple
 from pathlib import Path
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from manyclass.files import atomic_path
+from manyclass.history import History, Record
 from manyclass.problem import Problem
 from manyclass.solvers.base import Solver, State
 
@@ -42,15 +46,14 @@ class Keeper:
                 "shape": [problem.n_samples, problem.n_features, problem.n_outputs],
                 "intercept": problem.intercept,
                 "dtype": problem.dtype.name,
-                # Enough of the data to notice other data of the same shape.
-                "norms": float(problem.norms.sum(dtype="float64")),
+                "data": _digest(problem),
             },
             sort_keys=True,
         )
         self._written = time.monotonic()
 
-    def restore(self, state: State) -> None:
-        """Load the file, if there is one, into ``state``.
+    def restore(self, state: State, history: History) -> None:
+        """Load the file, if there is one, into ``state`` and ``history``.
 
         Raises
         ------
@@ -65,27 +68,42 @@ class Keeper:
                 arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"checkpoint {self.path} cannot be read ({error}): remove it to start afresh") from error
-        if identity != self._identity or arrays.keys() != state.keys():
+        if identity != self._identity or arrays.keys() != {*map(_key, state), _HISTORY}:
             raise ValueError(
                 f"checkpoint {self.path} belongs to another run (found {identity}, expected {self._identity}): "
                 "remove it to start afresh, or give the same data, parameters and seed"
             )
-        state.update(arrays)
+        history.records[:] = [Record(int(row[0]), *map(float, row[1:])) for row in arrays[_HISTORY]]
+        state.update({name: arrays[_key(name)] for name in state})
 
-    def offer(self, state: State) -> None:
+    def offer(self, state: State, history: History) -> None:
         """Write, if the last write is long enough ago."""
         if time.monotonic() - self._written >= self.seconds:
-            self.write(state)
+            self.write(state, history)
 
-    def write(self, state: State) -> None:
+    def write(self, state: State, history: History) -> None:
         """Write now."""
+        arrays = {_key(name): np.asarray(array, order="C") for name, array in state.items()}
+        arrays[_HISTORY] = np.array([astuple(record) for record in history], np.float64).reshape(len(history), -1)
         with atomic_path(self.path) as temporary:
-            save_file(state, str(temporary), metadata={"run": self._identity})
+            save_file(arrays, str(temporary), metadata={"run": self._identity})
         self._written = time.monotonic()
 
-    def close(self, state: State, *, finished: bool) -> None:
-        """At the end of a run: keep an unfinished state, remove the file of a finished one."""
-        if finished:
-            self.path.unlink(missing_ok=True)
-        else:
-            self.write(state)
+    def remove(self) -> None:
+        """At the end of a finished run."""
+        self.path.unlink(missing_ok=True)
+
+
+_HISTORY = "history"
+
+
+def _key(name: str) -> str:
+    return f"state.{name}"
+
+
+def _digest(problem: Problem) -> str:
+    """Enough of the data to notice other data of the same shape: targets and weights in full, the norms of the rows."""
+    found = hashlib.sha256()
+    for array in (*problem.targets, problem.weights, problem.norms):
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

@@ -99,13 +99,15 @@ def minimise(
     state : dict of arrays, optional
         Where to start (warm start); changed in place.
     check_every : int, optional
-        Iterations between certificates. By default they are placed where the trend of the gap, which is geometric,
-        says that tol will be met: few, and off the solver's clock.
+        Certify at the multiples of this number of iterations. By default certificates are placed where the trend of
+        the gap, which is geometric, says that tol will be met: few, and off the solver's clock.
     verbose : int
         See `manyclass.history.Reporter`.
     checkpoint : path, optional
-        File that keeps the state, written anew (atomically) at most every ``checkpoint_seconds``; where it exists and
-        belongs to the same problem, solver and seed, the run goes on from it, to the same bits.
+        File that keeps state and history, written anew (atomically) at most every ``checkpoint_seconds`` and when
+        ``max_iter`` is reached; where it exists and belongs to the same problem, solver and seed, the run goes on from
+        it, to the same bits. After Ctrl-C it keeps the state returned, in the midst of an iteration. Removed at the end
+        of a run that met ``tol``.
     checkpoint_seconds : float
         See above.
 
@@ -117,29 +119,34 @@ def minimise(
     Raises
     ------
     ValueError
-        If the solver does not fit the problem, or the checkpoint belongs to another one.
+        If the solver does not fit the problem, the checkpoint belongs to another one, or ``max_iter`` or
+        ``check_every`` is less than 1.
     MemoryError
         If what the fit needs is more than there is; nothing has been allocated yet.
     """
+    for name, value in (("max_iter", max_iter), ("check_every", check_every)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     require_fit(problem, solver)
     if state is None:
         require(solver.nbytes(problem), "dtype=np.float32, fewer features (hashing), or a solver with sparse duals")
         state = solver.state(problem)
+    history = History()
     keeper = None
     if checkpoint is not None:
         keeper = checkpoints.Keeper(checkpoint, problem, solver, seed, checkpoint_seconds)
-        keeper.restore(state)
-    started = time.perf_counter()
+        keeper.restore(state, history)
+    started = time.perf_counter() - (history.last.elapsed if len(history) else 0.0)
     compiled = compile_clock.seconds
-    history = History()
-    clock = _Clock()
+    clock = _Clock(history.last.seconds if len(history) else 0.0)
     outcome = Outcome.MAX_ITER
     iteration = first = int(state["iteration"])
-    passes = 0.0
+    passes = history.last.passes if len(history) else 0.0
     with Reporter(verbose, tol, max_iter) as reporter:
 
-        def record(certificate: Certificate) -> None:
-            seconds = clock.seconds
+        def record(certificate: Certificate) -> Outcome:
+            if len(history) and history.last.iteration == iteration:
+                history.records.pop()
             history.records.append(
                 Record(
                     iteration,
@@ -148,46 +155,57 @@ def minimise(
                     certificate.dual,
                     certificate.gap,
                     certificate.relative_gap,
-                    seconds,
+                    clock.seconds,
                     time.perf_counter() - started,
                 )
             )
             reporter.evaluated(history.last)
+            if not math.isfinite(certificate.primal):
+                return Outcome.DIVERGED
+            return Outcome.CONVERGED if certificate.relative_gap <= tol else Outcome.MAX_ITER
 
         try:
             steps = solver.iterate(problem, state, seed)
-            check = _next_check(history, iteration, tol, check_every)
+            check = _next_check(history, first, tol, check_every)
+            final = False
             while iteration - first < max_iter:
                 with clock:
                     progress = next(steps)
                 iteration, passes = progress.iteration, progress.passes
                 reporter.iterated(iteration)
+                certificate = progress.bound
+                final = certificate is not None
+                if not solver.certifies and iteration >= check:
+                    certificate = solver.certificate(problem, state, final=False)
+                    if certificate.relative_gap <= tol:
+                        certificate, final = solver.certificate(problem, state, final=True), True
+                if certificate is not None:
+                    outcome = record(certificate)
+                    if outcome is not Outcome.MAX_ITER:
+                        break
+                    check = _next_check(history, first, tol, check_every)
                 if keeper is not None:
-                    keeper.offer(state)
-                last = iteration - first >= max_iter
-                if progress.bound is None and not last and (solver.certifies or iteration < check):
-                    continue
-                certificate = progress.bound or solver.certificate(problem, state, final=last)
-                if certificate.relative_gap <= tol and not last and progress.bound is None:
-                    certificate = solver.certificate(problem, state, final=True)
-                record(certificate)
-                if not math.isfinite(certificate.primal):
-                    outcome = Outcome.DIVERGED
-                    break
-                if certificate.relative_gap <= tol:
-                    outcome = Outcome.CONVERGED
-                    break
-                check = _next_check(history, iteration, tol, check_every)
+                    keeper.offer(state, history)
+            else:
+                # Kept before the last certificate, which a longer run would not take here and which may move the state
+                # by a rounding error: so the run can go on to the same bits.
+                if keeper is not None:
+                    keeper.write(state, history)
+                if not final:
+                    outcome = record(solver.certificate(problem, state, final=True))
         except KeyboardInterrupt:
-            outcome = Outcome.INTERRUPTED
             iteration = int(state["iteration"])
             record(solver.certificate(problem, state, final=True))
+            outcome = Outcome.INTERRUPTED
+            if keeper is not None:
+                keeper.write(state, history)
     history.outcome = outcome.name.lower()
     history.compile_seconds = compile_clock.seconds - compiled
     history.evaluation_seconds = time.perf_counter() - started - clock.wall
-    if keeper is not None:
-        keeper.close(state, finished=outcome is Outcome.CONVERGED)
-    if outcome is not Outcome.CONVERGED:
+    if outcome is Outcome.CONVERGED:
+        if keeper is not None:
+            keeper.remove()
+    else:
         _warn(problem, history, outcome, tol)
     W, intercept = solver.weights(problem, state)
     last_record = history.last
@@ -205,8 +223,8 @@ def minimise(
 class _Clock:
     """A stopwatch for the solver alone: ``seconds`` leaves out compilation, ``wall`` does not."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    def __init__(self, before: float) -> None:
+        self.seconds = before
         self.wall = 0.0
 
     def __enter__(self) -> None:
@@ -219,14 +237,15 @@ class _Clock:
         self.seconds += spent - (compile_clock.seconds - self._compiled)
 
 
-def _next_check(history: History, iteration: int, tol: float, every: int | None) -> int:
-    """The iteration to certify next.
+def _next_check(history: History, first: int, tol: float, every: int | None) -> int:
+    """The iteration to certify next; from the certificates alone, so that a resumed run certifies where it would have.
 
     The gap of a linearly convergent method falls geometrically: two certificates tell when it will meet tol. Never
     further ahead than half as far again as the run has come, so that a misjudged trend costs little.
     """
+    iteration = history.last.iteration if len(history) else first
     if every is not None:
-        return iteration + every
+        return iteration - iteration % every + every
     records = [r for r in history.records[-2:] if r.relative_gap > 0]
     if len(records) < 2 or tol <= 0:
         return iteration + 1

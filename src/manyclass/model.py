@@ -173,21 +173,21 @@ class LinearModel:
         label : label
             A class; for regression the number of an output, from 0 on.
         k : int
-            How many, 1 to n_features.
+            How many, at least 1; all features if the model has fewer.
 
         Returns
         -------
-        features : ndarray of shape (k,)
+        features : ndarray of shape (min(k, n_features),)
             Their names, or their numbers if the model has no names.
-        weights : ndarray of shape (k,)
+        weights : ndarray of the same shape
             Largest first. For ``classes[0]`` of a binary model, the weights with the sign turned.
 
         Raises
         ------
         ValueError
-            If the model has no such class, or k is out of range.
+            If the model has no such class, or k is not a positive integer.
         """
-        k = _checked_k(k, self.n_features, "features")
+        k = _positive("k", k)
         column, sign = self._column_of(label)
         stored: Any = self.weights
         weights = sign * (stored[:, [column]].toarray()[:, 0] if self.is_sparse else np.asarray(stored[:, column]))
@@ -300,7 +300,8 @@ class LinearModel:
         """
         if self.classes is None:
             raise ValueError("a regression model has no classes to rank: use predict or scores")
-        k = _checked_k(k, len(self.classes), "classes")
+        if _positive("k", k) > len(self.classes):
+            raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
         scorer = Scorer(self.weights, self.intercept)
         if self.task != "binary":
             columns, best = scorer.best(X, k, n_jobs)
@@ -434,11 +435,11 @@ def _type_name(labels: Array) -> str:
     return "str" if labels.dtype.kind == "U" else labels.dtype.name
 
 
-def _checked_k(k: Any, most: int, what: str) -> int:
+def _positive(name: str, value: Any) -> int:
     try:
-        number = operator.index(k)
+        number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        number = 0
-    if isinstance(k, bool) or not 1 <= number <= most:
-        raise ValueError(f"k must be an integer from 1 to {most}, the number of {what} of this model, got {k!r}")
+        number = -1
+    if number < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     return number

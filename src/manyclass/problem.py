@@ -84,7 +84,8 @@ class Problem:
     Raises
     ------
     ValueError
-        If lam is not positive and finite, loss and targets do not fit, or a squared row norm overflows.
+        If lam is not positive and finite, a number of the loss or the regulariser is negative, loss and targets or
+        targets and rows do not fit, the weights are none, or a squared row norm overflows.
     """
 
     rows: Rows
@@ -109,8 +110,15 @@ class Problem:
             raise ValueError(
                 f"loss {type(self.loss).__name__} takes targets of kind {self.loss.targets!r}, got {kind!r}"
             )
-        arrays = self.rows._asdict()
-        n = len(arrays["indptr"]) - 1 if "indptr" in arrays else len(arrays["x"])
+        n, known = _length(self.rows), _length(self.targets)
+        if known != n:
+            raise ValueError(f"targets must be as many as the rows: got {known} targets for {n} rows")
+        for part in (self.loss, self.regularizer):
+            for name, value in part._asdict().items():
+                if not (np.isfinite(value) and value >= 0):
+                    raise ValueError(
+                        f"{name} of {type(part).__name__} must be a finite number of at least 0, got {value!r}"
+                    )
         cast = np.dtype(self.dtype).type
         settle = object.__setattr__
         settle(self, "dtype", np.dtype(self.dtype))
@@ -118,8 +126,7 @@ class Problem:
         settle(self, "regularizer", type(self.regularizer)(*(cast(value) for value in self.regularizer)))
         settle(self, "n_samples", n)
         settle(self, "n_outputs", int(self.targets.n_outputs))
-        weights = np.ones(n) if self.weights is None else np.asarray(self.weights, np.float64)
-        settle(self, "weights", np.ascontiguousarray(weights / weights.mean(), self.dtype))
+        settle(self, "weights", np.ascontiguousarray(_mean_one(self.weights, n), self.dtype))
         norms = np.empty(n, self.dtype)
         kernels.row_norms(self.rows, norms)
         if not np.isfinite(norms).all():
@@ -216,3 +223,26 @@ class Problem:
                 column[column > 0] *= negative / positive
             elif negative > positive:
                 column[column < 0] *= positive / negative
+
+
+def _length(part: Rows | Targets) -> int:
+    """How many examples a row view or a target view holds."""
+    arrays = part._asdict()
+    return len(arrays["indptr"]) - 1 if "indptr" in arrays else len(next(iter(arrays.values())))
+
+
+def _mean_one(weights: Array | None, n: int) -> Array:
+    """Sample weights scaled to mean 1; refuses what are none."""
+    if weights is None:
+        return np.ones(n)
+    found = np.asarray(weights, np.float64)
+    if found.shape != (n,):
+        raise ValueError(f"weights must have shape ({n},), one a row, got shape {found.shape}")
+    if not np.isfinite(found).all():
+        raise ValueError("weights must be finite numbers: found NaN or infinity")
+    if found.min(initial=0.0) < 0:
+        raise ValueError(f"weights must be non-negative, found {found.min():g}")
+    if not found.sum() > 0:
+        raise ValueError("weights must have a positive sum, all are zero")
+    scaled: Array = found / found.mean()
+    return scaled

@@ -9,7 +9,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "MATPLOTLIB",
@@ -20,6 +23,7 @@ __all__ = [
     "count",
     "has_matplotlib",
     "pieces",
+    "save_figure",
     "seconds",
     "write_csv",
     "write_json",
@@ -96,7 +100,11 @@ class Screen:
             table.add_row(*row)
         # A pipe or a file has no width of its own: do not cut lines to that of a guessed terminal.
         width = None if sys.stdout.isatty() else 160
-        Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False).print(table)
+        console = Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+        with console.capture() as drawn:
+            console.print(table)
+        for line in drawn.get().splitlines():
+            sys.stdout.write(line.rstrip() + "\n")
 
 
 def count(number: int, noun: str = "") -> str:
@@ -152,6 +160,14 @@ def has_matplotlib() -> bool:
     from importlib.util import find_spec
 
     return find_spec("matplotlib") is not None
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as its name tells (PNG if it does not), whole or not at all; needs no display."""
+    from manyclass.files import atomic_path
+
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=Path(path).suffix[1:].lower() or "png")
 
 
 def write_json(facts: Mapping[str, Any]) -> None:

@@ -41,8 +41,8 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--labels",
         metavar="FILE",
-        help="labels of the rows: .npy, .npz (0/1 matrix) or text, a line each (default: in the file, or beside .npz and "
-        ".npy as NAME.labels.npy and the like)",
+        help="labels of the rows: .npy, .npz (0/1 matrix) or text, a line each (default: in the file, or beside .npz "
+        "and .npy as NAME.labels.npy and the like)",
     )
     group.add_argument("--label-separator", metavar="SEP", help="between the labels of a row, in tables and text files")
     base = group.add_mutually_exclusive_group()
@@ -168,7 +168,7 @@ def describe(data: Dataset) -> str:
 
 
 def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: LinearModel, *, scored: bool) -> Dataset:
-    """Read data for a model: with its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
+    """Read data for a model: its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
     from manyclass.data import TextVectorizer
 
     facts = model.record.get("data", {})

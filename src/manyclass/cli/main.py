@@ -59,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(
             name,
+            usage=" ".join(("manyclass", name, *module.USAGE.split(), "[options]")),
             help=module.HELP,
             description=module.DESCRIPTION,
             epilog=module.EPILOG,
@@ -98,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Examples
     --------
-    >>> main(["--version"])
+    >>> main(["--version"])  # doctest: +ELLIPSIS
     manyclass ...
     0
     """

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "add_arguments", "evaluate", "rank_shares", "run"]
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "evaluate", "rank_shares", "run"]
 
+USAGE = "MODEL DATA"
 HELP = "metrics of a model on labelled data"
 DESCRIPTION = """\
 Accuracy, F1 (macro, micro, weighted), and of the best K classes precision, nDCG and their propensity-scored forms; for
-one label a row also where in the ranking of all classes it stands. For regression R2 and the root mean squared error."""
+one label a row also where in the ranking of all classes it stands. For regression R2 and root mean squared error."""
 EPILOG = """\
 examples:
   manyclass score codes.model test.svm.gz
@@ -135,7 +136,7 @@ def _regression(model: LinearModel, data: Dataset, n_jobs: int | None) -> dict[s
     truth = np.asarray(data.y, np.float64).reshape(data.n_samples, -1)
     if truth.shape[1] != model.n_outputs:
         raise CommandError(
-            f"{data.source} has {count(truth.shape[1], 'number')} to predict a row; the model predicts {model.n_outputs}"
+            f"{data.source} has {count(truth.shape[1], 'number')} a row to predict; the model has {model.n_outputs}"
         )
     predicted = model.scores(data.X, n_jobs)
     error = float(np.sqrt(np.mean((predicted - truth) ** 2)))
@@ -205,7 +206,7 @@ def _same_type(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def rank_shares(model: LinearModel, data: Dataset, *, n_jobs: int | None = None) -> dict[str, float]:
-    """The share of rows whose label is among the best r of all classes, for some ranks r; ``median`` is the median rank.
+    """The share of rows whose label is among the best r of all classes, for some ranks r; and the median rank.
 
     Ties count against the label.
     """

@@ -4,7 +4,7 @@ from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .dataset import Dataset
 from .errors import DataFormatError
-from .reader import FORMATS, detect_format, read, write
+from .reader import FORMATS, detect_format, named_format, read, write
 from .svmlight import read_svmlight
 from .tables import read_table
 from .text import TextVectorizer
@@ -16,6 +16,7 @@ __all__ = [
     "Dataset",
     "TextVectorizer",
     "detect_format",
+    "named_format",
     "read",
     "read_labels",
     "read_npy",

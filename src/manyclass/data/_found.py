@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
 from . import _parse
 from ._parse import Counts, Rules, Scratch
 from .errors import DataFormatError
@@ -42,27 +39,21 @@ class Found(NamedTuple):
                 return self.line_at(match.start())
         raise IndexError(f"row {row} is not in this block")
 
-    def token(self, offset: int) -> str:
-        """The token that starts at an offset, cut to what fits in a sentence."""
-        return self.text(offset)[:40].decode("utf-8", "replace")
-
     def text(self, offset: int) -> bytes:
-        """The whole token that starts at an offset."""
+        """The token that starts at an offset."""
         match = _TOKEN.match(self.block.data, offset)
         return b"" if match is None else match.group()
 
     def fail(self, what: str, line: int) -> NoReturn:
+        """Refuse the file."""
         raise DataFormatError(self.path, what, line)
-
-    def label_counts(self) -> npt.NDArray[np.int32]:
-        return self.scratch.row_labels[: self.counts.rows]
 
     def check(self) -> None:
         """Raise the error that the kernel stopped at, if it did."""
         error, at = self.counts.error, self.counts.at
         if error == _parse.FINE:
             return
-        token = self.token(at)
+        token = self.text(at)[:40].decode("utf-8", "replace")
         expected = "expected INDEX:VALUE such as 7:0.25"
         rules = self.rules
         if error == _parse.NOT_A_PAIR:

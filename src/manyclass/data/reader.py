@@ -24,7 +24,7 @@ from .tables import read_table
 from .text import TextVectorizer
 from .xmc import XMC_HEADER, read_xmc
 
-__all__ = ["FORMATS", "Format", "detect_format", "read", "write"]
+__all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"]
 
 Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -48,6 +48,17 @@ def _suffix(path: StrPath) -> str:
     """The suffix of the name, behind which the suffix of a compression may stand."""
     name = Path(path)
     return (name.with_suffix("") if name.suffix in (".gz", ".zst") else name).suffix.lower()
+
+
+def named_format(path: StrPath) -> Format | None:
+    """The format that the name of a file says, compressed or not; None if it says none.
+
+    Examples
+    --------
+    >>> named_format("train.svm.gz"), named_format("train.txt")
+    ('svmlight', None)
+    """
+    return _SUFFIXES.get(_suffix(path))
 
 
 def detect_format(path: StrPath) -> Format:
@@ -77,7 +88,7 @@ def detect_format(path: StrPath) -> Format:
         return "npz"
     if head.startswith(b"\x93NUMPY"):
         return "npy"
-    known = _SUFFIXES.get(_suffix(path))
+    known = named_format(path)
     if known in ("csv", "tsv"):
         return known
     if XMC_HEADER.match(head):
@@ -228,7 +239,7 @@ def write(path: StrPath, data: Dataset, *, format: Format | None = None) -> None
     '3 1:0.5\\n'
     """
     if format is None:
-        format = _SUFFIXES.get(_suffix(path))
+        format = named_format(path)
     if format == "svmlight":
         write_svmlight(path, data.X, data.y, label_names=data.label_names)
     elif format == "xmc":

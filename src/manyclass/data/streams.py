@@ -159,19 +159,15 @@ class Block(NamedTuple):
 def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Block, None, None]:
     """The file in blocks of whole lines, each of about ``block_bytes`` bytes or one longer line.
 
-    The next block of a compressed file is decompressed, without the GIL, while the caller works on this one.
-    A byte order mark at the start is left out; a newline missing at the end is added.
+    The next block is read (and decompressed, without the GIL) while the caller works on this one. A byte order
+    mark at the start is left out; a newline missing at the end is added.
     """
     with open_bytes(path) as source, ThreadPoolExecutor(1) as ahead:
 
-        def chunks() -> Iterator[tuple[bytes, float]]:
-            def fetch() -> tuple[bytes, float]:
-                return source.read(block_bytes), source.fraction()
+        def fetch() -> tuple[bytes, float]:
+            return source.read(block_bytes), source.fraction()
 
-            if source.packing is None:
-                while (chunk := fetch())[0]:
-                    yield chunk
-                return
+        def chunks() -> Iterator[tuple[bytes, float]]:
             pending = ahead.submit(fetch)
             while (chunk := pending.result())[0]:
                 pending = ahead.submit(fetch)

@@ -74,18 +74,20 @@ def read_svmlight(
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "train.svm")
-    ...     _ = path.write_text("ham 1:0.5 3:2\\nspam 2:1e-3\\n")
+    ...     _ = path.write_text("ham 1:0.5 3:2\\nspam 1:2.5e-1\\n")
     ...     data = read_svmlight(path)
-    >>> data.X.toarray().tolist(), data.y.tolist(), data.notes
-    ([[0.5, 0.0, 2.0], [0.0, 0.0010000000474974513, 0.0]], ['ham', 'spam'], ('feature indices are one-based
-    (the \
-smallest is 1)',))
+    >>> data.X.toarray().tolist(), data.y.tolist()
+    ([[0.5, 0.0, 2.0], [0.25, 0.0, 0.0]], ['ham', 'spam'])
+    >>> data.notes
+    ('feature indices are one-based (the smallest is 1)',)
     """
     kind = checked_dtype(dtype, n_features, extra_features, task)
     if zero_based not in (True, False, "auto"):
         raise ValueError(f"zero_based is {zero_based!r}; expected True, False or 'auto'")
-    lowest = 1 if zero_based is False else 0
-    highest = NO_BOUND if n_features is None else n_features - (zero_based is True)
+    base = None if isinstance(zero_based, str) else int(not zero_based)  # the index of the first feature
+    lowest = base or 0
+    # Where the base is open, the largest index that either allows.
+    highest = NO_BOUND if n_features is None else int(n_features) - (base == 0)
     rules = Rules(lowest, highest, extra_features == "ignore", overflow(kind), blank_rows=False)
 
     def attempt(labels: LabelSink) -> Scan:
@@ -99,7 +101,7 @@ smallest is 1)',))
     if found.indptr.size == 1:
         raise DataFormatError(path, "there is no row in it; expected lines such as  3 1:0.5 7:2")
 
-    first = lowest if zero_based != "auto" else min(max(found.smallest, 0), 1)
+    first = min(max(found.smallest, 0), 1) if base is None else base
     if n_features is not None and found.largest - first >= n_features:
         # Possible only where the base was left open, and index 0 came: now it is known which line is wrong.
         return read_svmlight(
@@ -114,13 +116,13 @@ smallest is 1)',))
     if first:
         found.indices[...] -= 1
     notes = list(found.notes)
-    if zero_based == "auto" and found.largest >= 0:
+    if base is None and found.largest >= 0:
         which = "one-based" if first else "zero-based"
         notes.insert(0, f"feature indices are {which} (the smallest is {found.smallest})")
     if found.dropped:
         notes.append(f"features beyond the first {n_features} ignored: {counted(found.dropped, 'value')}")
     return Dataset(
-        X=found.matrix(found.largest + 1 - first if n_features is None else n_features),
+        X=found.matrix(found.largest + 1 - first if n_features is None else int(n_features)),
         y=found.targets.y,
         label_names=found.targets.names,
         source=os.path.basename(path),

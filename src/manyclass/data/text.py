@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
-from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 
 __all__ = ["TextVectorizer"]
 
@@ -77,6 +76,9 @@ class TextVectorizer:
         fits = min_df >= 1 if _is_integer(min_df) else _is_real(min_df) and 0 <= min_df <= 1
         _check("min_df", min_df, fits, "an integer from 1 on, or a float in [0, 1]")
         _check("n_features", n_features, _is_integer(n_features) and 1 <= n_features < 2**31, "an integer in [1, 2^31)")
+        # Imported here, because it takes longer than all the rest, and readers of other formats do without.
+        from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
+
         self.kind = kind
         self.analyzer = analyzer
         self.ngram_range = ngrams

@@ -27,6 +27,10 @@ __all__ = ["XMC_HEADER", "read_xmc"]
 XMC_HEADER = re.compile(rb"[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t\r]*\n")
 
 
+#: Each label is a column with a name: a header of rubbish must not ask for more memory than there is.
+_MOST_LABELS = 10**9
+
+
 class _LabelIds:
     """Labels that are columns of the indicator, counted from 0."""
 
@@ -98,8 +102,10 @@ def read_xmc(
         rows, features, labels = map(int, header.groups())
         if not rows:
             raise DataFormatError(path, "the header promises no row at all", 1)
+        if labels > _MOST_LABELS:
+            raise DataFormatError(path, f"the header promises {labels} labels; expected {_MOST_LABELS} at most", 1)
         ignore = extra_features == "ignore" and n_features is not None
-        width = features if n_features is None else n_features
+        width = features if n_features is None else int(n_features)
         # Features beyond the header are wrong in any case.
         rules = Rules(0, (features if ignore else min(width, features)) - 1, False, overflow(kind), blank_rows=True)
 

@@ -124,6 +124,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.warm_start or kept is None or not _same(kept[0], _signature(problem, solver)):
             return None
         state: State = kept[1]
+        state["iteration"] = np.zeros((), np.int64)  # n_iter_ counts this fit
         # The data, the weights or alpha may have changed: the certificate's call rebuilds the image of the duals.
         solver.certificate(problem, state, final=True)
         return state

@@ -143,7 +143,7 @@ def weighted_sums(weights, alpha):
 
 @jit
 def class_masses(y, weights, alpha, wanted, present):
-    """``wanted_k = sum_{y_i = k} c_i`` and ``present_k = sum_i c_i p_ik`` for the simplex points p_i = e_{y_i} - a_i."""
+    """``wanted_k = sum_{y_i = k} c_i``, ``present_k = sum_i c_i p_ik`` for the simplex points p_i = e_{y_i} - a_i."""
     wanted[:] = 0.0
     present[:] = 0.0
     for i in range(alpha.shape[0]):

@@ -1,0 +1,116 @@
+"""``manyclass convert``: data from one format to another."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from manyclass.cli._common import CommandError, Screen, check_output
+from manyclass.cli._data import TASKS, add_file_options, add_vectorizer_options, describe, read_data, vectorizer_options
+
+if TYPE_CHECKING:
+    from manyclass.data import Dataset
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "TARGETS", "add_arguments", "run"]
+
+TARGETS = ("svmlight", "xmc", "npz", "npy")
+
+USAGE = "DATA -o OUT"
+HELP = "write data in another format"
+DESCRIPTION = """\
+Read DATA and write it in another format, which the name of OUT tells unless --to does. Text formats are compressed if
+OUT ends in .gz or .zst. Labels of .npz and .npy go to a file beside, OUT's name with .labels. The XMC format numbers
+labels from 0 in ascending order."""
+EPILOG = """\
+examples:
+  manyclass convert train.svm.gz -o train.npz
+  manyclass convert train.txt -o train.svm.zst
+  manyclass convert tickets.csv -o tickets.npz --vectorizer hashing
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("data", metavar="DATA", help="the data")
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="file to write to")
+    parser.add_argument("--to", choices=TARGETS, help="format to write (default: told from the name of OUT)")
+    parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
+    parser.add_argument(
+        "--dtype", choices=("float32", "float64"), help="of the values (default: float32 if that loses nothing)"
+    )
+    parser.add_argument("--n-features", type=int, metavar="N", help="width of the data (default: the largest feature)")
+    add_file_options(parser)
+    add_vectorizer_options(parser)
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Convert."""
+    from manyclass.data import write
+
+    check_output("-o", args.output, args.data, args.labels)
+    to = args.to or _target(args.output)
+    data = read_data(
+        args.data,
+        args,
+        screen,
+        task="multilabel" if to == "xmc" and args.task == "auto" else args.task,
+        labels=args.labels,
+        dtype=args.dtype or "float64",
+        n_features=args.n_features,
+        zero_based=args.zero_based,
+        vectorizer=vectorizer_options(args),
+    )
+    if data.vectorizer is not None and data.vectorizer.kind == "tfidf":
+        screen.warn(
+            "the vocabulary is not kept: another file of texts would get other columns (not so with --vectorizer hashing)"
+        )
+    if args.dtype is None:
+        data = _narrowed(data)
+    data = _shaped(data, to)
+    write(args.output, data, format=to)  # type: ignore[arg-type]
+    screen.say(f"wrote {args.output}: {describe(replace(data, format=to))}")
+    return 0
+
+
+def _target(path: str) -> str:
+    """The format that a name tells, as a writer has one."""
+    from manyclass.data.reader import _SUFFIXES, _suffix
+
+    known = _SUFFIXES.get(_suffix(path))
+    if known not in TARGETS:
+        raise CommandError(f"-o {path}: its name does not tell the format: name it with --to ({', '.join(TARGETS)})")
+    return known
+
+
+def _shaped(data: Dataset, to: str) -> Dataset:
+    """The data as the format holds it: sparse or dense."""
+    from scipy.sparse import csr_matrix, issparse
+
+    from manyclass.memory import human, require
+
+    X: Any = data.X
+    if to == "npz" and not issparse(X):
+        return replace(data, X=csr_matrix(X))
+    if to == "npy" and issparse(X):
+        size = X.shape[0] * X.shape[1] * X.dtype.itemsize
+        try:
+            require({"dense matrix": size}, "")
+        except MemoryError as error:
+            raise CommandError(
+                f"as a dense matrix the data take {human(size)}, more than there is: .npz, svmlight and xmc stay sparse"
+            ) from error
+        return replace(data, X=X.toarray())
+    return data
+
+
+def _narrowed(data: Dataset) -> Dataset:
+    """The data in float32, if every value is the same there: half the bytes, and the digits it was written with."""
+    import numpy as np
+    from scipy.sparse import issparse
+
+    if not issparse(data.X) or data.X.dtype == np.float32:
+        return data
+    with np.errstate(over="ignore"):
+        short = data.X.data.astype(np.float32)
+    return replace(data, X=data.X.astype(np.float32)) if np.array_equal(short, data.X.data) else data

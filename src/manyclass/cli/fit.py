@@ -1,0 +1,324 @@
+"""``manyclass fit``: from a file of data to a file of a model."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from manyclass.cli._common import (
+    MATPLOTLIB,
+    CommandError,
+    Screen,
+    check_output,
+    count,
+    has_matplotlib,
+    save_figure,
+    seconds,
+)
+from manyclass.cli._data import (
+    TASKS,
+    add_file_options,
+    add_vectorizer_options,
+    one_label_a_row,
+    read_data,
+    read_like,
+    vectorizer_options,
+)
+from manyclass.cli.score import evaluate, unseen_sentence
+
+if TYPE_CHECKING:
+    from manyclass.data import Dataset
+    from manyclass.history import History
+    from manyclass.model import LinearModel
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "LOSSES", "SOLVERS", "add_arguments", "run"]
+
+# The names of the library, spelt out so that --help need not import it; a test holds the two together.
+LOSSES = ("multinomial", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge")
+SOLVERS = ("auto", "sdca", "sdca_active", "sdca_async")
+
+USAGE = "DATA -o MODEL"
+HELP = "train a model on a file"
+DESCRIPTION = """\
+Minimise  mean loss + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)  until the certified relative duality gap is
+at most --tol, and write the model. Ctrl-C ends the training early and keeps the model reached so far."""
+EPILOG = """\
+examples:
+  manyclass fit train.svm.gz -o codes.model --valid test.svm.gz
+  manyclass fit train.txt -o tags.model --loss squared_hinge --alpha 1e-5 --n-jobs -1
+  manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
+  manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
+
+Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("data", metavar="DATA", help="labelled data")
+    parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
+    parser.add_argument("--valid", metavar="FILE", help="labelled data to judge the model on")
+    parser.add_argument("--valid-labels", metavar="FILE", help="as --labels, for --valid")
+    problem = parser.add_argument_group("the problem")
+    problem.add_argument("--loss", choices=(*LOSSES, "squared"), help="default: what fits the labels, see below")
+    problem.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
+    problem.add_argument(
+        "--alpha", type=float, metavar="A", default=1e-4, help="strength of the penalty (default: %(default)s)"
+    )
+    problem.add_argument(
+        "--l1-ratio", type=float, metavar="R", default=0.0, help="part of it that is l1 (default: %(default)s)"
+    )
+    problem.add_argument(
+        "--gamma",
+        type=float,
+        metavar="G",
+        default=0.1,
+        help="smoothing of crammer_singer and smooth_hinge (default: %(default)s)",
+    )
+    problem.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="fit no intercept")
+    problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
+    run = parser.add_argument_group("the run")
+    run.add_argument("--solver", choices=SOLVERS, default="auto", help="default: %(default)s")
+    run.add_argument(
+        "--tol",
+        type=float,
+        metavar="T",
+        default=1e-3,
+        help="certified relative duality gap to stop at (default: %(default)s)",
+    )
+    run.add_argument("--max-iter", type=int, default=100, metavar="N", help="most epochs (default: %(default)s)")
+    run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
+    run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")
+    run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")
+    outputs = parser.add_argument_group("what is written")
+    outputs.add_argument(
+        "--sparsify", type=float, metavar="THRESHOLD", help="drop weights of this magnitude or less, store the others"
+    )
+    outputs.add_argument("--history", metavar="FILE.csv", help="objective, gap and time of every evaluation")
+    outputs.add_argument("--plot", metavar="FILE.png", help="the gap against time, as a figure")
+    parser.add_argument(
+        "--n-features", type=int, metavar="N", help="width of the data (default: the largest feature in DATA)"
+    )
+    parser.add_argument(
+        "--extra-features",
+        choices=("error", "ignore"),
+        default="error",
+        help="what to do with features of --valid that DATA does not have (default: %(default)s)",
+    )
+    add_file_options(parser)
+    add_vectorizer_options(parser)
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Read, train, judge, write."""
+    for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
+        check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
+    if args.plot:
+        if not has_matplotlib():
+            raise CommandError(f"--plot: {MATPLOTLIB}")
+        if os.path.splitext(args.plot)[1].lower() not in ("", ".png", ".pdf", ".svg"):
+            raise CommandError(f"--plot {args.plot}: figures are written as .png, .pdf or .svg")
+    if args.sparsify is not None and not args.sparsify >= 0:
+        raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
+    _estimator(args, args.loss or "multinomial", screen)._check_parameters()  # before a long file is read
+
+    started = time.perf_counter()
+    data = _read(args, screen)
+    loss = args.loss or _fitting_loss(data)
+    task = "regression" if loss == "squared" else "multilabel" if data.multilabel else "multiclass"
+    valid = None
+    if args.valid:
+        valid = read_like(
+            args.valid,
+            args,
+            screen,
+            n_features=data.n_features,
+            task=task,
+            format=data.format,
+            zero_based=data.zero_based,
+            vectorizer=data.vectorizer,
+            labels=args.valid_labels,
+        )
+        if valid.y is None:
+            raise CommandError(f"{args.valid} has no labels: name their file with --valid-labels")
+    estimator = _estimator(args, loss, screen)
+    _say_memory(estimator, data, screen)
+    read_seconds = time.perf_counter() - started
+
+    screen.say(f"fitting {loss} to a relative gap of {args.tol:g}; Ctrl-C keeps what is reached")
+    with warnings.catch_warnings():
+        # Told below, with advice that fits the command line.
+        warnings.filterwarnings("ignore", message="interrupted")
+        estimator.fit(data.X, data.y)
+    history: History = estimator.history_
+    if history.outcome == "diverged":
+        raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")
+    if history.outcome == "interrupted":
+        screen.warn(f"interrupted after {count(estimator.n_iter_, 'epoch')}: the model reached so far is kept")
+
+    model = _completed(estimator.model_, data)
+    if args.sparsify is not None:
+        model = model.sparsify(args.sparsify)
+    model.save(args.output)
+    if args.history:
+        history.to_csv(args.history)
+    if args.plot:
+        _plot(history, loss, args)
+    judged = data if valid is None else valid
+    metrics = evaluate(model, judged, n_jobs=args.n_jobs)
+    if metrics["unseen_labels"]:
+        screen.warn(unseen_sentence(args.valid, metrics))
+    if not screen.quiet:
+        _summarise(args, screen, estimator, metrics, read_seconds)
+    return 0
+
+
+def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
+    """The data to train on, with targets of the kind that the loss takes."""
+    data = read_data(
+        args.data,
+        args,
+        screen,
+        task="regression" if args.loss == "squared" else args.task,
+        labels=args.labels,
+        dtype=args.dtype or "float32",
+        n_features=args.n_features,
+        zero_based=args.zero_based,
+        vectorizer=vectorizer_options(args),
+    )
+    if data.y is None:
+        raise CommandError(f"{args.data} has no labels: name their file with --labels")
+    if data.multilabel:
+        single = one_label_a_row(data) if args.task != "multilabel" else None
+        if single is not None:
+            screen.say("  every row has one label: taken as classes (--task multilabel takes them as sets)")
+            return single
+    elif data.y.dtype.kind == "f" and args.loss not in (None, "squared"):
+        raise CommandError(
+            f"{args.data} has numbers to predict, and --loss {args.loss} takes classes: give --loss squared, or "
+            "--task classification if the numbers are names"
+        )
+    return data
+
+
+def _fitting_loss(data: Dataset) -> str:
+    if data.multilabel:
+        return "log_loss"
+    return "squared" if data.y.dtype.kind == "f" else "multinomial"
+
+
+def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
+    """The estimator that the options describe."""
+    from manyclass.estimators import SDCAClassifier, SDCARegressor
+
+    common: dict[str, Any] = {
+        "alpha": args.alpha,
+        "l1_ratio": args.l1_ratio,
+        "tol": args.tol,
+        "max_iter": args.max_iter,
+        "fit_intercept": args.fit_intercept,
+        "random_state": args.seed,
+        "n_jobs": args.n_jobs,
+        "dtype": args.dtype,
+        "verbose": 0 if screen.quiet else 1,
+    }
+    if loss == "squared":
+        if args.class_weight:
+            raise CommandError("--class-weight is for classes, and the squared loss predicts numbers")
+        return SDCARegressor(solver="sdca" if args.solver == "auto" else args.solver, **common)
+    return SDCAClassifier(loss, solver=args.solver, gamma=args.gamma, class_weight=args.class_weight, **common)
+
+
+def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
+    """What the fit will take besides the data, by the solver's own account (by which the driver may refuse)."""
+    import numpy as np
+
+    from manyclass.losses import CrammerSinger
+    from manyclass.memory import available, human
+    from manyclass.solvers import SDCA
+
+    n_outputs = data.y.shape[1] if data.y.ndim == 2 else 1
+    if data.y.ndim == 1 and data.y.dtype.kind != "f":
+        classes = np.unique(data.y).size
+        n_outputs = classes if classes > 2 else 1
+    joint = estimator.loss == "crammer_singer" and n_outputs > 1
+    solver = (
+        SDCA() if estimator.loss == "squared" else estimator._solver(CrammerSinger(0.0) if joint else None, n_outputs)
+    )
+    shape: Any = SimpleNamespace(
+        n_samples=data.n_samples,
+        n_features=data.n_features,
+        n_outputs=n_outputs,
+        dtype=np.dtype(estimator.dtype or data.X.dtype),
+    )
+    needs = solver.nbytes(shape)
+    parts = ", ".join(f"{name} {human(size)}" for name, size in {"data": data.summary()["bytes"], **needs}.items())
+    there = available()
+    screen.say(f"memory: {parts}" + ("" if there is None else f"; {human(there)} are available"))
+
+
+def _completed(model: LinearModel, data: Dataset) -> LinearModel:
+    """The model with what only the reader of the data knows: names of labels, the vectoriser, facts for predictions."""
+    from manyclass.metrics import class_counts
+
+    facts: dict[str, Any] = {
+        "source": data.source,
+        "format": data.format,
+        "zero_based": data.zero_based,
+        "rows": data.n_samples,
+        "notes": list(data.notes),
+    }
+    classes = model.classes
+    if classes is not None:
+        facts["class_counts"] = class_counts(data.y, None if data.multilabel else classes)
+        if data.multilabel and data.label_names is not None:
+            classes = data.label_names
+    return replace(
+        model,
+        classes=classes,
+        vectorizer=None if data.vectorizer is None else data.vectorizer.to_state(),
+        record={**model.record, "data": facts},
+    )
+
+
+def _plot(history: History, loss: str, args: argparse.Namespace) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
+    axes = history.plot(figure.add_subplot(), label=loss)
+    axes.axhline(args.tol, color="0.5", linewidth=1, linestyle="--")
+    axes.set_title(f"{loss}, alpha = {args.alpha:g}")
+    save_figure(figure, args.plot)
+
+
+def _summarise(
+    args: argparse.Namespace, screen: Screen, estimator: Any, metrics: dict[str, Any], read_seconds: float
+) -> None:
+    from manyclass.kernels.jit import compile_clock
+    from manyclass.memory import human
+
+    history = estimator.history_
+    where = f"on {args.valid}" if args.valid else "on the training data"
+    facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"}
+    names = {"accuracy": "accuracy", "f1_macro": "macro F1", "precision@1": "P@1", "r2": "R2", "rmse": "RMSE"}
+    if estimator.model_.task != "multilabel":
+        del names["precision@1"]  # the accuracy
+    facts.update((f"{label} {where}", f"{metrics[name]:.4f}") for name, label in names.items() if name in metrics)
+    facts["objective"] = f"{estimator.objective_:.8g}"
+    reached = "certified" if estimator.duality_gap_ <= args.tol else f"certified; {args.tol:g} was asked for"
+    facts["relative gap"] = f"{estimator.duality_gap_:.2e} ({reached})"
+    facts["epochs"] = count(estimator.n_iter_)
+    times = {
+        "read": read_seconds,
+        "compile": compile_clock.seconds,
+        "solve": history.last.seconds,
+        "certify": history.evaluation_seconds,
+    }
+    facts["seconds"] = ", ".join(f"{name} {seconds(spent)}" for name, spent in times.items())
+    facts["model"] = f"{args.output}, {human(os.path.getsize(args.output))}"
+    screen.facts("", facts)

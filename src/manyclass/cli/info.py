@@ -1,0 +1,159 @@
+"""``manyclass info``: what a model or a file of data is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from manyclass.cli._common import Screen, count, write_json
+from manyclass.cli._data import TASKS, add_file_options, read_data
+
+if TYPE_CHECKING:
+    from manyclass.data import Dataset
+    from manyclass.model import LinearModel
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
+
+USAGE = "MODEL|DATA"
+HELP = "what a model or a file of data is"
+DESCRIPTION = "Tell what a file is: its shape, its classes and how it was made."
+EPILOG = """\
+examples:
+  manyclass info codes.model
+  manyclass info train.svm.gz --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("file", metavar="MODEL|DATA", help="the file")
+    parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
+    parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
+    add_file_options(parser)
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Describe the file."""
+    if _is_model(args.file):
+        from manyclass.model import LinearModel
+
+        model = LinearModel.load(args.file)
+        facts = {"file": args.file, "file_bytes": os.path.getsize(args.file), "kind": "model", **model.summary()}
+        if args.json:
+            write_json(facts)
+        else:
+            screen.facts(args.file, _model_rows(model, facts))
+        return 0
+    data = read_data(
+        args.file, args, Screen(quiet=True), task=args.task, labels=args.labels, zero_based=args.zero_based
+    )
+    facts = {
+        "file": args.file,
+        "file_bytes": os.path.getsize(args.file),
+        "kind": "data",
+        "format": data.format,
+        "dtype": data.X.dtype.name,
+        **data.summary(),
+        **_class_sizes(data),
+        "notes": list(data.notes),
+    }
+    if args.json:
+        write_json(facts)
+    else:
+        screen.facts(args.file, _data_rows(facts))
+    return 0
+
+
+def _is_model(path: str) -> bool:
+    """Whether a file has the start of a safetensors file: the length of its header, and the header's brace."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32
+
+
+def _model_rows(model: LinearModel, facts: dict[str, Any]) -> dict[str, str]:
+    from manyclass.memory import human
+
+    parameters, record = facts["parameters"], facts["record"]
+    rows = {
+        "kind": f"model, {facts['task']}, by manyclass {facts['library_version']}",
+        "file": human(facts["file_bytes"]),
+        "features": count(facts["n_features"]),
+    }
+    if model.classes is not None:
+        shown = ", ".join(str(label) for label in model.classes[:5].tolist())
+        more = ", ..." if len(model.classes) > 5 else ""
+        rows["classes"] = f"{count(len(model.classes))} ({shown}{more})"
+    else:
+        rows["outputs"] = count(facts["n_outputs"])
+    rows["weights"] = (
+        f"{facts['layout']} {facts['dtype']}, {human(facts['nbytes'])}, {count(facts['n_nonzero'])} not zero "
+        f"({facts['density']:.2%})"
+    )
+    rows["intercept"] = "yes" if facts["has_intercept"] else "no"
+    rows["probabilities"] = {"identity": "none"}.get(facts["link"], facts["link"])
+    if facts["vectorizer"] is not None:
+        rows["texts"] = ", ".join(f"{name} {value}" for name, value in facts["vectorizer"].items())
+    if parameters:
+        rows["parameters"] = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    if "relative_gap" in record:
+        rows["training"] = (
+            f"{record.get('outcome', '')} after {count(record.get('n_iter', 0), 'epoch')}, objective "
+            f"{record.get('objective', float('nan')):.8g}, certified relative gap {record['relative_gap']:.2e}"
+        )
+    source = record.get("data", {})
+    if source:
+        rows["trained on"] = f"{source.get('source')} ({source.get('format')}), {count(source.get('rows', 0), 'row')}"
+    return rows
+
+
+def _class_sizes(data: Dataset) -> dict[str, Any]:
+    """How many rows the classes have."""
+    import numpy as np
+
+    if data.y is None or data.y.dtype.kind == "f":
+        return {}
+    if data.multilabel:
+        sizes = np.bincount(data.y.indices, minlength=data.y.shape[1])
+    else:
+        sizes = np.unique(data.y, return_counts=True)[1]
+    if not sizes.size:
+        return {}
+    return {
+        "largest_class": int(sizes.max()),
+        "median_class": float(np.median(sizes)),
+        "smallest_class": int(sizes.min()),
+        "classes_with_one_row": int(np.count_nonzero(sizes == 1)),
+        "classes_without_row": int(np.count_nonzero(sizes == 0)),
+    }
+
+
+def _data_rows(facts: dict[str, Any]) -> dict[str, str]:
+    from manyclass.memory import human
+
+    rows = {
+        "kind": f"data, {facts['format']}",
+        "file": human(facts["file_bytes"]),
+        "rows": count(facts["rows"]),
+        "features": count(facts["features"]),
+        "non-zeros": f"{count(facts['non_zeros'])} ({facts['density']:.3%})",
+        "non-zeros a row": f"{facts['non_zeros'] / max(facts['rows'], 1):.1f}",
+        "empty rows": count(facts["empty_rows"]),
+        "in memory": f"{human(facts['bytes'])} as {facts['dtype']}",
+        "labels": {
+            "none": "none",
+            "classes": f"one a row, of {count(facts.get('classes', 0), 'class')}",
+            "labels": f"{facts.get('labels_per_row', 0):.2f} a row, of {count(facts.get('classes', 0))}",
+            "numbers": f"numbers to predict, {count(facts.get('outputs', 0), 'output')}",
+        }[facts["targets"]],
+    }
+    if facts.get("rows_without_label"):
+        rows["rows without label"] = count(facts["rows_without_label"])
+    if "largest_class" in facts:
+        rows["rows of a class"] = (
+            f"{count(facts['smallest_class'])} to {count(facts['largest_class'])}, median {facts['median_class']:g}; "
+            f"{count(facts['classes_with_one_row'], 'class')} with one row"
+        )
+    rows.update({"note" if place == 0 else f"note {place + 1}": note for place, note in enumerate(facts["notes"])})
+    return rows
