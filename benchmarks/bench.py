@@ -101,15 +101,17 @@ class Bench:
                 found.append(method)
         return found
 
-    def willing(self, methods: Iterable[Method], task: Task) -> list[Method]:
+    def willing(self, methods: Iterable[Method], task: Task, *, multilabel: bool = False) -> list[Method]:
         """Those that can solve ``task``; why the others cannot is recorded, unless they are for something else."""
         found = []
         for method in methods:
             reason = method.refuses(task)
+            if reason is None and multilabel and not method.multilabel:
+                reason = "takes one class a row"
             if reason is None:
                 found.append(method)
             elif task.objective in method.objectives:
-                self.skip(reason, method=method.name, objective=task.objective, l1_ratio=task.l1_ratio)
+                self.skip(reason, method=method.name, objective_name=task.objective, l1_ratio=task.l1_ratio)
         return found
 
     def alphas(self, *default: float) -> tuple[float, ...]:

@@ -52,6 +52,8 @@ class Method:
     ours : bool
     objectives : tuple of str
         What it can minimise.
+    multilabel : bool
+        Whether rows may have several classes.
     skip_reason : callable
         None, or why it cannot run on this machine.
     refuses : callable
@@ -67,6 +69,7 @@ class Method:
     name: str
     ours: bool
     objectives: tuple[str, ...]
+    multilabel: bool
     skip_reason: Callable[[], str | None]
     refuses: Callable[[Task], str | None]
     fit: Callable[..., Fit]
@@ -93,6 +96,7 @@ def method(name: str) -> Method:
         name=name,
         ours=ours,
         objectives=objectives,
+        multilabel=getattr(found, "MULTILABEL", False),
         skip_reason=found.skip_reason,
         refuses=refuses,
         fit=found.fit,

@@ -141,6 +141,8 @@ def shrink(data: Data, rows: int) -> Data:
     if data.multilabel or data.n_classes * 10 <= rows:
         kept, kept_test = (np.sort(rng.permutation(m)[:rows]) for m in (data.n, data.X_test.shape[0]))
         y, y_test = data.y[kept], data.y_test[kept_test]
+        if data.multilabel:
+            y, y_test = compact(y, y_test)
     else:
         order = rng.permutation(data.n_classes)
         sizes = np.bincount(data.y, minlength=data.n_classes)[order]

@@ -96,5 +96,7 @@ def spread(values: list[float]) -> tuple[float, float, float]:
 
 
 def spread_text(values: list[float]) -> str:
-    """``median [least, most]`` to three figures."""
+    """``median [least, most]`` to three figures; the value alone where there is one."""
+    if len(values) == 1:
+        return f"{values[0]:.3g}"
     return "{:.3g} [{:.3g}, {:.3g}]".format(*spread(values))

@@ -43,7 +43,8 @@ def crammer_singer(gamma: float) -> Formula:
         V = 1 + S - S[n, T, None]
         V[n, T] = -np.inf
         if gamma == 0:
-            B = (V == V.max(axis=1, keepdims=True)) & (V > 0)
+            largest = V.max(axis=1, keepdims=True)
+            B = (V >= largest) & (V > 0)
             B = B / np.maximum(B.sum(axis=1, keepdims=True), 1)
         else:
             B = np.array([project_capped(v / gamma) for v in V])
@@ -149,7 +150,7 @@ def random_scores(n: int, K: int, rng: np.random.Generator) -> Array:
 
 
 def random_duals(formula: Formula, T: Array, K: int, rng: np.random.Generator) -> Array:
-    """Dual-feasible rows: a mean of some points -grad phi, as the domain of phi* is convex; every fourth an extreme one."""
+    """Dual-feasible rows: means of points -grad phi, as the domain of phi* is convex; every fourth an extreme point."""
     n = len(T)
     points = np.stack([-formula(rng.normal(scale=scale, size=(n, K)), T)[1] for scale in (0.0, 0.5, 2.0, 20.0)])
     share = rng.dirichlet(np.ones(len(points)), n).T
@@ -183,7 +184,7 @@ class Data(NamedTuple):
 
 
 def make_data(kind: str, *, n=60, d=8, K=4, seed=0, weighted=False, density=0.5, dtype=np.float64) -> Data:
-    """Sparse rows, the first of them empty; every class occurs where n allows."""
+    """Sparse rows, the first of them empty; every class occurs where n allows. Some weights are zero."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
     X[0] = 0
@@ -193,7 +194,10 @@ def make_data(kind: str, *, n=60, d=8, K=4, seed=0, weighted=False, density=0.5,
         T[: min(K, n)] = np.arange(min(K, n))
     else:
         T = np.where(S > 0.5, 1.0, -1.0) if kind == "sign" else S
-    weights = rng.choice([0.0, 0.5, 1.0, 3.0], n) if weighted else None
+    weights = None
+    if weighted:
+        weights = rng.choice([0.0, 0.5, 1.0, 3.0], n)
+        weights[: min(K, n // 2)] = 1.0  # no class goes without
     return Data(X.astype(dtype), T, K, weights)
 
 

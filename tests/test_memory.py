@@ -59,7 +59,7 @@ def test_a_fit_is_refused_before_anything_is_allocated(monkeypatch):
     problem = make_problem(Multinomial(), make_data("class"))
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(SDCA, "state", lambda *_: pytest.fail("allocated"))
-    with pytest.raises(MemoryError, match=r"weights 256 bytes, dual variables 1\.9 KiB.*100 bytes are available.*float32"):
+    with pytest.raises(MemoryError, match=r"weights 256 bytes, dual variables 1\.9 KiB.*100 bytes are avail.*float32"):
         minimise(problem, SDCA())
 
 

@@ -295,5 +295,5 @@ def test_rows_too_large_for_the_precision_are_refused():
     data = make_data("real")
     data = data._replace(X=data.X * 1e30)
     make_problem(Squared(), data)
-    with pytest.raises(ValueError, match="row 1 of X.*float32"), np.errstate(over="ignore"):
+    with pytest.raises(ValueError, match=r"row 1 of X.*float32"), np.errstate(over="ignore"):
         make_problem(Squared(), data, dtype=np.float32)

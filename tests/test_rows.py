@@ -1,4 +1,4 @@
-"""The row view: every container of rows does what dense NumPy does, without a copy and without a compilation of its own."""
+"""The row view: every container of rows does what dense NumPy does, without a copy or a compilation of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shrunk(V):
 
 @numba.njit
 def _everything(rows, i, V, coef, lo, hi, classes, reg):
-    """All operations on row i: scores of a range and of some classes, both updates of V, the norm, the number of rows."""
+    """All operations on row i: scores of a range and of some classes, both updates of V, the norm, the row count."""
     s, t = np.ones(hi - lo, V.dtype), np.ones(classes.size, V.dtype)
     kernels.add_scores(rows, i, V, lo, hi, reg, s)
     kernels.add_sparse_scores(rows, i, V, classes, classes.size, reg, t)

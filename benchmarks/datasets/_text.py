@@ -17,10 +17,6 @@ def tfidf(train: Sequence[str], y: Any, test: Sequence[str], y_test: Any, **opti
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **options)
-    X = vectorizer.fit_transform(train)
-    return Split(X, *_labels(y, y_test, vectorizer.transform(test)))
-
-
-def _labels(y: Any, y_test: Any, X_test: Any) -> tuple[Any, Any, Any]:
+    X, X_test = vectorizer.fit_transform(train), vectorizer.transform(test)
     codes, codes_test = encode(np.asarray(y), np.asarray(y_test))
-    return codes, X_test, codes_test
+    return Split(X, codes, X_test, codes_test)

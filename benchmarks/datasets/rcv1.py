@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.data import Split, encode
+from benchmarks.data import Split, compact, encode
 
 FILES = ("rcv1/rcv1_topics_train.svm.gz", "rcv1/rcv1_topics_test.svm.gz")
 SOURCE = "multi-label svmlight files whose labels are the RCV1 topic codes numbered from 1 in alphabetical order"
@@ -23,7 +23,9 @@ _FOUR = (5, 60, 71, 103)
 def build(folder: Path, variant: str) -> Split:
     (X, topics), (X_test, topics_test) = (_read(folder / file) for file in FILES)
     if variant == "topics":
-        return Split(X, topics, X_test, topics_test)
+        # One of the topics has no row at all.
+        y, y_test = compact(topics, topics_test)
+        return Split(X, y, X_test, y_test)
     if variant == "ccat":
         column = _CCAT - 1
         y, y_test = (part[:, [column]].toarray().ravel().astype(np.int64) for part in (topics, topics_test))

@@ -125,11 +125,11 @@ def _report(bench: Bench) -> None:
         bars.append((label, key[3], [r["seconds"] for r in mine]))
         for peer in dict.fromkeys(r["method"] for r in rows if r["method"] != key[3]):
             theirs = _best(rows, peer)
-            wall = [t["seconds"] / m["seconds"] for t, m in zip(theirs, mine)]
-            solver = [t["seconds"] / m["solver_seconds"] for t, m in zip(theirs, mine)]
             sign = "" if all(t["reached"] for t in theirs) else ">= "
+            ratios = [sign + spread_text([t["seconds"] / m[clock] for t, m in zip(theirs, mine)])
+                      for clock in ("seconds", "solver_seconds")]
             lines.append([*key[:3], f"{peer} {theirs[0]['dtype']}", median(t["seconds"] for t in theirs), None,
-                          median(t["iterations"] for t in theirs), None, sign + spread_text(wall), sign + spread_text(solver)])
+                          median(t["iterations"] for t in theirs), None, *ratios])
             bars.append((label, peer, [t["seconds"] for t in theirs]))
     columns = ("data", "alpha", "intercept", "method", "fit s", "solver s", "iterations", "gap",
                "ratio: fit", "ratio: solver")

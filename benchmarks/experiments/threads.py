@@ -16,7 +16,8 @@ from benchmarks.fitting import describe
 from benchmarks.measure import quiet, spread_text, threads_limited
 from benchmarks.task import Fit, Stop, Task
 
-STOP = Stop(tol=1e-3, max_iter=300)
+TOL = 1e-3
+STOP = Stop(TOL, max_iter=300)
 
 _DEFAULT = (("sdca", "multinomial"), ("sdca_async", "multinomial"), ("sdca", "squared_hinge"))
 
@@ -70,12 +71,13 @@ def _report(bench: Bench) -> None:
     for key, by_jobs in groups.items():
         one, more = (sorted(by_jobs[n], key=lambda r: r["run"]) for n in sorted(by_jobs))
         same = [r["same_bits"] for r in one + more if "same_bits" in r]
-        lines.append([
-            *key, spread_text([r["seconds"] for r in one]), spread_text([r["seconds"] for r in more]),
-            spread_text([a["seconds"] / b["seconds"] for a, b in zip(one, more)]),
-            spread_text([a["solver_seconds"] / b["solver_seconds"] for a, b in zip(one, more)]),
-            max(r["certified_relative_gap"] for r in one + more), "yes" if all(same) else "no",
-        ])
+        worst = max(r["certified_relative_gap"] for r in one + more)
+        # Runs that ended elsewhere are no comparison.
+        ratios = ["not reached"] * 2
+        if worst <= TOL:
+            ratios = [spread_text([a[c] / b[c] for a, b in zip(one, more)]) for c in ("seconds", "solver_seconds")]
+        lines.append([*key, *(spread_text([r["seconds"] for r in rows]) for rows in (one, more)), *ratios, worst,
+                      "yes" if all(same) else "no"])
     several = max(2, bench.options.threads)
     columns = ("data", "method", "objective", "alpha", "1 thread: fit s", f"{several} threads: fit s", "ratio: fit",
                "ratio: solver", "worst gap", "same bits")

@@ -8,6 +8,7 @@ from benchmarks.task import Fit, Stop, Task
 
 PACKAGE = "manyclass"
 OBJECTIVES = ("multinomial", "crammer_singer", *_sdca.SEPARABLE)
+MULTILABEL = True
 
 refuses = _sdca.refuses
 

@@ -8,6 +8,7 @@ from benchmarks.task import Fit, Stop, Task
 
 PACKAGE = "celer"
 OBJECTIVES = ("log_loss",)
+MULTILABEL = True
 
 
 def skip_reason() -> str | None:

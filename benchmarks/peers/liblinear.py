@@ -33,8 +33,6 @@ def refuses(task: Task) -> str | None:
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from liblinear.liblinearutil import parameter, problem, train
 
-    if data.multilabel:
-        raise ValueError("one class per row is expected, y is a multi-label indicator")
     epsilon = "" if stop.tol is None else f" -e {stop.tol}"
     options = parameter(f"-s {_SOLVERS[task.objective]} -c {task.C(data.n)} -B -1 -q{epsilon}")
     X = sp.csr_matrix(data.X, dtype=np.float64)

@@ -25,8 +25,6 @@ def skip_reason() -> str | None:
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from napkinxc.models import PLT
 
-    if data.multilabel:
-        raise ValueError("one class per row is expected, y is a multi-label indicator")
     # The model lives in files: the folder goes when nobody can predict with it any more.
     folder = tempfile.TemporaryDirectory()
     X = sp.csr_matrix(data.X, dtype=np.float32)

@@ -55,8 +55,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
     from pecos.xmc.xlinear.model import XLinearModel
 
     X = _sorted(data.X)
-    Y = data.y if data.multilabel else sp.csr_matrix((np.ones(data.n, np.float32), data.y, np.arange(data.n + 1)))
-    Y = sp.csr_matrix(Y, dtype=np.float32)
+    Y = sp.csr_matrix((np.ones(data.n, np.float32), data.y, np.arange(data.n + 1)))
     with Stopwatch() as watch:
         labels = LabelEmbeddingFactory.create(Y, X, method="pifa")
         tree = Indexer.gen(labels, indexer_type="hierarchicalkmeans", threads=threads, seed=seed)

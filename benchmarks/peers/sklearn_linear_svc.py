@@ -10,6 +10,7 @@ from benchmarks.task import Fit, Stop, Task
 
 PACKAGE = "scikit-learn"
 OBJECTIVES = ("squared_hinge", "hinge", "crammer_singer")
+MULTILABEL = True
 
 
 def skip_reason() -> str | None:
@@ -25,8 +26,8 @@ def refuses(task: Task) -> str | None:
 
 
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
-    from sklearn.linear_model import LinearSVC
     from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import LinearSVC
 
     options: dict[str, Any] = {"multi_class": "crammer_singer"}
     if task.objective != "crammer_singer":

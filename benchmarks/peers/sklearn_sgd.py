@@ -8,6 +8,7 @@ from benchmarks.task import Fit, Stop, Task
 
 PACKAGE = "scikit-learn"
 OBJECTIVES = ("log_loss", "hinge", "squared_hinge")
+MULTILABEL = True
 
 
 def skip_reason() -> str | None:

@@ -28,8 +28,6 @@ def refuses(task: Task) -> str | None:
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from vowpalwabbit import Workspace
 
-    if data.multilabel:
-        raise ValueError("one class per row is expected, y is a multi-label indicator")
     bits = int(np.ceil(np.log2(data.X.shape[1] * data.n_classes))) + 1
     with tempfile.TemporaryDirectory() as name:
         train, model = Path(name, "train.vw"), Path(name, "model.vw")

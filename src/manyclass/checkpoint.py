@@ -1,11 +1,11 @@
-"""A solver's state and the history of the run on disk, between iterations: renamed into place, resumed to the same bits."""
+"""A solver's state and the history of the run on disk: renamed into place, resumed to the same bits."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +84,8 @@ class Keeper:
     def write(self, state: State, history: History) -> None:
         """Write now."""
         arrays = {_key(name): np.asarray(array, order="C") for name, array in state.items()}
-        arrays[_HISTORY] = np.array([astuple(record) for record in history], np.float64).reshape(len(history), -1)
+        records = [astuple(record) for record in history]
+        arrays[_HISTORY] = np.array(records, np.float64).reshape(-1, len(fields(Record)))
         with atomic_path(self.path) as temporary:
             save_file(arrays, str(temporary), metadata={"run": self._identity})
         self._written = time.monotonic()

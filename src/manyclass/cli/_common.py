@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ __all__ = [
     "write_csv",
     "write_json",
 ]
+
+#: A number as tables show it, with its unit.
+_NUMBER = re.compile(r"(> )?-?[0-9][0-9,.e+-]*( [A-Za-z]+)?")
 
 #: Numbers in an array of all scores of some rows.
 _BUFFER = 1 << 22
@@ -86,15 +90,12 @@ class Screen:
 
         rows = [tuple(row) for row in rows]
         table = Table(
-            title=title,
-            title_justify="left",
-            title_style="bold",
             box=box.SIMPLE_HEAD if header else None,
             show_header=header,
             pad_edge=False,
         )
         for place, name in enumerate(columns):
-            numbers = header and all(row[place][:1] in "-0123456789" for row in rows)
+            numbers = header and all(_NUMBER.fullmatch(row[place]) for row in rows)
             table.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=header)
         for row in rows:
             table.add_row(*row)
@@ -102,6 +103,8 @@ class Screen:
         width = None if sys.stdout.isatty() else 160
         console = Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
         with console.capture() as drawn:
+            if title:
+                console.print(title, style="bold")
             console.print(table)
         for line in drawn.get().splitlines():
             sys.stdout.write(line.rstrip() + "\n")

@@ -6,6 +6,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     check_output("--out", args.out)
     if args.repeat < 1:
         raise CommandError(f"--repeat must be at least 1, got {args.repeat}")
+    import sklearn.linear_model  # noqa: F401  (a limit holds for the libraries that are loaded, so all of them first)
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     results = []
@@ -177,7 +179,8 @@ def _table(results: list[_Result], screen: Screen) -> None:
                 seconds(result.compile_seconds),
             ]
         )
-    screen.table("seconds to the same objective value, medians", columns, rows)
+    versions = f"scikit-learn {version('scikit-learn')}, SciPy {version('scipy')}"
+    screen.table(f"seconds to the same objective value, medians ({versions})", columns, rows)
 
 
 def _rows(results: list[_Result]) -> Iterator[list[Any]]:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     )
     if data.vectorizer is not None and data.vectorizer.kind == "tfidf":
         screen.warn(
-            "the vocabulary is not kept: another file of texts would get other columns (not so with --vectorizer hashing)"
+            "the vocabulary is not kept: other files of texts get other columns (not so with --vectorizer hashing)"
         )
     if args.dtype is None:
         data = _narrowed(data)

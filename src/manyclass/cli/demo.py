@@ -194,18 +194,10 @@ def _draw(runs: list[_Run], path: Path) -> None:
             run.history.plot(panel, label=run.loss)
             place = LOSSES.index(run.loss)
             panel.lines[-1].set(color=_COLOURS[place], marker=_MARKERS[place], markersize=4)
-        panel.axhline(_TOL, color="0.35", linewidth=1, linestyle="--")
+        panel.axhline(_TOL, color="0.35", linewidth=1, linestyle="--", label=f"tol {_TOL:g}")
         panel.set_title(f"{title}, alpha {shown[0].problem.alpha:g}", fontsize="medium")
         panel.set_xlim(left=0)
         panel.spines[["top", "right"]].set_visible(False)
         panel.label_outer()
-        panel.annotate(
-            f"tol {_TOL:g}",
-            (1, _TOL),
-            (-2, 3),
-            xycoords=panel.get_yaxis_transform(),
-            textcoords="offset points",
-            ha="right",
-        )
     panels[-1].legend(frameon=False)
     save_figure(figure, path)

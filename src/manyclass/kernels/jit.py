@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload
 
 __all__ = ["CompileClock", "compile_clock", "implements", "inline", "is_a", "jit", "source_stamp"]
@@ -97,7 +97,26 @@ class _PackageCache(FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         compile_clock.ended(id(self))
-        super().save_overload(sig, data)
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:  # a full disk: the machine code is in memory all the same
+            _warn_not_kept(str(error))
+
+
+class _NoCache(NullCache):
+    """No cache, but the clock runs."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        compile_clock.started(id(self), "a kernel")
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        compile_clock.ended(id(self))
+
+
+@cache
+def _warn_not_kept(why: str) -> None:
+    """Once for each reason."""
+    logger.warning("compiled kernels cannot be kept on disk (%s): set NUMBA_CACHE_DIR to a folder for them", why)
 
 
 def jit(func: F) -> F:
@@ -109,13 +128,14 @@ def jit(func: F) -> F:
     try:
         dispatcher._cache = _PackageCache(func)
     except RuntimeError:
-        logger.warning("no folder to keep compiled kernels can be written: set NUMBA_CACHE_DIR to one")
+        dispatcher._cache = _NoCache()
+        _warn_not_kept("no folder can be written")
     return dispatcher  # type: ignore[no-any-return]
 
 
 def inline(func: F) -> F:
     """Compile a small helper that vanishes into the kernels that call it; it needs no cache of its own."""
-    return numba.njit(forceinline=True, **_OPTIONS)(func)
+    return numba.njit(forceinline=True, **_OPTIONS)(func)  # type: ignore[no-any-return]
 
 
 def implements(
@@ -124,8 +144,8 @@ def implements(
     """Attach compiled behaviour to ``stub``: the decorated function looks at the argument TYPES and returns the
     implementation for them, or None to leave them to another (``numba.extending.overload``). ``forceinline`` for
     what must vanish into a loop before it can become vector code; ``fastmath`` for what needs its sums in order."""
-    options = {**_OPTIONS, "forceinline": forceinline, "fastmath": fastmath}
-    return overload(stub, jit_options=options, strict=False)  # type: ignore[no-any-return]
+    options: Any = {**_OPTIONS, "forceinline": forceinline, "fastmath": fastmath}
+    return overload(stub, jit_options=options, strict=False)
 
 
 def is_a(numba_type: Any, cls: type) -> bool:

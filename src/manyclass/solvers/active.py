@@ -42,7 +42,8 @@ class ActiveSDCA:
     epochs : int
         Epochs between exact passes.
     slack : float
-        How far below the worst violation of its example a rival may be and still be appended.
+        How far below the worst violation of its example a rival may be and still be appended; at least the gamma of
+        the loss is taken.
     """
 
     name = "sdca_active"
@@ -143,6 +144,8 @@ class ActiveSDCA:
 
     def _propose(self, problem: Problem, state: State, most: int) -> tuple[float, Array]:
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
+        # A rival that is less than gamma below the worst violation may have a positive dual at the optimum.
+        slack = max(self.slack, float(_gamma(problem)))
         parts = run(
             lambda begin, end: kernels.propose(
                 problem.rows,
@@ -155,7 +158,7 @@ class ActiveSDCA:
                 state["indptr"],
                 state["rivals"],
                 state["b"],
-                self.slack,
+                slack,
                 found,
                 begin,
                 end,

@@ -1,0 +1,169 @@
+"""The cache of compiled kernels: kept between processes, renewed by an edit of any part, nobody else's business.
+
+Each test runs processes of their own on a copy of the package, with a cache folder of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+import manyclass
+from manyclass.kernels.jit import compile_clock, jit
+
+#: One epoch of SDCA on two examples; what came out, and what it took.
+EPOCH = """
+import json
+import numpy as np
+from manyclass.kernels.jit import compile_clock
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.sdca import sdca_epoch
+from manyclass.kernels.targets import RealTargets
+from manyclass.losses import Squared
+from manyclass.regularizers import L2
+
+rows, targets = make_rows(np.eye(2)), RealTargets(np.array([[1.0], [2.0]]), 1)
+V, alpha, one = np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2)
+order = np.arange(2, dtype=np.int32)
+sdca_epoch(rows, targets, one, one, order, Squared(), L2(), V, np.zeros(1), alpha, 0.5, 0.0, 0, 1)
+print(json.dumps({"alpha": alpha.ravel().tolist(), "kernels": compile_clock.kernels, "seconds": compile_clock.seconds}))
+"""
+
+
+class Copy:
+    """A copy of the package that can be edited, and processes that use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "lib"
+        self.cache = folder / "cache"
+        shutil.copytree(
+            Path(manyclass.__file__).parent, self.root / "manyclass", ignore=shutil.ignore_patterns("__pycache__")
+        )
+
+    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        variables = {
+            **os.environ,
+            "PYTHONPATH": str(self.root),
+            "NUMBA_CACHE_DIR": str(self.cache),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        }
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def epoch(self, **environment: str) -> tuple[dict[str, object], str]:
+        done = self.run(EPOCH, **environment)
+        return json.loads(done.stdout), done.stderr
+
+    def edit(self, name: str, old: str, new: str) -> None:
+        path = self.root / "manyclass" / name
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    return Copy(tmp_path)
+
+
+def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_regulariser(copy):
+    first, said = copy.epoch()
+    # a <- a + (y - s - a) / (1 + q) with q = 1/2.
+    assert first["alpha"] == pytest.approx([2 / 3, 4 / 3])
+    assert first["kernels"] == 1
+    assert 0 < first["seconds"] < 60
+    assert said.count("compiling") == 1, "compilation is announced"
+    assert list(copy.cache.rglob("*.nbi"))
+
+    second, said = copy.epoch()
+    assert second == {**first, "kernels": 0, "seconds": 0.0}
+    assert said == ""
+    copy.edit("memory.py", '"""Bytes:', '"""Bytes, again:')
+    assert copy.epoch()[0]["kernels"] == 0, "what no kernel is made of does not matter"
+
+    # The kernel's own file is untouched: its code has to change because a part of it did.
+    copy.edit("losses/squared.py", "a + (y - s - a) /", "a + 0.5 * (y - s - a) /")
+    third, said = copy.epoch()
+    assert third["alpha"] == pytest.approx([1 / 3, 2 / 3])
+    assert third["kernels"] == 1
+
+    copy.edit("regularizers/l2.py", "(lambda reg, v: v)", "(lambda reg, v: 2 * v)")
+    copy.edit("kernels/sdca.py", "s[:] = bias[lo:hi]\n        add_scores", "s[:] = 3.0\n        add_scores")
+    fourth, said = copy.epoch()
+    assert fourth["alpha"] == pytest.approx([-2 / 3, -1 / 3])
+    assert fourth["kernels"] == 1
+
+
+def test_numba_is_left_as_it_was(copy):
+    """Its settings, its cache, and the cache of other people's functions."""
+    copy.run(
+        "import numba, numba.core.caching as caching\n"
+        "from numba.core import config\n"
+        "def state():\n"
+        "    settings = {k: repr(v) for k, v in vars(config).items() if k.isupper()}\n"
+        "    parts = {k: v for c in (caching.FunctionCache, caching.IndexDataCacheFile, caching.CacheImpl)\n"
+        "             for k, v in vars(c).items()}\n"
+        "    return settings, parts\n"
+        "before = state()\n"
+        "import manyclass.kernels.sdca, manyclass.kernels.active, manyclass.estimators\n"
+        "assert state() == before\n"
+    )
+
+
+NO_FOLDER = "/dev/null/none"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a path that no one can create")
+def test_a_cache_that_cannot_be_written_only_warns(copy):
+    # A file where Python would make the folder: not even root can write the cache beside the sources.
+    for folder in (copy.root / "manyclass").rglob("*"):
+        if folder.is_dir():
+            (folder / "__pycache__").touch()
+    found, said = copy.epoch(**dict.fromkeys(("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"), NO_FOLDER))
+    assert found["alpha"] == pytest.approx([2 / 3, 4 / 3])
+    assert found["kernels"] == 1
+    assert said.count("cannot be kept on disk") == said.count("NUMBA_CACHE_DIR") == 1
+
+
+def test_a_full_disk_only_warns(caplog, monkeypatch, tmp_path):
+    """The machine code is there; that it cannot be kept is no reason to fail."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    @jit
+    def twice(x):
+        return 2 * x
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(twice._cache._cache_file, "save", full)
+    assert twice(3) == 6
+    assert "No space left" in caplog.text
+
+
+def test_compilation_is_counted_and_timed(monkeypatch, tmp_path):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    @jit
+    def total(x):
+        return x.sum()
+
+    kernels, seconds = compile_clock.kernels, compile_clock.seconds
+    assert total(np.ones(3)) == 3
+    assert compile_clock.kernels == kernels + 1
+    assert compile_clock.seconds > seconds
+    after = compile_clock.seconds
+    total(np.ones(4))
+    assert compile_clock.seconds == after
+    assert compile_clock.kernels == kernels + 1
