@@ -62,7 +62,8 @@ def project_capped(v):
         return b
     down = np.sort(v)[::-1]
     excess = (np.cumsum(down) - 1) / np.arange(1, len(v) + 1)
-    return np.maximum(v - excess[np.flatnonzero(down > excess)[-1]], 0)
+    b = np.maximum(v - excess[np.flatnonzero(down > excess)[-1]], 0)
+    return b / b.sum()  # rounding errors of a large v would leave the domain
 
 
 def smooth_hinge(gamma: float) -> Formula:

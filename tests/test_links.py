@@ -73,11 +73,11 @@ def test_the_names_of_a_model_file():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_million_float32_classes_sum_to_one(dtype):
+def test_a_million_classes_sum_to_one(dtype):
     scores = np.random.default_rng(0).normal(size=(2, 10**6)).astype(dtype)
     for function in (softmax, normalized_sigmoid):
         total = function(scores).sum(axis=1, dtype=np.float64)
-        np.testing.assert_allclose(total, 1, rtol=np.finfo(dtype).eps)
+        np.testing.assert_allclose(total, 1, rtol=16 * np.finfo(dtype).eps)
 
 
 def test_sigmoids_too_small_for_a_number_are_still_normalised():

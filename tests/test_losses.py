@@ -182,8 +182,9 @@ def check_step(case, s, t, a, q, dtype):
     length = np.abs(a).sum() + np.abs(exact).sum() + np.abs(evaluate(case.loss, u, t).gradient).sum()
     assert fenchel_young(case, u, t, exact) <= (40 + len(s)) * EPS64 * size(s, t, q * a, q * exact) * (length + 0.1)
     # Near its maximum the rise is flat: rounding errors of b, at worst K of them in a sum, cost their squares. Where q
-    # is large, float32 may leave a twentieth of the rise to the next step; its exp saturates at 1e-38, times 1/q.
-    lost = 40 * eps * size(s, t) * length + q * (40 * len(s) * eps * size(a, b, floor=0.0)) ** 2 + 1e-25
+    # is large, float32 may leave a twentieth of the rise to the next step; its exp saturates at 1e-38 (times 1/q).
+    lost = 40 * eps * size(s, t) * length + q * (40 * len(s) * eps * size(a, b, floor=0.0)) ** 2
+    lost += 1e-20 * size(s, t) ** 2
     assert rise(case, s, a, t, q, b) >= max(0.0, 0.95 * rise(case, s, a, t, q, exact)) - lost
     return b
 

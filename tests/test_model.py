@@ -421,6 +421,7 @@ def test_weights_are_not_copied_and_the_model_is_frozen(rng):
     W = weights_of(rng, D, K, np.float64, "dense")
     model = LinearModel(W, np.zeros(K), np.arange(K), "multiclass")
     assert model.weights is W
+    assert replace(model, intercept=np.zeros((K, 2))[:, 0]).intercept.flags.c_contiguous
     with pytest.raises(FrozenInstanceError):
         model.task = "binary"
     again = pickle.loads(pickle.dumps(model))

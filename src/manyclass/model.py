@@ -95,6 +95,8 @@ class LinearModel:
         if not isinstance(self.library_version, str):
             raise ValueError(f"library_version must be a string, got {self.library_version!r}")
         settle = object.__setattr__
+        # A strided one, as a column of a solver's array is, would have kernels of its own compiled.
+        settle(self, "intercept", np.ascontiguousarray(self.intercept))
         settle(self, "parameters", plain("parameters", self.parameters))
         settle(self, "record", plain("record", self.record))
         if self.vectorizer is not None:

@@ -181,6 +181,7 @@ def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: L
         format=facts.get("format"),
         zero_based=facts.get("zero_based"),
         vectorizer=None if model.vectorizer is None else TextVectorizer.from_state(*model.vectorizer),
+        dtype=model.dtype.name,
         labels=args.labels,
     )
 
@@ -195,6 +196,7 @@ def read_like(
     format: str | None,
     zero_based: bool | None,
     vectorizer: TextVectorizer | None,
+    dtype: str,
     labels: str | None,
 ) -> Dataset:
     """Read data that must be like those of a fit, and say so where they are not.
@@ -203,7 +205,7 @@ def read_like(
     ----------
     path, args, screen, labels
         As for `read_data`.
-    n_features, format, zero_based, vectorizer
+    n_features, format, zero_based, vectorizer, dtype
         Of the data of the fit.
     task : str or None
         That of the model; None if labels do not matter.
@@ -224,6 +226,7 @@ def read_like(
             screen,
             task="auto" if task is None else _reading(task, own),
             labels=labels,
+            dtype=dtype,
             n_features=n_features,
             extra_features=args.extra_features,
             zero_based=zero_based,

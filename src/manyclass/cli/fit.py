@@ -29,7 +29,7 @@ from manyclass.cli._data import (
     read_like,
     vectorizer_options,
 )
-from manyclass.cli.score import evaluate, unseen_sentence
+from manyclass.cli.score import METRICS, evaluate, unseen_sentence, with_targets
 
 if TYPE_CHECKING:
     from manyclass.data import Dataset
@@ -144,10 +144,12 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             format=data.format,
             zero_based=data.zero_based,
             vectorizer=data.vectorizer,
+            dtype=args.dtype or "float32",
             labels=args.valid_labels,
         )
         if valid.y is None:
             raise CommandError(f"{args.valid} has no labels: name their file with --valid-labels")
+        valid = with_targets(valid, task, data.y.shape[1] if data.y.ndim == 2 else 1)
     estimator = _estimator(args, loss, screen)
     _say_memory(estimator, data, screen)
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
@@ -161,6 +163,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if history.outcome == "diverged":
         raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")
     if history.outcome == "interrupted":
+        if not estimator.n_iter_:
+            raise KeyboardInterrupt
         screen.warn(f"interrupted after {count(estimator.n_iter_, 'epoch')}: the model reached so far is kept")
 
     model = _completed(estimator.model_, data)
@@ -171,8 +175,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         history.to_csv(args.history)
     if args.plot:
         _plot(history, loss, args)
-    judged = data if valid is None else valid
-    metrics = evaluate(model, judged, n_jobs=args.n_jobs)
+    try:
+        metrics = evaluate(model, data if valid is None else valid, n_jobs=args.n_jobs)
+    except KeyboardInterrupt:
+        screen.warn(f"interrupted: {args.output} is written, its metrics are not known")
+        return 0
     if metrics["unseen_labels"]:
         screen.warn(unseen_sentence(args.valid, metrics))
     if not screen.quiet:
@@ -306,10 +313,10 @@ def _summarise(
 
     where = f"on {args.valid}" if args.valid else "on the training data"
     facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"}
-    names = {"accuracy": "accuracy", "f1_macro": "macro F1", "precision@1": "P@1", "r2": "R2", "rmse": "RMSE"}
-    if estimator.model_.task != "multilabel":
-        del names["precision@1"]  # the accuracy
-    facts.update((f"{label} {where}", f"{metrics[name]:.4f}") for name, label in names.items() if name in metrics)
+    names = ["accuracy", "f1_macro", "r2", "rmse"]
+    if estimator.model_.task == "multilabel":
+        names[0] = "precision@1"  # few whole sets of labels are ever right
+    facts.update((f"{METRICS.get(name, 'P@1')} {where}", f"{metrics[name]:.4f}") for name in names if name in metrics)
     facts["objective"] = f"{estimator.objective_:.8g}"
     reached = "certified" if estimator.duality_gap_ <= args.tol else f"certified; {args.tol:g} was asked for"
     facts["relative gap"] = f"{estimator.duality_gap_:.2e} ({reached})"

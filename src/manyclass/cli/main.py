@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return done.code if isinstance(done.code, int) else 0
     screen = Screen(quiet=args.quiet)
     try:
-        with _surroundings(screen):
+        with _surroundings(screen, args):
             code: int = args.run(args, screen)
             sys.stdout.flush()
             return code
@@ -125,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, MemoryError) as error:
         if args.debug:
             raise
-        screen.fail(_sentence(error))
+        screen.fail(_in_options(_sentence(error), args))
         return _WRONG
 
 
@@ -138,8 +139,25 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def _in_options(text: str, args: argparse.Namespace) -> str:
+    """What the library says of its arguments (``max_iter``, ``format=``), said of the options of the command.
+
+    Words that could be part of a path are left alone, and so are those that are words of English as well.
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, assigned = found.groups()
+        if not hasattr(args, name) or not (assigned or "_" in name):
+            return found.group()
+        return f"--{name.replace('_', '-')}" + (" " if assigned and found.end() < len(text) else "")
+
+    text = text.replace("quote=None", "--no-quotes")
+    text = re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
+    return text.replace(" )", ")")
+
+
 @contextmanager
-def _surroundings(screen: Screen) -> Iterator[None]:
+def _surroundings(screen: Screen, args: argparse.Namespace) -> Iterator[None]:
     """Warnings and log records of the library become lines on standard error."""
 
     class Handler(logging.Handler):
@@ -147,7 +165,7 @@ def _surroundings(screen: Screen) -> Iterator[None]:
             screen.say(record.getMessage())
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        screen.warn(" ".join(str(message).split()))
+        screen.warn(_in_options(" ".join(str(message).split()), args))
 
     logger = logging.getLogger("manyclass")
     handler, propagate = Handler(), logger.propagate

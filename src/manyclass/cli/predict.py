@@ -55,12 +55,10 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     data = read_for_model(args.data, args, screen, model, scored=False)
     lines = _lines(model, data.X, args)
     if args.output is None:
-        for part in lines:
-            sys.stdout.write(part)
+        sys.stdout.writelines(lines)
         return 0
     with atomic_path(args.output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for part in lines:
-            file.write(part)
+        file.writelines(lines)
     screen.say(f"wrote {args.output}: {count(data.n_samples, 'line')}")
     return 0
 
@@ -82,7 +80,7 @@ def _check(args: argparse.Namespace, model: LinearModel) -> None:
 
 
 def _lines(model: LinearModel, X: Any, args: argparse.Namespace) -> Iterator[str]:
-    """The lines, some rows at a time, so that no array of all rows and classes is made."""
+    """The lines, predicted some rows at a time, so that no array of all rows and classes is made."""
     whole_rows = args.proba or model.task == "multilabel"
     for rows in pieces(X.shape[0], model.n_outputs if whole_rows else args.top_k or 1):
         part = X[rows]
@@ -93,7 +91,7 @@ def _lines(model: LinearModel, X: Any, args: argparse.Namespace) -> Iterator[str
             cells = _label_sets(model, part, args)
         else:
             cells = _best(model, part, args)
-        yield "".join("\t".join(row) + "\n" for row in cells)
+        yield from ("\t".join(row) + "\n" for row in cells)
 
 
 def _best(model: LinearModel, X: Any, args: argparse.Namespace) -> list[list[str]]:

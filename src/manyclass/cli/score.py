@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "evaluate", "rank_shares", "run"]
+__all__ = [
+    "DESCRIPTION",
+    "EPILOG",
+    "HELP",
+    "METRICS",
+    "USAGE",
+    "add_arguments",
+    "evaluate",
+    "rank_shares",
+    "run",
+    "unseen_sentence",
+    "with_targets",
+]
 
 USAGE = "MODEL DATA"
 HELP = "metrics of a model on labelled data"
@@ -84,6 +96,7 @@ def evaluate(model: LinearModel, data: Dataset, *, top_k: int = 5, n_jobs: int |
     """
     if data.y is None:
         raise CommandError(f"{data.source} has no labels: name their file with --labels")
+    data = with_targets(data, model.task, model.n_outputs)
     if model.task == "regression":
         return _regression(model, data, n_jobs)
     import numpy as np
@@ -134,14 +147,39 @@ def _regression(model: LinearModel, data: Dataset, n_jobs: int | None) -> dict[s
     from sklearn.metrics import r2_score
 
     truth = np.asarray(data.y, np.float64).reshape(data.n_samples, -1)
-    if truth.shape[1] != model.n_outputs:
-        raise CommandError(
-            f"{data.source} has {count(truth.shape[1], 'number')} a row to predict; the model has {model.n_outputs}"
-        )
     predicted = model.scores(data.X, n_jobs)
     error = float(np.sqrt(np.mean((predicted - truth) ** 2)))
     r2 = float(r2_score(truth, predicted)) if data.n_samples > 1 else float("nan")
     return {"n_samples": data.n_samples, "r2": r2, "rmse": error, "unseen_labels": 0, "rows_with_unseen_labels": 0}
+
+
+def with_targets(data: Dataset, task: str, n_outputs: int) -> Dataset:
+    """The labelled data with targets of the kind that a model of this task predicts.
+
+    Raises
+    ------
+    CommandError
+        If they are of another kind.
+    """
+    numbers = not data.multilabel and data.y.dtype.kind == "f"
+    if task == "regression":
+        there = data.y.shape[1] if data.y.ndim == 2 else 1
+        if not numbers or there != n_outputs:
+            found = count(there, "number") if numbers else "labels"
+            raise CommandError(f"{data.source} has {found} a row; the model predicts {count(n_outputs, 'number')}")
+        return data
+    if numbers:
+        raise CommandError(f"{data.source} has numbers to predict; the model predicts classes")
+    if task == "multilabel":
+        if not data.multilabel:
+            raise CommandError(f"{data.source} has an array of one label a row; the model predicts sets of labels")
+        return data
+    if not data.multilabel:
+        return data
+    single = one_label_a_row(data)
+    if single is None:
+        raise CommandError(f"{data.source} has rows without or with several labels; the model predicts one a row")
+    return single
 
 
 def _truth(model: LinearModel, data: Dataset) -> _Truth:
@@ -149,28 +187,21 @@ def _truth(model: LinearModel, data: Dataset) -> _Truth:
     import numpy as np
 
     classes = np.asarray(model.classes)
-    if model.task != "multilabel":
-        single = one_label_a_row(data) if data.multilabel else data
-        if single is None:
-            raise CommandError(f"{data.source} has rows without or with several labels; the model predicts one a row")
-        y = _labels(single)
-        y, classes = _same_type(y, classes)
+    if not data.multilabel:
+        y, classes = _same_type(data.y, classes)
         unseen = np.setdiff1d(y, classes)
         return _Truth(y, np.concatenate([classes, unseen]), int(np.isin(y, unseen).sum()))
-    if not data.multilabel:
-        raise CommandError(f"{data.source} has one label a row as an array; the model predicts sets: give a 0/1 matrix")
-    names = np.arange(data.y.shape[1]) if data.label_names is None else data.label_names
-    # Only labels that occur: a header may promise more.
-    names, classes = _same_type(names[np.bincount(data.y.indices, minlength=names.size) > 0], classes)
-    return _align(data, names, classes)
+    occurring = np.unique(data.y.indices)  # a header may promise more labels
+    names = occurring if data.label_names is None else data.label_names[occurring]
+    names, classes = _same_type(names, classes)
+    return _align(data, occurring, names, classes)
 
 
-def _align(data: Dataset, names: Array, classes: Array) -> _Truth:
+def _align(data: Dataset, occurring: Array, names: Array, classes: Array) -> _Truth:
     """The indicator with its columns in the order of the classes, those of unseen labels behind."""
     import numpy as np
     from scipy.sparse import csr_matrix
 
-    occurring = np.unique(data.y.indices)
     place = {label: column for column, label in enumerate(classes.tolist())}
     target = np.full(data.y.shape[1], -1, dtype=np.int64)
     unseen = []
@@ -185,15 +216,6 @@ def _align(data: Dataset, names: Array, classes: Array) -> _Truth:
     rows = np.repeat(np.arange(data.n_samples), np.diff(data.y.indptr))
     everything = np.concatenate([classes, np.array(unseen, dtype=names.dtype)])
     return _Truth(y, everything, int(np.unique(rows[columns >= len(classes)]).size))
-
-
-def _labels(data: Dataset) -> Array:
-    import numpy as np
-
-    y = np.asarray(data.y)
-    if y.ndim != 1 or y.dtype.kind == "f":
-        raise CommandError(f"{data.source} has numbers to predict; the model predicts classes")
-    return y
 
 
 def _same_type(a: Array, b: Array) -> tuple[Array, Array]:
@@ -212,7 +234,7 @@ def rank_shares(model: LinearModel, data: Dataset, *, n_jobs: int | None = None)
     """
     from manyclass.metrics import RankDistribution, rank_distribution
 
-    truth = _truth(model, data)
+    truth = _truth(model, with_targets(data, model.task, model.n_outputs))
     K = model.n_outputs
     ranks: RankDistribution | None = None
     for rows in pieces(data.n_samples, K):
@@ -225,7 +247,8 @@ def rank_shares(model: LinearModel, data: Dataset, *, n_jobs: int | None = None)
     return {**shares, "median": ranks.median, "mean_reciprocal": ranks.mean_reciprocal_rank}
 
 
-_NAMES = {
+#: The names of single numbers.
+METRICS = {
     "accuracy": "accuracy",
     "f1_macro": "macro F1",
     "f1_micro": "micro F1",
@@ -238,7 +261,7 @@ _AT_K = {"precision": "P@k", "ndcg": "nDCG@k", "recall": "recall@k", "psp": "PSP
 
 def _show(screen: Screen, title: str, metrics: dict[str, Any], shares: dict[str, float] | None) -> None:
     facts = {"rows": count(metrics["n_samples"])}
-    facts.update((label, f"{metrics[name]:.4f}") for name, label in _NAMES.items() if name in metrics)
+    facts.update((label, f"{metrics[name]:.4f}") for name, label in METRICS.items() if name in metrics)
     if metrics["unseen_labels"]:
         facts["labels not seen in training"] = (
             f"{count(metrics['unseen_labels'])}, on {count(metrics['rows_with_unseen_labels'], 'row')}"

@@ -1,0 +1,290 @@
+"""The command line as a whole: its parser, its ways to fail, how it starts."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from manyclass import SDCAClassifier, SDCARegressor, __version__
+from manyclass.cli import _common, _data, convert, demo, fit
+from manyclass.cli.main import _in_options, build_parser, main
+from manyclass.data import FORMATS
+from manyclass.data.labels import TASKS
+from manyclass.data.reader import _SUFFIXES
+from manyclass.estimators import classifier, regressor
+from test_cli_support import digits, left, make, refused, run
+
+COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench")
+
+
+def python(*words, **options):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, **options)
+
+
+# --- the parser -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_examples(capsys, command):
+    ran = run(capsys, command, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"usage: manyclass {command}")
+    assert f"  manyclass {command}" in ran.out.partition("examples:")[2]
+    assert "--quiet" in ran.out
+    assert ran.err == ""
+
+
+def test_help_lists_the_commands(capsys):
+    ran = run(capsys, "--help")
+    assert ran.code == 0
+    for command in COMMANDS:
+        assert f"\n    {command} " in ran.out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"manyclass {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "needle"),
+    [
+        ([], "COMMAND"),
+        (["train"], "train"),
+        (["fit"], "DATA"),
+        (["fit", "data.svm"], "-o"),
+        (["fit", "data.svm", "-o", "m", "--loss", "perceptron"], "crammer_singer"),
+        (["fit", "data.svm", "-o", "m", "--alpha", "much"], "--alpha"),
+        (["fit", "data.svm", "-o", "m", "--alph", "1"], "--alph"),
+        (["fit", "data.svm", "-o", "m", "--zero-based", "--one-based"], "--one-based"),
+        (["fit", "data.svm", "-o", "m", "--min-df", "few"], "--min-df"),
+        (["predict", "m"], "DATA"),
+        (["convert", "data.svm"], "-o"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(capsys, words, needle):
+    ran = run(capsys, *words)
+    refused(ran, needle, "--help")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_names_are_those_of_the_library():
+    assert set(fit.LOSSES) == set(classifier._LOSSES)
+    assert set(fit.SOLVERS) == {"auto", *classifier._SOLVERS} >= set(regressor._SOLVERS)
+    assert set(demo.LOSSES) <= set(fit.LOSSES)
+    assert _data.FORMATS == FORMATS
+    assert _data.TASKS == TASKS
+    assert set(convert.TARGETS) == set(FORMATS) - {"csv", "tsv"} <= set(_SUFFIXES.values())
+
+
+@pytest.mark.parametrize("estimator", [SDCAClassifier, SDCARegressor])
+def test_defaults_are_those_of_the_library(estimator):
+    args = vars(build_parser().parse_args(["fit", "data", "-o", "model"]))
+    defaults = {name: parameter.default for name, parameter in inspect.signature(estimator).parameters.items()}
+    shared = set(args) & set(defaults) - {"loss", "solver"}
+    assert shared >= {"alpha", "l1_ratio", "tol", "max_iter", "fit_intercept", "n_jobs", "dtype"}
+    assert {name: args[name] for name in shared} == {name: defaults[name] for name in shared}
+
+
+def test_options_for_all_stand_before_or_after_the_command():
+    parser = build_parser()
+    for words in (["--quiet", "info", "x"], ["info", "x", "--quiet"]):
+        args = parser.parse_args(words)
+        assert (args.quiet, args.debug) == (True, False)
+    assert not parser.parse_args(["info", "x"]).quiet
+
+
+# --- how it starts --------------------------------------------------------------------------------------------------------
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys; from manyclass.cli.main import main; "
+        "codes = [main(words) for words in (['--version'], ['--help'], ['fit', '--help'], ['fit'])]; "
+        "heavy = {'numpy', 'scipy', 'numba', 'sklearn', 'rich', 'matplotlib', 'safetensors'} & set(sys.modules); "
+        "sys.exit(f'{codes} {heavy}')"
+    )
+    assert python("-c", code).stderr.splitlines()[-1] == "[0, 0, 0, 2] set()"
+
+
+def test_python_m_manyclass():
+    done = python("-m", "manyclass", "--version")
+    assert (done.returncode, done.stdout) == (0, f"manyclass {__version__}\n")
+    assert python("-m", "manyclass", "fit").returncode == 2
+
+
+# --- how it fails ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_file(capsys, tmp_path):
+    for words in (["fit", tmp_path / "no.svm", "-o", tmp_path / "m"], ["info", tmp_path / "no.svm"]):
+        refused(run(capsys, *words), f"{tmp_path / 'no.svm'}: No such file or directory")
+    assert left(tmp_path) == set()
+
+
+def test_debug_shows_the_place(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        main(["info", str(tmp_path / "no.svm"), "--debug"])
+
+
+def test_a_fault_of_the_program_is_no_fault_of_the_user(capsys, monkeypatch, tmp_path):
+    def broken(*_, **__):
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(_data, "describe", broken)
+    with pytest.raises(TypeError):
+        main(["convert", str(make("svm", tmp_path)), "-o", str(tmp_path / "x.npz")])
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError(), "out of memory"),
+        (MemoryError("this fit needs 3 TiB"), "this fit needs 3 TiB"),
+        (PermissionError(13, "Permission denied", "data.svm"), "data.svm: Permission denied"),
+        (OSError("the disk is full"), "the disk is full"),
+        (ValueError("two\n  lines"), "two lines"),
+    ],
+)
+def test_errors_become_one_line(capsys, monkeypatch, tmp_path, error, sentence):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("manyclass.data.detect_format", fail)
+    path = make("svm", tmp_path)
+    ran = run(capsys, "convert", path, "-o", tmp_path / "x.npz")
+    refused(ran)
+    assert ran.err == f"manyclass: error: {sentence}\n"
+
+
+def test_ctrl_c_where_nothing_could_be_kept(capsys, monkeypatch, tmp_path):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    path = make("svm", tmp_path)
+    before = left(tmp_path)
+    monkeypatch.setattr("manyclass.data.read", interrupted)
+    for words in (["fit", path, "-o", tmp_path / "m"], ["convert", path, "-o", tmp_path / "x.npz"]):
+        ran = run(capsys, *words)
+        assert ran.code == 130
+        assert ran.err.splitlines()[-1] == "manyclass: error: interrupted: nothing was kept"
+        assert left(tmp_path) == before
+
+
+def test_a_closed_pipe_is_silent(capsys, tmp_path):
+    model = tmp_path / "m"
+    assert run(capsys, "fit", make("svm", tmp_path), "-o", model, "--quiet").code == 0
+    X, y = digits(1500)
+    many = tmp_path / "many.svm"
+    # Far more lines than a pipe holds.
+    _write_svm(many, X, y)
+    command = [sys.executable, "-m", "manyclass", "predict", str(model), str(many), "--top-k", "10", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141
+
+
+def _write_svm(path, X, y):
+    from manyclass.data import write_svmlight
+
+    write_svmlight(path, X, y)
+    path.write_bytes(path.read_bytes() * 5)
+
+
+def test_warnings_of_the_library_are_lines(capsys, monkeypatch, tmp_path):
+    real = _data.describe
+
+    def describe(data):
+        warnings.warn("mind the max_iter", UserWarning, stacklevel=2)
+        return real(data)
+
+    monkeypatch.setattr(_data, "describe", describe)
+    ran = run(capsys, "info", make("svm", tmp_path), "--json")
+    assert ran.code == 0
+    assert ran.err == "manyclass: warning: mind the max_iter\n"
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", "--quiet")
+    assert ran.err == "manyclass: warning: mind the --max-iter\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise max_iter or alpha", "raise --max-iter or alpha"),
+        ("name it (format=)", "name it (--format)"),
+        ("fit with dtype=np.float64", "fit with --dtype float64"),
+        ("task='regression' needs it", "--task 'regression' needs it"),
+        ("text_column is 'x'; expected one", "--text-column is 'x'; expected one"),
+        ("read it with quote=None", "read it with --no-quotes"),
+        ("data/max_iter.svm: the labels, and max_iter/x, x-max_iter", None),
+        ("label_names has shape 3; X=4, alpha is 3", None),
+    ],
+)
+def test_arguments_are_named_as_options(text, said):
+    args = build_parser().parse_args(["fit", "data", "-o", "model"])
+    assert _in_options(text, args) == (text if said is None else said)
+
+
+# --- what commands share --------------------------------------------------------------------------------------------------
+
+
+def test_outputs_are_checked(tmp_path):
+    here = tmp_path / "here"
+    here.write_text("x")
+    _common.check_output("-o", None)
+    _common.check_output("-o", str(here), str(tmp_path / "other"), None)
+    _common.check_output("-o", str(tmp_path / "new"))
+    for path, needle in ((tmp_path, "is a folder"), (tmp_path / "no" / "x", "does not exist"), (here, "is the input")):
+        with pytest.raises(_common.CommandError, match=needle):
+            _common.check_output("-o", str(path), str(here))
+
+
+def test_tables_keep_brackets_and_long_names(capsys):
+    _common.Screen().facts("[bold]title[/bold]", {"file": "a[red]b" + "x" * 130})
+    out = capsys.readouterr().out
+    assert "[bold]title[/bold]" in out
+    assert "a[red]b" + "x" * 130 in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_numbers_stand_to_the_right(capsys):
+    _common.Screen().table("", ["name", "size"], [["a", "1,000"], ["bb", "> 10"]])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith((" a", " bb"))]
+    assert [line.index(" a") for line in rows[:1]] == [0]
+    assert len({len(line) for line in rows}) == 1
+
+
+def test_pieces_cover_all_rows():
+    for n, k in ((0, 5), (1, 5), (1000, 10**9), (10**6, 100)):
+        parts = list(_common.pieces(n, k))
+        assert [i for part in parts[:3] for i in range(part.start, part.stop)][:1] == ([0] if n else [])
+        assert sum(part.stop - part.start for part in parts) == n
+        assert all((part.stop - part.start) * k <= max(_common._BUFFER, k) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "class", "1 class"), (2, "class", "2 classes"), (1234, "row", "1,234 rows"), (1234, "", "1,234")],
+)
+def test_counts(number, noun, text):
+    assert _common.count(number, noun) == text
+
+
+def test_json_has_no_nan(capsys):
+    _common.write_json({"a": float("inf"), "b": [float("nan"), 1.5], "c": {"d": "ü"}})
+    assert capsys.readouterr().out == '{\n  "a": null,\n  "b": [\n    null,\n    1.5\n  ],\n  "c": {\n    "d": "ü"\n  }\n}\n'
+
+
+def test_every_option_has_help():
+    commands = next(
+        action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)
+    ).choices
+    assert set(commands) == set(COMMANDS)
+    for name, command in commands.items():
+        for action in command._actions:
+            assert action.help, f"{name} {action.dest}"
