@@ -7,19 +7,6 @@ import nox
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.reuse_existing_virtualenvs = True
 
-#: The oldest versions that pyproject.toml admits, together. Kept in step by tests/test_packaging.py.
-OLDEST = {
-    "numpy": "1.26.0",
-    "scipy": "1.11.4",
-    "scikit-learn": "1.6.0",
-    "numba": "0.60.0",
-    "safetensors": "0.4.5",
-    "rich": "13.7.0",
-    "matplotlib": "3.8.0",
-    "zstandard": "0.22.0",
-    "pandas": "2.1.0",
-}
-
 
 @nox.session
 def lint(session: nox.Session) -> None:
@@ -46,7 +33,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
     """The tests with the oldest dependencies that are supported."""
-    session.install(".[test]", *(f"{name}=={version}" for name, version in OLDEST.items()))
+    session.install(".[test]", "--constraint", "constraints-oldest.txt")
     session.run("pytest", *session.posargs)
 
 

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 when done, 2 on wrong arguments."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    console = Console(width=None if Console().is_terminal else 160)
+    console = Console(width=None if Console().is_terminal else 200)
     if chosen.command == "list":
         _list(console)
         return 0

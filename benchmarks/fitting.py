@@ -37,6 +37,7 @@ def describe(fit: Fit) -> dict[str, Any]:
     """What the fit says of itself."""
     return {
         "seconds": fit.seconds,
+        "cpu_seconds": fit.cpu_seconds,
         "solver_seconds": fit.solver_seconds,
         "compile_seconds": fit.compile_seconds,
         "iterations": fit.iterations,

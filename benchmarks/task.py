@@ -56,6 +56,8 @@ class Fit:
     ----------
     seconds : float
         Wall-clock time of the library's training call, everything in it counted.
+    cpu_seconds : float, optional
+        Processor time of this process in it: on one thread and a quiet machine, the same.
     predict : callable
         Labels of rows: class numbers, or a CSR indicator after a multi-label fit.
     weights, intercept : ndarray, optional
@@ -71,6 +73,7 @@ class Fit:
 
     seconds: float
     predict: Callable[[Any], Any]
+    cpu_seconds: float | None = None
     weights: Any = None
     intercept: Any = None
     model_bytes: int | None = None

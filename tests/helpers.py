@@ -43,8 +43,7 @@ def crammer_singer(gamma: float) -> Formula:
         V = 1 + S - S[n, T, None]
         V[n, T] = -np.inf
         if gamma == 0:
-            largest = V.max(axis=1, keepdims=True)
-            B = (V >= largest) & (V > 0)
+            B = np.equal(V, V.max(axis=1, keepdims=True)) & (V > 0)
             B = B / np.maximum(B.sum(axis=1, keepdims=True), 1)
         else:
             B = np.array([project_capped(v / gamma) for v in V])

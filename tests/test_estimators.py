@@ -94,9 +94,7 @@ def test_multinomial_is_scikit_learns_logistic_regression(digits):
         ours = SDCAClassifier(alpha=1e-3, tol=1e-9, max_iter=2000, random_state=0).fit(X[rows], y[rows])
         theirs = LogisticRegression(C=1 / (1e-3 * len(rows)), tol=1e-8, max_iter=5000).fit(X[rows], y[rows])
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-4)
-        np.testing.assert_allclose(
-            ours.predict_proba(X[rows]), theirs.predict_proba(X[rows]), atol=1e-4
-        )
+        np.testing.assert_allclose(ours.predict_proba(X[rows]), theirs.predict_proba(X[rows]), atol=1e-4)
 
 
 def test_regressor_is_ridge():
@@ -116,7 +114,9 @@ def test_multilabel(loss, sparse):
     X, Y = make_multilabel_classification(200, 15, n_classes=6, random_state=0)
     Y[:, 2] = 0  # a label that no row has
     X = X / X.max()
-    model = SDCAClassifier(loss=loss, alpha=1e-3, max_iter=500, random_state=0).fit(X, sp.csr_matrix(Y) if sparse else Y)
+    model = SDCAClassifier(loss=loss, alpha=1e-3, max_iter=500, random_state=0).fit(
+        X, sp.csr_matrix(Y) if sparse else Y
+    )
     predicted = model.predict(X)
     assert sp.issparse(predicted) == sparse
     assert predicted.shape == Y.shape
@@ -288,8 +288,9 @@ def test_pickle_clone_and_grid_search(digits):
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     assert clone(model).get_params() == model.get_params()
-    search = GridSearchCV(make_pipeline(StandardScaler(), SDCAClassifier(random_state=0)),
-                          {"sdcaclassifier__alpha": [1e-2, 1e-1]}, cv=2).fit(X, y)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), SDCAClassifier(random_state=0)), {"sdcaclassifier__alpha": [1e-2, 1e-1]}, cv=2
+    ).fit(X, y)
     assert search.best_score_ > 0.9
 
 

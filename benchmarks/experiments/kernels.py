@@ -18,6 +18,7 @@ import scipy.sparse as sp
 
 from benchmarks.bench import Bench
 from benchmarks.data import Data
+from benchmarks.figures import legend_below
 from benchmarks.measure import Stopwatch, spread_text
 
 DEFAULT = ("generated", "generated/wide", "mnist", "digits")
@@ -164,4 +165,4 @@ def _report(bench: Bench) -> None:
         ax.set_yticks(range(len(labels)), labels, fontsize=6)
         ax.invert_yaxis()
         ax.set_xlabel("GB/s of W")
-        ax.legend(fontsize=6)
+        legend_below(ax)

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks import children, measure, scores
 from benchmarks.bench import Bench, DataFile
 from benchmarks.catalog import Method
+from benchmarks.figures import legend_below, log_seconds
 from benchmarks.task import Task
 
 EARLIER = Path(__file__).with_name("many_classes_earlier.csv")
@@ -152,9 +153,9 @@ def _draw(bench: Bench) -> None:
             earlier = [r for r in bench.rows if r["status"] == "recorded earlier" and r.get(what)]
             for row in earlier:
                 ax.plot([row["seconds"]], [row[what]], "x", color="gray")
-                ax.annotate(f"{row['method']} (earlier)", (row["seconds"], row[what]), fontsize=6, color="gray")
-            ax.set_xscale("log")
-            ax.set_xlabel("training time (s)")
+                ax.annotate(f"{row['method']} (earlier) ", (row["seconds"], row[what]), fontsize=6, color="gray",
+                            ha="right")
+            log_seconds(ax, "training time (s)")
             ax.set_ylabel(what)
             ax.grid(alpha=0.3)
-        panels[0].legend(fontsize=7)
+        legend_below(panels[0])

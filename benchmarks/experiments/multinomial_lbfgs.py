@@ -7,7 +7,8 @@ Protocol. Per penalty, with and without an intercept:
    per number tried, judged by the same function, off the clock. It may never be reached (float32): then the peer's best
    stands, and counts as not reached.
 3. Ours and the peer, stopped at that number, are timed in turn, the order swapped from run to run: the whole of fit().
-   For ours the solver's own time (no evaluations, no compilation) is recorded as well.
+   For ours the solver's own time (no evaluations, no compilation) is recorded as well, for both the processor time of
+   fit(), which tells whether others used the machine meanwhile.
 Both run in one process on the same number of threads, both get float32 and float64 data ready made; a ratio is taken
 against the faster of the peer's two.
 """
@@ -21,6 +22,7 @@ from typing import Any
 from benchmarks.bench import Bench
 from benchmarks.catalog import Method
 from benchmarks.data import Data
+from benchmarks.figures import legend_below, log_seconds
 from benchmarks.fitting import describe
 from benchmarks.measure import quiet, spread, spread_text, threads_limited
 from benchmarks.objective import objective
@@ -51,13 +53,22 @@ class Ladder:
                 self.end = min(self.end, max(fit.iterations, 1))
         return self._values[m]
 
-    def first(self, target: float) -> tuple[int, bool]:
-        """The least m whose objective is at most ``target``, and True; or the last m of all, and False."""
-        above, m = 0, 8
-        while self.value(m) > target:
-            if m >= self.end:
-                return self.end, False
-            above, m = m, min(2 * m, MOST)
+    def first(self, target: float, near: int | None = None) -> tuple[int, bool]:
+        """The least m whose objective is at most ``target``, and True; or the last m of all, and False.
+
+        ``near`` is a guess: the answer for another seed, or for the other type.
+        """
+        m, step = near or 8, 1 if near else 8
+        if near and self.value(near) <= target:
+            while m > step and self.value(m - step) <= target:
+                m, step = m - step, 2 * step
+            above = max(m - step, 0)
+        else:
+            above = 0
+            while self.value(m) > target:
+                if m >= self.end:
+                    return self.end, False
+                above, m, step = m, min(m + step, MOST), 2 * step
         while m - above > 1:
             middle = (above + m) // 2
             above, m = (above, middle) if self.value(middle) <= target else (middle, m)
@@ -91,6 +102,7 @@ def _compare(bench: Bench, data: Data, task: Task, ours: list[Method], peers: li
     def stopped(method: Method, dtype: str) -> Ladder:
         return Ladder(lambda m: fit(method, dtype, 0, Stop(PEER_TOL, m)), judge)
 
+    near: dict[str, int | None] = {peer.name: None for peer in peers}
     ladders = {(peer.name, dtype): stopped(peer, dtype) for peer in peers for dtype in DTYPES}
     for method in ours:
         for dtype in DTYPES:
@@ -100,7 +112,8 @@ def _compare(bench: Bench, data: Data, task: Task, ours: list[Method], peers: li
                 entries = [(method, dtype, Stop(TOL, 1000), True)]
                 for peer in peers:
                     for peer_dtype in DTYPES:
-                        most, reached = ladders[peer.name, peer_dtype].first(target)
+                        most, reached = ladders[peer.name, peer_dtype].first(target, near[peer.name])
+                        near[peer.name] = most if reached else near[peer.name]
                         entries.append((peer, peer_dtype, Stop(PEER_TOL, most), reached))
                 for who, kind, stop, reached in entries if run_number % 2 == 0 else entries[::-1]:
                     found = fit(who, kind, run_number if who.ours else 0, stop)
@@ -120,7 +133,7 @@ def _report(bench: Bench) -> None:
         mine = sorted((r for r in rows if r["method"] == key[3]), key=lambda r: r["run"])
         lines.append([*key[:3], f"{key[3]} {key[4]}", median(r["seconds"] for r in mine),
                       median(r["solver_seconds"] for r in mine), median(r["iterations"] for r in mine),
-                      max(r["certified_relative_gap"] for r in mine), None, None])
+                      max(r["certified_relative_gap"] for r in mine), None, None, None])
         label = f"{key[0]} {key[1]:g}{' +b' if key[2] else ''} {key[4]}"
         bars.append((label, key[3], [r["seconds"] for r in mine]))
         for peer in dict.fromkeys(r["method"] for r in rows if r["method"] != key[3]):
@@ -128,11 +141,12 @@ def _report(bench: Bench) -> None:
             sign = "" if all(t["reached"] for t in theirs) else ">= "
             ratios = [sign + spread_text([t["seconds"] / m[clock] for t, m in zip(theirs, mine)])
                       for clock in ("seconds", "solver_seconds")]
+            ratios.append(sign + spread_text([t["cpu_seconds"] / m["cpu_seconds"] for t, m in zip(theirs, mine)]))
             lines.append([*key[:3], f"{peer} {theirs[0]['dtype']}", median(t["seconds"] for t in theirs), None,
                           median(t["iterations"] for t in theirs), None, *ratios])
             bars.append((label, peer, [t["seconds"] for t in theirs]))
     columns = ("data", "alpha", "intercept", "method", "fit s", "solver s", "iterations", "gap",
-               "ratio: fit", "ratio: solver")
+               "ratio: fit", "ratio: solver", "ratio: CPU")
     bench.table("Median seconds to the same objective; ratio peer / ours: median [least, most]", columns, lines)
     if bars:
         _draw(bench, bars)
@@ -157,6 +171,5 @@ def _draw(bench: Bench, bars: list[tuple[str, str, list[float]]]) -> None:
             ax.barh(places, middles, height, xerr=errors, label=method, error_kw={"linewidth": 0.8})
         ax.set_yticks([i + 0.4 - height / 2 for i in range(len(labels))], labels, fontsize=6)
         ax.invert_yaxis()
-        ax.set_xscale("log")
-        ax.set_xlabel("fit (s) to the same objective")
-        ax.legend(fontsize=7)
+        log_seconds(ax, "fit (s) to the same objective")
+        legend_below(ax)

@@ -15,6 +15,7 @@ from benchmarks import catalog, children
 from benchmarks.bench import Bench, DataFile
 from benchmarks.catalog import Method
 from benchmarks.data import Data
+from benchmarks.figures import log_seconds
 from benchmarks.measure import spread_text
 from benchmarks.task import Stop, Task
 
@@ -103,19 +104,21 @@ def _report(bench: Bench) -> None:
 
 def _draw(bench: Bench, groups: dict[tuple[Any, ...], list[dict[str, Any]]]) -> None:
     methods = sorted({key[4] for key in groups})
-    with bench.figure(2) as (left, right):
-        for key, rows in groups.items():
-            color = f"C{methods.index(key[4]) % 10}"
+    with bench.figure(height=1.0 + 0.17 * len(groups)) as (ax,):
+        for at, (key, rows) in enumerate(groups.items()):
             seconds = median(r["seconds"] for r in rows)
-            left.plot([seconds], [rows[0]["accuracy"]], "o", color=color)
-            left.annotate(f"{key[4]} {key[1]}", (seconds, rows[0]["accuracy"]), fontsize=4)
-            if rows[0].get("suboptimality") is not None:
-                right.plot([seconds], [max(rows[0]["suboptimality"], 1e-9)], "o", color=color)
-                right.annotate(f"{key[4]} {key[1]}", (seconds, max(rows[0]["suboptimality"], 1e-9)), fontsize=4)
-        left.set_ylabel("accuracy")
-        right.set_ylabel("relative suboptimality (certified)")
-        right.set_yscale("log")
-        for ax in (left, right):
-            ax.set_xscale("log")
-            ax.set_xlabel("fit (s)")
-            ax.grid(alpha=0.3)
+            ax.barh(at, seconds, color=f"C{methods.index(key[4]) % 10}")
+            far = rows[0].get("suboptimality")
+            note = f" {rows[0]['accuracy']:.3f}" + ("" if far is None else f", off by {far:.0e}")
+            ax.annotate(note, (seconds, at), fontsize=5, va="center")
+        ax.set_yticks(range(len(groups)), [_label(key) for key in groups], fontsize=6)
+        ax.invert_yaxis()
+        log_seconds(ax, "fit (s); beside it the accuracy, and at most how far from the optimum")
+        ax.xaxis.label.set_size(7)
+        # Room for the notes.
+        ax.set_xlim(right=ax.get_xlim()[1] * 8)
+
+
+def _label(key: tuple[Any, ...]) -> str:
+    _, objective, _, l1_ratio, method = key
+    return f"{objective}{f' l1 {l1_ratio:g}' if l1_ratio else ''}  {method}"

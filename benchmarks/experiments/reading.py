@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from benchmarks import children, measure
 from benchmarks.bench import Bench
 from benchmarks.data import Data
+from benchmarks.figures import legend_below
 
 READERS = ("manyclass", "sklearn")
 
@@ -112,4 +113,4 @@ def _report(bench: Bench) -> None:
             ax.bar([i + 0.4 * at for i in range(len(labels))], heights, 0.38, label=reader)
         ax.set_xticks([i + 0.2 for i in range(len(labels))], labels, fontsize=7)
         ax.set_ylabel("million non-zeros a second")
-        ax.legend(fontsize=7)
+        legend_below(ax)

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.bench import Bench
+from benchmarks.figures import log_seconds
 from benchmarks.measure import spread_text
 
 IMPORTS = {"python alone": "pass", "import manyclass": "import manyclass",
@@ -95,5 +96,4 @@ def _report(bench: Bench) -> None:
         ax.barh(range(len(labels)), seconds)
         ax.set_yticks(range(len(labels)), labels, fontsize=6)
         ax.invert_yaxis()
-        ax.set_xscale("log")
-        ax.set_xlabel("seconds")
+        log_seconds(ax, "seconds")

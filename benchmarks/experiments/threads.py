@@ -12,6 +12,7 @@ from benchmarks import catalog
 from benchmarks.bench import Bench
 from benchmarks.catalog import Method
 from benchmarks.data import Data
+from benchmarks.figures import legend_below, log_seconds
 from benchmarks.fitting import describe
 from benchmarks.measure import quiet, spread_text, threads_limited
 from benchmarks.task import Fit, Stop, Task
@@ -94,7 +95,5 @@ def _draw(bench: Bench, groups: dict[tuple[Any, ...], dict[int, list[dict[str, A
                 ax.plot(seconds, [at + 0.2 * number] * len(seconds), "o" if number else "s", markersize=4,
                         color=f"C{number}", label=f"{jobs} thread(s)" if at == 0 else None)
         ax.set_yticks(range(len(groups)), [f"{k[0]}\n{k[1]} {k[2]}" for k in groups], fontsize=6)
-        ax.set_xscale("log")
-        ax.set_xlabel("fit (s) to a certified gap of 1e-3, every run")
-        ax.grid(alpha=0.3)
-        ax.legend(fontsize=7)
+        log_seconds(ax, "fit (s) to a certified gap of 1e-3, every run")
+        legend_below(ax)

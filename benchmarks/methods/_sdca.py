@@ -37,6 +37,7 @@ def fit(solver: str, data: Data, task: Task, stop: Stop, *, threads: int, seed: 
     weights, intercept = model.model_.weights, np.asarray(model.intercept_)
     return Fit(
         seconds=watch.seconds,
+        cpu_seconds=watch.cpu_seconds,
         predict=model.predict,
         weights=weights,
         intercept=intercept,

@@ -36,6 +36,7 @@ def sklearn_fit(model: Any, data: Data) -> Fit:
     iterations = [int(np.max(part.n_iter_)) for part in parts if hasattr(part, "n_iter_")]
     return Fit(
         seconds=watch.seconds,
+        cpu_seconds=watch.cpu_seconds,
         predict=model.predict,
         weights=weights,
         intercept=np.asarray(intercept, np.float64),

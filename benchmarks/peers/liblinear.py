@@ -50,6 +50,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         weights[: len(held), labels] = held
     return Fit(
         seconds=watch.seconds,
+        cpu_seconds=watch.cpu_seconds,
         predict=lambda rows: _predict(rows, weights),
         weights=weights,
         intercept=np.zeros(outputs),

@@ -51,7 +51,8 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
             reader.finish()
         return np.asarray(answers, np.int64) - 1
 
-    return Fit(seconds=watch.seconds, predict=predict, model_bytes=size, iterations=stop.max_iter or 10)
+    return Fit(seconds=watch.seconds, cpu_seconds=watch.cpu_seconds, predict=predict,
+               model_bytes=size, iterations=stop.max_iter or 10)
 
 
 def _lines(X: Any, y: Any) -> Any:

@@ -271,7 +271,8 @@ class LinearModel:
             See `scores`.
         """
         if self.task == "multilabel":
-            return Scorer(self.weights, self.intercept).positive(X, n_jobs, dense=dense)
+            indicator = Scorer(self.weights, self.intercept).positive(X, n_jobs)
+            return indicator.toarray() if dense else indicator
         if self.classes is None:
             scores = self.scores(X, n_jobs)
             return scores[:, 0] if self.n_outputs == 1 else scores

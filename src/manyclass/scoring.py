@@ -1,4 +1,4 @@
-"""Rows times weights: what `LinearModel` predicts with. Checks the rows, and spreads them over threads."""
+"""Rows times weights, for `LinearModel`: checks the rows, cuts them in tiles, spreads them over threads."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels import predict as kernels
-from manyclass.kernels.rows import Rows, make_rows, read_only
+from manyclass.kernels.rows import CSRRows, Rows, make_rows, read_only
 from manyclass.parallel import ranges, resolve_n_jobs, run
 
 __all__ = ["Scorer"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Most rows that one call of a kernel takes: the grain of threads and of interrupts.
+#: Most rows that one thread takes at a time.
 _PIECE = 1024
-#: Numbers in a buffer of whole rows of scores.
-_BUFFER = 2**20
 
 
 class Scorer:
@@ -36,53 +34,69 @@ class Scorer:
         self.n_features, self.n_outputs = (int(size) for size in weights.shape)
         self._weights = kernels.make_weights(weights)
         self._intercept = read_only(intercept)
-        self._tile = kernels.tile_shape(self._weights, self.n_outputs)
 
     def scores(self, X: Any, n_jobs: int | None) -> Array:
         """``X @ weights + intercept``, (n, K)."""
         rows, n, dtype = self._checked(X)
         out = np.empty((n, self.n_outputs), dtype)
-        _spread(lambda begin, end: self._score(rows, begin, end, out[begin:end]), n, n_jobs)
+
+        def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+            out[first:last, lo:hi] = S[: last - first, : hi - lo]
+
+        _spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
         return out
 
     def best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
         """Numbers and scores of the k best columns of each row, best first, (n, k) each."""
         rows, n, dtype = self._checked(X)
-        number, value = np.empty((n, k), np.int64), np.empty((n, k), dtype)
+        numbers, values = np.empty((n, k), np.int64), np.empty((n, k), dtype)
 
-        def task(begin: int, end: int) -> None:
-            view, bias, d, (height, width) = self._weights, self._intercept, self.n_features, self._tile
-            _refuse(*kernels.best_rows(rows, view, bias, d, begin, end, height, width, value, number))
+        def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+            kernels.keep_best(S, lo, hi, self.n_outputs, values[first:last], numbers[first:last])
 
-        _spread(task, n, n_jobs)
-        return number, value
+        _spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
+        return numbers, values
 
-    def positive(self, X: Any, n_jobs: int | None, *, dense: bool) -> Any:
-        """Where the score is positive: an int8 indicator (n, K), CSR or an array; a few rows of scores at a time."""
+    def positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
+        """Where the score is positive, an int8 indicator (n, K)."""
         rows, n, dtype = self._checked(X)
-        K = self.n_outputs
-        indicator = np.empty((n, K), np.int8) if dense else None
 
-        def task(begin: int, end: int) -> tuple[Array, Array] | None:
-            scores = np.empty((end - begin, K), dtype)
-            self._score(rows, begin, end, scores)
-            if indicator is not None:
-                np.greater(scores, 0, out=indicator[begin:end].view(np.bool_))
-                return None
-            found, columns = np.nonzero(scores > 0)
-            return np.bincount(found, minlength=end - begin), columns.astype(np.int32)
+        def task(begin: int, end: int) -> tuple[Array, Array]:
+            found: list[Array] = []
+            columns: list[Array] = []
 
-        parts = _spread(task, n, n_jobs, min(_PIECE, max(1, _BUFFER // K)))
-        if indicator is not None:
-            return indicator
+            def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+                row, column = np.nonzero(S[: last - first, : hi - lo] > 0)
+                found.append(row + (first - begin))
+                columns.append((column + lo).astype(np.int32))
+
+            self._tiles(rows, begin, end, dtype, use)
+            of_row, of_column = np.concatenate(found), np.concatenate(columns)
+            # By row; the blocks of columns came in ascending order.
+            return np.bincount(of_row, minlength=end - begin), of_column[np.argsort(of_row, kind="stable")]
+
+        parts = _spread(task, n, n_jobs)
         indptr = np.zeros(n + 1, np.int64)
         np.cumsum(np.concatenate([np.zeros(0, np.int64), *(counts for counts, _ in parts)]), out=indptr[1:])
-        columns = np.concatenate([np.zeros(0, np.int32), *(columns for _, columns in parts)])
-        return sp.csr_matrix((np.ones(len(columns), np.int8), columns, indptr), shape=(n, K))
+        indices = np.concatenate([np.zeros(0, np.int32), *(columns for _, columns in parts)])
+        return sp.csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(n, self.n_outputs))
 
-    def _score(self, rows: Rows, begin: int, end: int, out: Array) -> None:
-        view, bias, d, (height, width) = self._weights, self._intercept, self.n_features, self._tile
-        _refuse(*kernels.score_rows(rows, view, bias, d, begin, end, height, width, out))
+    def _tiles(
+        self, rows: Rows, begin: int, end: int, dtype: Any, use: Callable[[int, int, int, int, Array], None]
+    ) -> None:
+        """Call ``use(first, last, lo, hi, S)`` with the scores S of rows first .. last - 1, columns lo .. hi - 1.
+
+        For all tiles of the rows begin .. end - 1; those of the same rows one after the other, columns ascending.
+        """
+        fault = _fault(rows, begin, end, self.n_features)
+        if fault:
+            raise ValueError(f"X has {fault}")
+        height, width = kernels.tile_shape(self._weights, self.n_outputs)
+        S = np.empty((min(height, end - begin), width), dtype)
+        for first, last in ranges(end - begin, height):
+            for lo, hi in ranges(self.n_outputs, width):
+                kernels.fill_tile(rows, self._weights, self._intercept, begin + first, begin + last, lo, hi, S)
+                use(begin + first, begin + last, lo, hi, S)
 
     def _checked(self, X: Any) -> tuple[Rows, int, np.dtype[Any]]:
         """The view of X, its number of rows, and the type of its scores."""
@@ -97,7 +111,7 @@ class Scorer:
         if dtype.kind not in "biuf" or dtype.itemsize > 8 or dtype == np.float16 or not dtype.isnative:
             raise ValueError(
                 "X must hold integers, float32 or float64 in native byte order, got "
-                f"{dtype.newbyteorder('=') if dtype.isnative else dtype.str}: pass X.astype(np.float64)"
+                f"{dtype if dtype.isnative else dtype.str}: pass X.astype(np.float64)"
             )
         if X.shape[1] != self.n_features:
             raise ValueError(
@@ -107,13 +121,41 @@ class Scorer:
         return make_rows(X), int(X.shape[0]), np.result_type(dtype, self._intercept.dtype)
 
 
-def _spread(task: Callable[[int, int], Any], n: int, n_jobs: int | None, most: int = _PIECE) -> list[Any]:
+def _spread(task: Callable[[int, int], Any], n: int, n_jobs: int | None) -> list[Any]:
     n_threads = resolve_n_jobs(n_jobs)
     # Rows do not depend on each other, so that the pieces may depend on the threads.
-    return run(task, ranges(n, max(1, min(most, -(-n // n_threads)))), n_threads)
+    return run(task, ranges(n, max(1, min(_PIECE, -(-n // n_threads)))), n_threads)
 
 
-def _refuse(row: int, fault: int) -> None:
-    if fault:
-        what, remedy = kernels.FAULTS[fault]
-        raise ValueError(f"X has {what} in row {row}: {remedy}")
+def _fault(rows: Rows, begin: int, end: int, n_features: int) -> str | None:
+    """Why the rows begin .. end - 1 cannot be scored: the kernels would read beyond the weights, or give NaN."""
+    if not isinstance(rows, CSRRows):
+        values = rows.x[begin:end]
+        if _finite(values):
+            return None
+        return _not_finite(begin + int(np.argmin(np.isfinite(values).all(axis=1))))
+    damaged = "that do not fit: the CSR matrix is damaged, see what X.check_format() says"
+    bounds = rows.indptr[begin : end + 1]
+    if bounds[0] < 0 or bounds[-1] > min(len(rows.data), len(rows.indices)) or np.any(bounds[1:] < bounds[:-1]):
+        return f"row pointers {damaged}"
+    stored = slice(bounds[0], bounds[-1])
+    indices, values = rows.indices[stored], rows.data[stored]
+    # Seen as unsigned, a negative number is a very large one.
+    if len(indices) and indices.view(f"u{indices.itemsize}").max() >= n_features:
+        return f"column numbers {damaged}"
+    if _finite(values):
+        return None
+    first = int(np.argmin(np.isfinite(values))) + int(bounds[0])
+    return _not_finite(begin + int(np.searchsorted(bounds, first, side="right")) - 1)
+
+
+def _finite(values: Array) -> bool:
+    if values.dtype.kind != "f":
+        return True
+    # One fast pass; a sum that overflows leads to the slow one.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+
+
+def _not_finite(row: int) -> str:
+    return f"NaN or infinity in row {row}: replace such values or leave the row out"

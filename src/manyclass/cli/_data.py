@@ -153,6 +153,8 @@ def read_data(
 
 def describe(data: Dataset) -> str:
     """The data set in half a line."""
+    from manyclass.memory import human
+
     facts = data.summary()
     parts = [count(facts["rows"], "row"), count(facts["features"], "feature")]
     parts.append(f"{count(facts['non_zeros'])} non-zeros")
@@ -162,6 +164,7 @@ def describe(data: Dataset) -> str:
         parts.append(f"{count(facts['classes'], 'label')}, {facts['labels_per_row']:.2f} a row")
     elif facts["targets"] == "numbers":
         parts.append(count(facts["outputs"], "output"))
+    parts.append(human(facts["bytes"]))
     if facts["empty_rows"]:
         parts.append(f"{count(facts['empty_rows'], 'empty row')}")
     return f"{', '.join(parts)} ({data.format})"

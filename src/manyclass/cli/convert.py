@@ -46,17 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Convert."""
-    from manyclass.data import write
+    from manyclass.data import detect_format, write
 
     check_output("-o", args.output, args.data, args.labels)
     to = args.to or _target(args.output)
+    format = args.format or detect_format(args.data)
     data = read_data(
         args.data,
         args,
         screen,
         task="multilabel" if to == "xmc" and args.task == "auto" else args.task,
         labels=args.labels,
-        dtype=args.dtype or "float64",
+        # What is written in the file keeps its digits; what is computed from texts has those of a fit.
+        dtype=args.dtype or ("float32" if format in ("csv", "tsv") else "float64"),
         n_features=args.n_features,
         zero_based=args.zero_based,
         vectorizer=vectorizer_options(args),

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("data", metavar="DATA", help="labelled data")
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
-    parser.add_argument("--valid", metavar="FILE", help="labelled data to judge the model on")
+    parser.add_argument("--valid", metavar="FILE", help="labelled data of the same kind to judge the model on")
     parser.add_argument("--valid-labels", metavar="FILE", help="as --labels, for --valid")
     problem = parser.add_argument_group("the problem")
     problem.add_argument("--loss", choices=(*LOSSES, "squared"), help="default: what fits the labels, see below")
@@ -259,16 +259,16 @@ def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
     solver = (
         SDCA() if estimator.loss == "squared" else estimator._solver(CrammerSinger(0.0) if joint else None, n_outputs)
     )
+    own = data.X.dtype if data.X.dtype.kind == "f" else np.float64  # as the estimator takes other numbers
     shape: Any = SimpleNamespace(
         n_samples=data.n_samples,
         n_features=data.n_features,
         n_outputs=n_outputs,
-        dtype=np.dtype(estimator.dtype or data.X.dtype),
+        dtype=np.dtype(estimator.dtype or own),
     )
-    needs = solver.nbytes(shape)
-    parts = ", ".join(f"{name} {human(size)}" for name, size in {"data": data.summary()["bytes"], **needs}.items())
+    parts = ", ".join(f"{name} {human(size)}" for name, size in solver.nbytes(shape).items())
     there = available()
-    screen.say(f"memory: {parts}" + ("" if there is None else f"; {human(there)} are available"))
+    screen.say(f"memory besides the data: {parts}" + ("" if there is None else f"; {human(there)} are available"))
 
 
 def _completed(model: LinearModel, data: Dataset) -> LinearModel:

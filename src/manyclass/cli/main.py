@@ -33,6 +33,8 @@ examples:
   manyclass fit train.svm.gz -o codes.model --valid test.svm.gz
   manyclass predict codes.model new.svm --top-k 5
   manyclass COMMAND --help
+
+exit codes: 0; 2 for wrong input, files or options, said in one sentence; 130 after Ctrl-C where nothing could be kept.
 """
 
 
@@ -149,11 +151,11 @@ def _in_options(text: str, args: argparse.Namespace) -> str:
         name, assigned = found.groups()
         if not hasattr(args, name) or not (assigned or "_" in name):
             return found.group()
-        return f"--{name.replace('_', '-')}" + (" " if assigned and found.end() < len(text) else "")
+        value_follows = assigned and found.string[found.end() :][:1] not in ("", ")", ",", ";", " ")
+        return f"--{name.replace('_', '-')}" + (" " if value_follows else "")
 
     text = text.replace("quote=None", "--no-quotes")
-    text = re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
-    return text.replace(" )", ")")
+    return re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
 
 
 @contextmanager

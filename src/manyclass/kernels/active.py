@@ -121,7 +121,8 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
         if c <= 0:
             continue
         t = y[i]
-        s[:] = bias
+        for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
+            s[k] = bias[k]
         add_scores(rows, i, V, 0, outputs, reg, s)
         level = s[t] - real(1)
         s[t] = level - real(1)

@@ -62,7 +62,9 @@ class CompileClock:
     def started(self, key: int, name: str) -> None:
         if not self._announced:
             self._announced = True
-            logger.warning("compiling %s and its like for this machine: once per installation, then kept on disk", name)
+            logger.warning(
+                "compiling kernels (%s, ...) for this machine: a few seconds, once; they are kept on disk", name
+            )
         self._open[threading.get_ident(), key] = time.perf_counter()
 
     def ended(self, key: int) -> None:

@@ -19,34 +19,22 @@ from manyclass.kernels.jit import implements, inline, is_a, jit
 from manyclass.kernels.rows import CSRRows, DenseRows, read_only
 
 __all__ = [
-    "FAULTS",
     "DenseWeights",
     "SparseWeights",
     "Weights",
     "add_row",
     "add_rows",
     "add_tile",
-    "best_rows",
     "fill_tile",
-    "first_fault",
+    "keep_best",
     "make_weights",
-    "row_fault",
-    "score_rows",
     "tile_shape",
 ]
 
 # mypy: disable-error-code="no-untyped-def"
 
-_DAMAGED = "the CSR matrix is damaged, see what X.check_format() says"
-#: What `row_fault` finds wrong with a row, and what to do.
-FAULTS = {
-    1: ("NaN or infinity", "replace such values or leave the row out"),
-    2: ("a column index that is out of range", _DAMAGED),
-    3: ("row pointers that do not fit its arrays", _DAMAGED),
-}
-
-#: Rows and classes of a tile, and the numbers it holds where it must span all classes.
-_ROWS, _CLASSES, _TILE = 16, 2048, 2**15
+#: Most rows, classes and numbers of a tile: enough work for a call from Python, and half a second-level cache.
+_ROWS, _CLASSES, _TILE = 1024, 2048, 2**17
 #: Features of dense rows that are used for all rows of a tile before the next are read.
 _FEATURES = 64
 
@@ -93,11 +81,6 @@ def add_rows(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
 
 def add_tile(rows: Any, begin: Any, end: Any, weights: Any, lo: Any, hi: Any, S: Any) -> Any:
     """``S[i - begin, k - lo] += sum_j x_ij W[j, k]`` for begin <= i < end, lo <= k < hi."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def row_fault(rows: Any, i: Any, n_features: Any) -> Any:
-    """0 if row i can be scored with ``n_features`` rows of weights, else a key of `FAULTS`."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -188,51 +171,16 @@ def _add_tile(rows: Any, begin: Any, end: Any, weights: Any, lo: Any, hi: Any, S
     return None
 
 
-@implements(row_fault)
-def _row_fault(rows: Any, i: Any, n_features: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, n_features):
-            begin = rows.indptr[i]
-            end = rows.indptr[i + 1]
-            if not 0 <= begin <= end <= min(rows.data.shape[0], rows.indices.shape[0]):
-                return 3
-            for t in range(begin, end):
-                if not 0 <= rows.indices[t] < n_features:
-                    return 2
-                if not np.isfinite(np.float64(rows.data[t])):
-                    return 1
-            return 0
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, n_features):
-            for j in range(rows.x.shape[1]):
-                if not np.isfinite(np.float64(rows.x[i, j])):
-                    return 1
-            return 0
-
-        return dense
-    return None
-
-
-@jit
-def first_fault(rows, n_features, begin, end):
-    """The first row of begin <= i < end that cannot be scored and its fault, or (-1, 0)."""
-    for i in range(begin, end):
-        fault = row_fault(rows, i, n_features)
-        if fault != 0:
-            return i, fault
-    return -1, 0
-
-
 @jit
 def fill_tile(rows, weights, intercept, begin, end, lo, hi, S):
-    """``S[i - begin, k - lo] = (W^T x_i + b)_k`` for begin <= i < end, lo <= k < hi."""
+    """``S[i - begin, k - lo] = (W^T x_i + b)_k`` for begin <= i < end, lo <= k < hi.
+
+    The rows must be valid, with column numbers below that of the rows of W.
+    """
     for r in range(end - begin):
-        for k in range(hi - lo):
-            S[r, k] = intercept[lo + k]
+        # Not as one slice: the message for slices that do not fit takes Numba three times as long to compile as this.
+        for k in range(lo, hi):
+            S[r, k - lo] = intercept[k]
     add_tile(rows, begin, end, weights, lo, hi, S)
 
 
@@ -250,10 +198,10 @@ def _worse(a, ka, b, kb):
 
 @inline
 def _sink(value, number, size, v, c):
-    # Put (v, c) for the worst of the heap, which is at its root.
+    # Put (v, c) in the place of the root of the heap, its worst entry.
     p = 0
-    while 2 * p + 1 < size:
-        child = 2 * p + 1
+    child = 1
+    while child < size:
         if child + 1 < size and _worse(value[child + 1], number[child + 1], value[child], number[child]):
             child += 1
         if not _worse(value[child], number[child], v, c):
@@ -261,79 +209,36 @@ def _sink(value, number, size, v, c):
         value[p] = value[child]
         number[p] = number[child]
         p = child
+        child = 2 * p + 1
     value[p] = v
     number[p] = c
 
 
-@inline
-def _keep_best(s, lo, hi, value, number):
-    # Classes come in ascending order, and the first k of them fill the heap.
-    size = value.shape[0]
-    for c in range(lo, min(hi, size)):
-        v = s[c - lo]
-        p = c
-        while p > 0:
-            parent = (p - 1) // 2
-            if not _worse(v, c, value[parent], number[parent]):
-                break
-            value[p] = value[parent]
-            number[p] = number[parent]
-            p = parent
-        value[p] = v
-        number[p] = c
-    for c in range(max(lo, size), hi):
-        v = s[c - lo]
-        # The negation lets NaN through to the one comparison that knows of it.
-        if not (v <= value[0]) and _worse(value[0], number[0], v, c):
-            _sink(value, number, size, v, c)
-
-
-@inline
-def _best_first(value, number):
-    # Take the worst out again and again: what is left behind it is sorted.
-    for last in range(value.shape[0] - 1, 0, -1):
-        v = value[last]
-        c = number[last]
-        value[last] = value[0]
-        number[last] = number[0]
-        _sink(value, number, last, v, c)
-
-
 @jit
-def score_rows(rows, weights, intercept, n_features, begin, end, height, width, out):
-    """``out[i - begin] = W^T x_i + b`` for begin <= i < end; the first faulty row and its fault, or (-1, 0)."""
-    outputs = intercept.shape[0]
-    S = np.empty((height, width), out.dtype)
-    for first in range(begin, end, height):
-        last = min(first + height, end)
-        row, fault = first_fault(rows, n_features, first, last)
-        if fault != 0:
-            return row, fault
-        for lo in range(0, outputs, width):
-            hi = min(lo + width, outputs)
-            fill_tile(rows, weights, intercept, first, last, lo, hi, S)
-            for i in range(first, last):
-                for k in range(lo, hi):
-                    out[i - begin, k] = S[i - first, k - lo]
-    return -1, 0
+def keep_best(S, lo, hi, outputs, values, numbers):
+    """Take the classes lo <= k < hi, scores ``S[i, k - lo]``, into the k best of each row i.
 
-
-@jit
-def best_rows(rows, weights, intercept, n_features, begin, end, height, width, value, number):
-    """The k best scores of the rows begin <= i < end into ``value[i]``, best first, and their classes into
-    ``number[i]``; ties go to the lower class number. The first faulty row and its fault, or (-1, 0)."""
-    outputs = intercept.shape[0]
-    S = np.empty((height, width), value.dtype)
-    for first in range(begin, end, height):
-        last = min(first + height, end)
-        row, fault = first_fault(rows, n_features, first, last)
-        if fault != 0:
-            return row, fault
-        for lo in range(0, outputs, width):
-            hi = min(lo + width, outputs)
-            fill_tile(rows, weights, intercept, first, last, lo, hi, S)
-            for i in range(first, last):
-                _keep_best(S[i - first], lo, hi, value[i], number[i])
-        for i in range(first, last):
-            _best_first(value[i], number[i])
-    return -1, 0
+    To be called for all blocks of classes, ascending. Between calls a row of ``values`` (scores) and ``numbers``
+    (classes) is a heap with the worst at its root; after the last call it is sorted, best first.
+    """
+    size = values.shape[1]
+    for i in range(values.shape[0]):
+        s = S[i]
+        value = values[i]
+        number = numbers[i]
+        if lo == 0:
+            # Worse than any class.
+            value[:] = np.nan
+            number[:] = outputs
+        for k in range(lo, hi):
+            # The negation lets NaN through to the comparison that knows of it.
+            if not (s[k - lo] <= value[0]) and _worse(value[0], number[0], s[k - lo], k):
+                _sink(value, number, size, s[k - lo], k)
+        if hi == outputs:
+            # Take the worst out again and again: what is left behind it is sorted.
+            for last in range(size - 1, 0, -1):
+                v = value[last]
+                c = number[last]
+                value[last] = value[0]
+                number[last] = number[0]
+                _sink(value, number, last, v, c)

@@ -52,7 +52,8 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
         if c <= 0:
             continue
         q = c * (real(norms[i]) * real(inv_lam_n) + real(bias_step))
-        s[:] = bias[lo:hi]
+        for k in range(hi - lo):  # a slice assignment would compile 1.5 s longer, for its error message
+            s[k] = bias[lo + k]
         add_scores(rows, i, V, lo, hi, reg, s)
         a = alpha[i, lo:hi]
         dual_step(loss, s, a, target_row(targets, i, lo, hi, buffer), q, new)
@@ -86,7 +87,8 @@ def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end)
         c = np.float64(weights[i])
         if c <= 0:
             continue
-        s[:] = bias
+        for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
+            s[k] = bias[k]
         add_scores(rows, i, V, 0, outputs, reg, s)
         t = target_row(targets, i, 0, outputs, buffer)
         losses += c * loss_value(loss, s, t, work)

@@ -1,0 +1,452 @@
+"""``manyclass fit``: from every format to a model, its options, its interrupts, its refusals."""
+
+from __future__ import annotations
+
+import csv
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from manyclass import LinearModel, SDCAClassifier, SDCARegressor
+from manyclass.cli import fit as command
+from manyclass.data import Dataset, TextVectorizer, read, write, write_svmlight
+from manyclass.files import atomic_path
+from manyclass.memory import human
+from manyclass.problem import Certificate
+from manyclass.solvers import SDCA
+from test_cli_support import KINDS, digits, label_sets, left, make, refused, run, table, texts
+
+
+def fitted(capsys, *words):
+    """The model that a fit which must succeed writes to the name behind -o."""
+    ran = run(capsys, "fit", *words)
+    assert ran.code == 0, ran.err
+    return LinearModel.load(words[words.index("-o") + 1]), ran
+
+
+# --- from every format to the model of the library --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_the_model_of_the_library(capsys, tmp_path, kind):
+    path = make(kind, tmp_path)
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", "--alpha", "1e-3", "--seed", "3")
+    data = read(path)
+    loss = "log_loss" if kind == "xmc" else "multinomial"
+    expected = SDCAClassifier(loss, alpha=1e-3, random_state=3).fit(data.X, data.y).model_
+    np.testing.assert_array_equal(model.weights, expected.weights)
+    np.testing.assert_array_equal(model.intercept, expected.intercept)
+    np.testing.assert_array_equal(model.classes, expected.classes)
+    assert (model.task, model.link) == (expected.task, expected.link)
+    assert (model.vectorizer is None) == (kind not in ("csv", "tsv"))
+    assert f"read {path} in " in ran.err
+    assert f"({data.format})" in ran.err
+    for note in data.notes:
+        assert note in ran.err
+    assert "memory besides the data: " in ran.err
+    assert "certified" in ran.out
+    facts = model.record["data"]
+    assert (facts["format"], facts["rows"], facts["zero_based"]) == (data.format, data.n_samples, data.zero_based)
+    counts = data.y.sum(axis=0).tolist()[0] if kind == "xmc" else np.unique(data.y, return_counts=True)[1].tolist()
+    assert facts["class_counts"] == counts
+
+
+@pytest.mark.parametrize("loss", command.LOSSES)
+def test_every_loss(capsys, tmp_path, loss):
+    words = ["--loss", loss, "--alpha", "0.01", "--max-iter", "1000"]
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
+    assert model.record["relative_gap"] <= 1e-3
+    assert model.parameters["loss"] == loss
+    assert f"{loss}, alpha = 0.01" in ran.out
+    X, y = digits()
+    assert np.mean(model.predict(X) == y) > 0.95
+
+
+def test_numbers_to_predict(capsys, tmp_path):
+    X, _ = digits()
+    y = np.asarray(X @ np.linspace(-1, 1, X.shape[1])) + 0.25
+    path = tmp_path / "data.svm"
+    write_svmlight(path, X, y)
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", "--alpha", "1e-2", "--max-iter", "2000")
+    assert model.task == "regression"
+    assert "R2 on the training data" in ran.out
+    data = read(path, task="regression")
+    expected = SDCARegressor(alpha=1e-2, max_iter=2000, random_state=0).fit(data.X, data.y)
+    np.testing.assert_array_equal(model.weights[:, 0], expected.coef_)
+    refused(run(capsys, "fit", path, "-o", tmp_path / "n", "--loss", "hinge"), "numbers to predict", "--loss squared")
+    as_names, _ = fitted(capsys, path, "-o", tmp_path / "n", "--task", "classification", "--max-iter", "1", "--quiet")
+    assert as_names.classes.dtype.kind == "U"
+
+
+def test_whole_numbers_are_predicted_if_the_loss_says_so(capsys, tmp_path):
+    model, _ = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--loss", "squared", "--max-iter", "1000")
+    assert (model.task, model.n_outputs, model.classes) == ("regression", 1, None)
+
+
+def test_two_classes_have_one_column(capsys, tmp_path):
+    X, y = digits()
+    write_svmlight(tmp_path / "data.svm", X, np.where(y < 5, "low", "high"))
+    model, _ = fitted(capsys, tmp_path / "data.svm", "-o", tmp_path / "m")
+    assert (model.task, model.n_outputs, model.classes.tolist()) == ("binary", 1, ["high", "low"])
+
+
+def test_label_sets_keep_their_names(capsys, tmp_path):
+    X, Y = label_sets()
+    names = np.array(["ash", "birch", "cedar", "fir", "oak", "pine"])
+    write_svmlight(tmp_path / "data.svm", X, Y, label_names=names)
+    model, ran = fitted(capsys, tmp_path / "data.svm", "-o", tmp_path / "m", "--loss", "squared_hinge")
+    assert model.task == "multilabel"
+    assert model.classes.tolist() == names.tolist()
+    assert model.record["data"]["class_counts"] == np.asarray(Y.sum(axis=0)).ravel().tolist()
+    assert "P@1 on the training data" in ran.out
+    refused(
+        run(capsys, "fit", tmp_path / "data.svm", "-o", tmp_path / "n", "--loss", "multinomial"), "one-vs-rest loss"
+    )
+    assert "n" not in left(tmp_path)
+
+
+def test_one_label_in_every_set_means_classes(capsys, tmp_path):
+    X, y = digits()
+    write(tmp_path / "data.xmc", Dataset(X, csr_matrix(np.eye(12, dtype=np.int8)[y])))
+    model, ran = fitted(capsys, tmp_path / "data.xmc", "-o", tmp_path / "m")
+    assert (model.task, model.classes.tolist()) == ("multiclass", list(range(10)))
+    assert "taken as classes" in ran.err
+    sets, _ = fitted(capsys, tmp_path / "data.xmc", "-o", tmp_path / "m", "--task", "multilabel")
+    assert (sets.task, sets.n_outputs) == ("multilabel", 12)
+
+
+def test_labels_from_another_file(capsys, tmp_path):
+    X, y = digits()
+    write(tmp_path / "data.npz", Dataset(X))
+    (tmp_path / "names.txt").write_text("".join(f"class {label}\n" for label in y))
+    refused(run(capsys, "fit", tmp_path / "data.npz", "-o", tmp_path / "m"), "has no labels", "--labels")
+    model, _ = fitted(capsys, tmp_path / "data.npz", "-o", tmp_path / "m", "--labels", tmp_path / "names.txt")
+    assert model.classes.tolist() == [f"class {label}" for label in range(10)]
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def test_options_reach_the_estimator(capsys, tmp_path):
+    words = "--loss crammer_singer --alpha 0.01 --l1-ratio 0.2 --gamma 0.5 --no-intercept --class-weight balanced"
+    words += " --solver sdca --tol 0.01 --max-iter 500 --n-jobs 2 --seed 7 --dtype float64"
+    model, _ = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words.split())
+    given = {
+        "loss": "crammer_singer", "alpha": 0.01, "l1_ratio": 0.2, "gamma": 0.5, "fit_intercept": False,
+        "class_weight": "balanced", "solver": "sdca", "tol": 0.01, "max_iter": 500, "n_jobs": 2, "random_state": 7,
+        "dtype": "float64",
+    }  # fmt: skip
+    assert {name: model.parameters[name] for name in given} == given
+    assert model.dtype == np.float64
+    assert not model.intercept.any()
+    assert 0 < model.record["relative_gap"] <= 0.01
+
+
+def test_sparsify(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    dense, _ = fitted(capsys, path, "-o", tmp_path / "dense")
+    sparse, _ = fitted(capsys, path, "-o", tmp_path / "sparse", "--sparsify", "0.5")
+    assert sparse.is_sparse
+    np.testing.assert_array_equal(sparse.weights.toarray(), np.where(np.abs(dense.weights) > 0.5, dense.weights, 0))
+    refused(run(capsys, "fit", path, "-o", tmp_path / "x", "--sparsify", "-1"), "--sparsify")
+
+
+def test_history_and_plot(capsys, tmp_path):
+    words = ["--history", tmp_path / "h.csv", "--plot", tmp_path / "gap.png"]
+    model, _ = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
+    with (tmp_path / "h.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["relative_gap"]) for row in rows] == [
+        record["relative_gap"] for record in model.record["history"]["records"]
+    ]
+    assert (tmp_path / "gap.png").read_bytes().startswith(b"\x89PNG")
+    assert left(tmp_path) == {"data.svm", "m", "h.csv", "gap.png"}
+    fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--plot", tmp_path / "gap.svg", "--quiet")
+    assert b"<svg" in (tmp_path / "gap.svg").read_bytes()
+    refused(run(capsys, "fit", tmp_path / "data.svm", "-o", tmp_path / "m", "--plot", tmp_path / "g.bmp"), ".png")
+
+
+def test_a_plot_without_matplotlib_is_refused_at_once(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "has_matplotlib", lambda: False)
+    path = make("svm", tmp_path)
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--plot", tmp_path / "g.png"), "manyclass[plot]")
+    assert left(tmp_path) == {"data.svm"}
+
+
+def test_quiet(capsys, tmp_path):
+    assert run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", "--quiet") == (0, "", "")
+    assert left(tmp_path) == {"data.svm", "m"}
+
+
+def test_not_converged_is_said_and_kept(capsys, tmp_path):
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--max-iter", "2", "--quiet")
+    assert ran.out == ""
+    assert ran.err.startswith("manyclass: warning: --max-iter was reached")
+    assert model.record["n_iter"] == 2
+
+
+def test_the_table_says_what_the_model_has(capsys, tmp_path):
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--max-iter", "2")
+    facts = {line[:30].strip(): line[30:].strip() for line in ran.lines}
+    X, y = digits()
+    assert facts["accuracy on the training data"] == f"{np.mean(model.predict(X) == y):.4f}"
+    assert facts["objective"] == f"{model.record['objective']:.8g}"
+    assert facts["relative gap"] == f"{model.record['relative_gap']:.2e} (certified; 0.001 was asked for)"
+    assert facts["epochs"] == "2"
+    assert [part.split()[0] for part in facts["seconds"].split(", ")] == ["read", "compile", "solve"]
+    assert facts["model"] == f"{tmp_path / 'm'}, {human((tmp_path / 'm').stat().st_size)}"
+
+
+def test_what_a_fit_will_take_is_what_the_driver_asks_for(capsys, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("manyclass.driver.require", lambda needs, remedy: asked.append(needs))
+    for number, loss in enumerate(("multinomial", "crammer_singer", "hinge", "squared")):
+        _, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--loss", loss, "--max-iter", "1000")
+        line = next(line for line in ran.err.splitlines() if line.startswith("memory besides the data: "))
+        for name, size in asked[number].items():
+            assert f"{name} {human(size)}" in line
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+
+
+def test_validation(capsys, tmp_path):
+    X, y = digits(500)
+    write_svmlight(tmp_path / "train.svm", X[:300], y[:300])
+    write_svmlight(tmp_path / "valid.svm", X[300:], y[300:])
+    model, ran = fitted(capsys, tmp_path / "train.svm", "-o", tmp_path / "m", "--valid", tmp_path / "valid.svm")
+    expected = np.mean(model.predict(read(tmp_path / "valid.svm", n_features=model.n_features).X) == y[300:])
+    assert f"accuracy on {tmp_path / 'valid.svm'}" in ran.out
+    assert f"{expected:.4f}" in ran.out
+    assert "warning" not in ran.err
+
+
+def test_validation_counts_unseen_classes(capsys, tmp_path):
+    X, y = digits()
+    few = y < 8
+    write_svmlight(tmp_path / "train.svm", X[few], y[few])
+    write_svmlight(tmp_path / "valid.svm", X, y)
+    words = ["--valid", tmp_path / "valid.svm", "--n-features", "64"]
+    model, ran = fitted(capsys, tmp_path / "train.svm", "-o", tmp_path / "m", *words)
+    assert f"2 labels of {tmp_path / 'valid.svm'} never seen in training, on {(~few).sum()} rows" in ran.err
+    assert f"{np.mean(model.predict(X) == y):.4f}" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("lines", "needle"),
+    [
+        ("3 1:0.5\n", "numbers"),
+        (" 1:0.5\n", "has no labels"),
+        ("3 99:1\n", "99:1"),
+        ("3 1:x\n", "line 1"),
+    ],
+)
+def test_wrong_validation_data_are_found_before_the_training(capsys, monkeypatch, tmp_path, lines, needle):
+    monkeypatch.setattr(SDCAClassifier, "fit", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(SDCARegressor, "fit", lambda *_: pytest.fail("trained"))
+    path = make("svm", tmp_path)
+    if needle == "numbers":
+        path.write_text(path.read_text().replace("0 ", "0.5 ", 1))
+        lines = "yes 1:0.5\n"
+        needle = "no finite number"
+    (tmp_path / "valid.svm").write_text(lines)
+    before = left(tmp_path)
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--valid", tmp_path / "valid.svm"), needle)
+    assert left(tmp_path) == before
+
+
+def test_validation_features_beyond_those_of_the_training(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    (tmp_path / "valid.svm").write_text("3 1:0.5 99:1\n")
+    words = ["fit", path, "-o", tmp_path / "m", "--valid", tmp_path / "valid.svm"]
+    refused(run(capsys, *words), "valid.svm, line 1", "99:1", "features", "--extra-features ignore")
+    assert run(capsys, *words, "--extra-features", "ignore").code == 0
+    assert run(capsys, *words, "--n-features", "99").code == 0
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def test_texts_end_to_end(capsys, tmp_path):
+    rows, labels = texts()
+    path = table(tmp_path / "data.csv", {"id": [str(i) for i in range(60)], "words": rows, "queue": labels})
+    model_path = tmp_path / "m"
+    words = "--text-column words --label-column queue --analyzer char_wb --ngrams 2 3 --min-df 2 --case-sensitive"
+    model, _ = fitted(capsys, path, "-o", model_path, *words.split(), "--raw-counts", "--valid", path)
+    vectorizer = TextVectorizer(analyzer="char_wb", ngram_range=(2, 3), min_df=2, lowercase=False, sublinear_tf=False)
+    X = vectorizer.fit_transform(rows)
+    expected = SDCAClassifier(random_state=0).fit(X, labels)
+    np.testing.assert_array_equal(model.weights, expected.model_.weights)
+    new = table(tmp_path / "new.csv", {"text": ["my card is lost", "the interest of my house"]})
+    ran = run(capsys, "predict", model_path, new)
+    assert ran.lines == expected.predict(vectorizer.transform(["my card is lost", "the interest of my house"])).tolist()
+    assert ran.lines == ["card", "loan"]
+
+
+def test_hashed_texts(capsys, tmp_path):
+    words = ["--vectorizer", "hashing", "--hash-features", "512"]
+    model, _ = fitted(capsys, make("tsv", tmp_path), "-o", tmp_path / "m", *words)
+    assert model.n_features == 512
+    assert model.vectorizer[0]["kind"] == "hashing"
+
+
+def test_options_on_texts_need_texts(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--vectorizer", "hashing"), "no table of texts")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--text-column", "body"), "--text-column", "no table")
+
+
+def test_a_delimiter_can_be_spelt(capsys, tmp_path):
+    rows, labels = texts()
+    path = table(tmp_path / "data.csv", {"text": rows, "queue": labels}, "\t")
+    model, _ = fitted(capsys, path, "-o", tmp_path / "m", "--delimiter", "\\t", "--no-quotes", "--header")
+    assert model.classes.tolist() == ["account", "card", "loan"]
+
+
+# --- interrupts ------------------------------------------------------------------------------------------------------
+
+
+def interrupt_after(monkeypatch, epochs):
+    real = SDCA.iterate
+
+    def iterate(self, problem, state, seed):
+        for progress in real(self, problem, state, seed):
+            yield progress
+            if progress.iteration >= epochs:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(SDCA, "iterate", iterate)
+
+
+def test_ctrl_c_keeps_the_model_reached(capsys, monkeypatch, tmp_path):
+    interrupt_after(monkeypatch, 3)
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--tol", "1e-6")
+    assert "interrupted after 3 epochs: the model reached so far is kept" in ran.err
+    assert "warm_start" not in ran.err
+    assert "certified" in ran.out
+    X, y = digits()
+    expected = SDCAClassifier(random_state=0, tol=1e-6)
+    with pytest.warns(match="interrupted"):
+        expected.fit(X, y)
+    np.testing.assert_array_equal(model.weights, expected.model_.weights)
+    assert model.record["outcome"] == "interrupted"
+
+
+def test_ctrl_c_before_the_first_epoch_keeps_nothing(capsys, monkeypatch, tmp_path):
+    def iterate(*_):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(SDCA, "iterate", iterate)
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
+    assert ran.code == 130
+    assert left(tmp_path) == {"data.svm"}
+
+
+def test_ctrl_c_while_the_model_is_judged(capsys, monkeypatch, tmp_path):
+    def evaluate(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "evaluate", evaluate)
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
+    assert ran.code == 0
+    assert f"{tmp_path / 'm'} is written" in ran.err
+    assert LinearModel.load(tmp_path / "m").task == "multiclass"
+
+
+def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
+    @contextmanager
+    def interrupted(path):
+        with atomic_path(path) as temporary:
+            yield temporary
+            assert temporary.stat().st_size > 1000
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("manyclass.model_file.atomic_path", interrupted)
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
+    assert ran.code == 130
+    assert left(tmp_path) == {"data.svm"}
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "needle"),
+    [
+        (["--alpha", "-1"], "alpha"),
+        (["--alpha", "nan"], "alpha"),
+        (["--l1-ratio", "1"], "l1-ratio"),
+        (["--tol", "-1"], "tol"),
+        (["--max-iter", "0"], "max-iter"),
+        (["--gamma", "-1"], "gamma"),
+        (["--n-jobs", "0"], "n-jobs"),
+        (["--loss", "squared", "--class-weight", "balanced"], "--class-weight"),
+        (["--history", "no/h.csv"], "--history no/h.csv: the folder no does not exist"),
+        (["--plot", "no/h.png"], "--plot no/h.png: the folder no does not exist"),
+        (["-o", "no/m"], "-o no/m: the folder no does not exist"),
+        (["-o", "."], "is a folder"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_data_are_read(capsys, monkeypatch, tmp_path, words, needle):
+    path = make("svm", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("manyclass.data.read", lambda *_, **__: pytest.fail("read"))
+    refused(run(capsys, "fit", path, "-o", "m", *words), needle)
+    assert left(tmp_path) == {"data.svm"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "needles"),
+    [
+        ("a.svm", "1 1:2\n0 1:x\n", ["a.svm, line 2: the value in '1:x'"]),
+        ("a.svm", "1 1:2\n0 2:1 -1:3\n", ["line 2", "negative"]),
+        ("a.svm", "1 1:2\n0 1:nan\n", ["line 2", "finite"]),
+        ("a.svm", "", ["a.svm: the file is empty"]),
+        ("a.txt", "what is this\n", ["its format is none of svmlight"]),
+        ("a.svm", "1 1:2\n1 1:3\n", ["one class only"]),
+        ("a.svm", " 1:2\n 1:3\n", ["has no labels"]),
+        ("a.txt", "2 3 4\n0 0:1\n", ["a.txt, line 2: the file ends after 1 row"]),
+        ("a.csv", "a,b,c\n1,2,3\n", ["a.csv, line 1: which column holds the texts?", "--text-column"]),
+        ("a.csv", "text,label\nx y\n", ["a.csv, line 2: 1 fields; expected 2"]),
+        ("a.npz", "PK\x03\x04", ["a.npz: cannot be read as a sparse matrix"]),
+        ("a.npy", "\x93NUMPY", ["a.npy: "]),
+    ],
+)
+def test_wrong_files_are_refused_with_their_place(capsys, tmp_path, name, content, needles):
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
+    refused(run(capsys, "fit", tmp_path / name, "-o", tmp_path / "m"), *needles)
+    assert left(tmp_path) == {name}
+
+
+def test_the_input_is_not_overwritten_but_an_old_model_is(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    before = path.read_bytes()
+    refused(run(capsys, "fit", path, "-o", path), "is the input itself")
+    assert path.read_bytes() == before
+    (tmp_path / "m").write_text("an old model")
+    assert fitted(capsys, path, "-o", tmp_path / "m")[0].task == "multiclass"
+
+
+def test_a_fit_that_would_not_fit_is_refused(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("manyclass.memory.available", lambda: 10_000)
+    refused(run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m"), "this fit needs", "to make it fit")
+    assert left(tmp_path) == {"data.svm"}
+
+
+def test_values_too_large_for_the_type_are_refused(capsys, tmp_path):
+    path = tmp_path / "data.svm"
+    path.write_text("0 1:1e20\n1 2:1e20\n")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m"), "row 0 of X", "--dtype float64")
+    assert left(tmp_path) == {"data.svm"}
+
+
+def test_a_run_that_diverged_leaves_no_model(capsys, monkeypatch, tmp_path):
+    def certificate(self, problem, state, *, final):
+        return Certificate(float("inf"), 0.0)
+
+    monkeypatch.setattr(SDCA, "certificate", certificate)
+    refused(run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m"), "no longer a finite number")
+    assert left(tmp_path) == {"data.svm"}
