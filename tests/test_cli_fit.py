@@ -218,7 +218,7 @@ def test_validation(capsys, tmp_path):
     write_svmlight(tmp_path / "valid.svm", X[300:], y[300:])
     model, ran = fitted(capsys, tmp_path / "train.svm", "-o", tmp_path / "m", "--valid", tmp_path / "valid.svm")
     expected = np.mean(model.predict(read(tmp_path / "valid.svm", n_features=model.n_features).X) == y[300:])
-    assert f"accuracy on {tmp_path / 'valid.svm'}" in ran.out
+    assert "accuracy on valid.svm " in ran.out
     assert f"{expected:.4f}" in ran.out
     assert "warning" not in ran.err
 

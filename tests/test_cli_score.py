@@ -144,6 +144,7 @@ def test_label_sets(capsys, tmp_path, kind):
     counts = rare[:300].sum(axis=0)
     assert found["psp@3"] == pytest.approx(psp_at_k(truth, lists.astype(int), 3, inverse_propensity(counts, 300)))
     assert "rank_distribution" not in found
+    assert ["accuracy", "(whole", "sets)", f"{found['accuracy']:.4f}"] in [line.split() for line in ran.lines]
 
 
 def test_two_classes(capsys, tmp_path):

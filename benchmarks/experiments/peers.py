@@ -109,12 +109,11 @@ def _draw(bench: Bench, groups: dict[tuple[Any, ...], list[dict[str, Any]]]) -> 
             seconds = median(r["seconds"] for r in rows)
             ax.barh(at, seconds, color=f"C{methods.index(key[4]) % 10}")
             far = rows[0].get("suboptimality")
-            note = f" {rows[0]['accuracy']:.3f}" + ("" if far is None else f", off by {far:.0e}")
+            note = f" {rows[0]['accuracy']:.3f}" + ("" if far is None else f", {far:.0e}")
             ax.annotate(note, (seconds, at), fontsize=5, va="center")
         ax.set_yticks(range(len(groups)), [_label(key) for key in groups], fontsize=6)
         ax.invert_yaxis()
-        log_seconds(ax, "fit (s); beside it the accuracy, and at most how far from the optimum")
-        ax.xaxis.label.set_size(7)
+        log_seconds(ax, "fit (s); beside: accuracy, suboptimality")
         # Room for the notes.
         ax.set_xlim(right=ax.get_xlim()[1] * 8)
 

@@ -311,7 +311,7 @@ def _summarise(
     from manyclass.kernels.jit import compile_clock
     from manyclass.memory import human
 
-    where = f"on {args.valid}" if args.valid else "on the training data"
+    where = f"on {os.path.basename(args.valid)}" if args.valid else "on the training data"
     facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"}
     names = ["accuracy", "f1_macro", "r2", "rmse"]
     if estimator.model_.task == "multilabel":

@@ -74,7 +74,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if args.json:
         write_json({**metrics, **({} if shares is None else {"rank_distribution": shares})})
         return 0
-    _show(screen, f"{args.model} on {args.data}", metrics, shares)
+    names = {**METRICS, "accuracy": "accuracy (whole sets)"} if model.task == "multilabel" else METRICS
+    _show(screen, f"{args.model} on {args.data}", names, metrics, shares)
     return 0
 
 
@@ -259,9 +260,11 @@ METRICS = {
 _AT_K = {"precision": "P@k", "ndcg": "nDCG@k", "recall": "recall@k", "psp": "PSP@k", "psndcg": "PSnDCG@k"}
 
 
-def _show(screen: Screen, title: str, metrics: dict[str, Any], shares: dict[str, float] | None) -> None:
+def _show(
+    screen: Screen, title: str, names: dict[str, str], metrics: dict[str, Any], shares: dict[str, float] | None
+) -> None:
     facts = {"rows": count(metrics["n_samples"])}
-    facts.update((label, f"{metrics[name]:.4f}") for name, label in METRICS.items() if name in metrics)
+    facts.update((label, f"{metrics[name]:.4f}") for name, label in names.items() if name in metrics)
     if metrics["unseen_labels"]:
         facts["labels not seen in training"] = (
             f"{count(metrics['unseen_labels'])}, on {count(metrics['rows_with_unseen_labels'], 'row')}"
