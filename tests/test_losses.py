@@ -261,3 +261,19 @@ def test_dual_step_of_odd_inputs(name, data):
     q = data.draw(st.one_of(st.sampled_from(QS), st.floats(1e-6, 1e6)))
     for dtype in (np.float32, np.float64):
         check_step(case, s, t, a, q, dtype)
+
+
+@pytest.mark.parametrize("K", [10_249, 100_000])
+@pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0])
+def test_ties_of_very_many_classes(dtype, K, gamma):
+    # Thousands of equal violations, as at the start of a fit: each rival has 1/(K - 1) of the dual, and no NaN comes up.
+    s = np.zeros(K, dtype)
+    s[7] = dtype(0.83597374)
+    found = evaluate(CrammerSinger(gamma), s, 7)
+    short = 1.0 - float(s[7])
+    bound = min(1.0, short / gamma * (K - 1)) if gamma else 1.0
+    assert found.value == pytest.approx(bound * short - 0.5 * gamma * bound**2 / (K - 1), rel=1e-5)
+    new = step(CrammerSinger(gamma), s, 7, np.zeros(K, dtype), 0.01)
+    assert np.isfinite(new).all()
+    assert new[7] == pytest.approx(-np.delete(new, 7).sum(dtype=np.float64), rel=1e-3)
+    assert 0.99 < new[7] <= 1.0

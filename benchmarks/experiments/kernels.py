@@ -103,6 +103,8 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
     from manyclass.solvers import SDCA
 
     y, K = data.y.astype(np.int32), data.n_classes
+    phi: Any
+    targets: Any
     if loss == "multinomial":
         phi, targets = Multinomial(), ClassTargets(y, K)
     else:

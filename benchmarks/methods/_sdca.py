@@ -125,4 +125,5 @@ def _points(solver: str, data: Data, task: Task, epochs: int, threads: int, seed
         known = {} if bound is None else {
             "primal": bound.primal, "dual": bound.dual, "relative_gap": bound.relative_gap,
         }
-        yield Point(epoch, seconds, *method.weights(problem, state), known)
+        weights, intercept = method.weights(problem, state)
+        yield Point(epoch, seconds, weights, intercept, known)

@@ -22,7 +22,7 @@ table, and write convergence.png (certified gap against solver time) and results
 EPILOG = """\
 examples:
   manyclass demo
-  manyclass demo --quick --out /tmp/demo
+  manyclass demo --quick --out figures
 """
 
 LOSSES = ("multinomial", "crammer_singer", "log_loss", "squared_hinge")

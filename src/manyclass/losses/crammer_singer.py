@@ -61,7 +61,12 @@ def project_rivals(raw, curvature, coupling):
     total = zero
     for k in range(raw.shape[0]):
         total += max(raw[k] - theta, zero)
-    bound = bound or total > one
+    if total > one and not bound:
+        # Relative to the largest entry here too: a sum of thousands of equal ones has no digits left for the -1 below.
+        bound = True
+        theta = -one
+        for k in range(raw.shape[0]):
+            raw[k] -= top / curvature
     if bound:
         while True:
             above = zero
@@ -74,15 +79,16 @@ def project_rivals(raw, curvature, coupling):
             if not nearer > theta:
                 break
             theta = nearer
-    total = zero
+    exact = 0.0  # float64: the sum of a hundred thousand equal float32 numbers is off in the fifth digit
     for k in range(raw.shape[0]):
         raw[k] = max(raw[k] - theta, zero)
-        total += raw[k]
-    if bound:
-        for k in range(raw.shape[0]):
-            raw[k] /= total
-        total = one
-    return total
+        exact += np.float64(raw[k])
+    if not bound:
+        return raw.dtype.type(exact)
+    scale = raw.dtype.type(1.0 / exact)
+    for k in range(raw.shape[0]):
+        raw[k] *= scale
+    return one
 
 
 @inline
