@@ -121,8 +121,16 @@ class Bench:
 
     def record(self, **values: Any) -> None:
         """One row of the CSV, on disk at once: a long run that is interrupted keeps what it has measured."""
-        self.rows.append({"experiment": self.name, "status": "measured", "quick": self.options.quick,
-                          "threads": self.options.threads, **values, **self._machine})
+        self.rows.append(
+            {
+                "experiment": self.name,
+                "status": "measured",
+                "quick": self.options.quick,
+                "threads": self.options.threads,
+                **values,
+                **self._machine,
+            }
+        )
         self._write()
 
     def skip(self, reason: str, **values: Any) -> None:

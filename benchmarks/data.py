@@ -113,8 +113,13 @@ def locate(name: str, folder: Path) -> Path:
             "the environment variable MANYCLASS_DATA"
         )
     digest = hashlib.sha256(variant.encode())
-    for path in [Path(__file__), *sorted(Path(module.__file__ or "").parent.glob("_*.py")), Path(module.__file__ or ""),
-                 *getattr(module, "sources", list)(), *raw]:
+    for path in [
+        Path(__file__),
+        *sorted(Path(module.__file__ or "").parent.glob("_*.py")),
+        Path(module.__file__ or ""),
+        *getattr(module, "sources", list)(),
+        *raw,
+    ]:
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     target = CACHE / f"{base}{'-' + variant if variant else ''}-{digest.hexdigest()[:16]}.npz"
     if not target.exists():

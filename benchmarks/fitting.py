@@ -17,7 +17,12 @@ __all__ = ["describe", "fit_and_judge", "judge"]
 
 
 def fit_and_judge(
-    source: dict[str, Any], method: str, task: dict[str, Any], stop: dict[str, Any], threads: int, seed: int,
+    source: dict[str, Any],
+    method: str,
+    task: dict[str, Any],
+    stop: dict[str, Any],
+    threads: int,
+    seed: int,
     dtype: str | None = None,
 ) -> dict[str, Any]:
     """Fit and describe what came out; ``source`` is a `DataFile`'s arguments."""

@@ -56,8 +56,11 @@ def _memory() -> int | str:
 def _blas() -> str:
     from threadpoolctl import threadpool_info
 
-    found = {f"{i['internal_api']} {i['version']} {i.get('architecture', '')}".strip()
-             for i in threadpool_info() if i["user_api"] == "blas"}
+    found = {
+        f"{i['internal_api']} {i['version']} {i.get('architecture', '')}".strip()
+        for i in threadpool_info()
+        if i["user_api"] == "blas"
+    }
     return "; ".join(sorted(found))
 
 

@@ -12,8 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-__all__ = ["Stopwatch", "peak_memory", "quiet", "reset_peak_memory", "resident_memory",
-           "spread", "spread_text", "threads_limited"]
+__all__ = [
+    "Stopwatch",
+    "peak_memory",
+    "quiet",
+    "reset_peak_memory",
+    "resident_memory",
+    "spread",
+    "spread_text",
+    "threads_limited",
+]
 
 
 class Stopwatch:

@@ -17,8 +17,9 @@ def quality(truth: Any, predicted: Any) -> dict[str, float]:
     """
     if sp.issparse(truth):
         truth, predicted = sp.csr_matrix(truth, dtype=np.int64), sp.csr_matrix(predicted, dtype=np.int64)
-        hits, true, said = (np.asarray(part.sum(axis=0)).ravel()
-                            for part in (truth.multiply(predicted), truth, predicted))
+        hits, true, said = (
+            np.asarray(part.sum(axis=0)).ravel() for part in (truth.multiply(predicted), truth, predicted)
+        )
         wrong = np.asarray(abs(truth - predicted).sum(axis=1)).ravel()
         accuracy = float(np.mean(wrong == 0))
     else:

@@ -99,7 +99,7 @@ def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_regula
     assert third["kernels"] == 1
 
     copy.edit("regularizers/l2.py", "(lambda reg, v: v)", "(lambda reg, v: 2 * v)")
-    copy.edit("kernels/sdca.py", "s[:] = bias[lo:hi]\n        add_scores", "s[:] = 3.0\n        add_scores")
+    copy.edit("kernels/sdca.py", "s[k] = bias[lo + k]", "s[k] = 3.0")
     fourth, said = copy.epoch()
     assert fourth["alpha"] == pytest.approx([-2 / 3, -1 / 3])
     assert fourth["kernels"] == 1

@@ -82,7 +82,7 @@ def test_the_optimum_is_an_independent_solvers_and_the_gap_is_true(problem):
     rounding = 20 * float(np.finfo(dtype).eps) * max(1.0, best)
     for record in result.history:
         assert record.gap >= record.primal - best - rounding
-        assert record.gap == record.primal - record.dual
+        assert record.gap >= max(0.0, record.primal - record.dual)
     assert reached - best <= result.certificate.gap + rounding
 
 
@@ -328,7 +328,7 @@ def test_too_few_iterations_warn_with_their_number_and_the_gap():
 
 def test_float32_that_cannot_certify_the_tolerance_says_so():
     problem = make_problem(Squared(), make_data("real", dtype=np.float32), reg=NET, dtype=np.float32)
-    with pytest.warns(ConvergenceWarning, match="float32 arithmetic cannot certify.*float64"):
+    with pytest.warns(ConvergenceWarning, match="float32 arithmetic certifies gaps down to .*float64"):
         minimise(problem, SDCA(), tol=1e-12, max_iter=3)
 
 

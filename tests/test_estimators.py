@@ -237,6 +237,21 @@ def test_same_seed_same_model(digits):
     np.testing.assert_array_equal(one.coef_, two.coef_)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_place_of_arrays_in_memory_changes_no_bit(digits, loss):
+    X, y = digits
+    X = X[:300].astype(np.float32)
+    rng = np.random.default_rng(0)
+    found = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for _ in range(40):
+            held = [np.empty(size, np.int8) for size in rng.integers(1, 5000, rng.integers(0, 50))]
+            found.add(SDCAClassifier(loss, max_iter=3, random_state=0).fit(X.copy(), y[:300]).coef_.tobytes())
+            del held
+    assert len(found) == 1
+
+
 def test_many_classes_use_sparse_duals():
     rng = np.random.default_rng(0)
     centres = sp.random(120, 400, 0.05, format="csr", random_state=1)
@@ -394,8 +409,11 @@ def test_unmet_tolerance_warns_with_the_figures(digits):
     X, y = digits
     with pytest.warns(ConvergenceWarning, match=r"after 2 iterations the certified relative gap is .*, tol is 1e-09"):
         SDCAClassifier(alpha=1e-5, tol=1e-9, max_iter=2).fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="float64"):
-        SDCAClassifier(alpha=1e-2, tol=1e-12, max_iter=30, dtype=np.float32).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="float32 arithmetic certifies gaps down to 3.8e-06.*float64"):
+        model = SDCAClassifier(alpha=1e-2, tol=1e-12, max_iter=300, dtype=np.float32).fit(X, y)
+    assert model.history_.outcome == "precision"
+    assert model.n_iter_ < 300
+    assert 0 < model.duality_gap_ < 4e-6
 
 
 def test_what_does_not_fit_is_refused_before_any_work(digits, monkeypatch):

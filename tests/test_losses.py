@@ -266,7 +266,7 @@ def test_dual_step_of_odd_inputs(name, data):
 @pytest.mark.parametrize("K", [10_249, 100_000])
 @pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0])
 def test_ties_of_very_many_classes(dtype, K, gamma):
-    # Thousands of equal violations, as at the start of a fit: each rival has 1/(K - 1) of the dual, and no NaN comes up.
+    # Thousands of equal violations, as at the start of a fit: each rival has 1/(K - 1) of the dual; no NaN comes up.
     s = np.zeros(K, dtype)
     s[7] = dtype(0.83597374)
     found = evaluate(CrammerSinger(gamma), s, 7)

@@ -87,8 +87,9 @@ def _limits(bench: Bench, data: Data, dtype: str) -> Speeds:
                 kernel(V, indices, coef)
             speed = len(indices) * bytes_a_row / watch.seconds
             best[name] = max(best.get(name, 0.0), speed)
-            bench.record(what=name, **data.facts, dtype=dtype, run=number, seconds=watch.seconds,
-                         bytes_per_second=speed)
+            bench.record(
+                what=name, **data.facts, dtype=dtype, run=number, seconds=watch.seconds, bytes_per_second=speed
+            )
     return Speeds(**best)
 
 
@@ -109,8 +110,15 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
         phi, targets = Multinomial(), ClassTargets(y, K)
     else:
         phi, targets = SquaredHinge(), SignTargets(np.arange(data.n + 1, dtype=np.int64), y, K)
-    problem = Problem(rows=make_rows(data.X), targets=targets, loss=phi, regularizer=L2(), lam=1e-5,
-                      n_features=data.X.shape[1], dtype=np.dtype(dtype))
+    problem = Problem(
+        rows=make_rows(data.X),
+        targets=targets,
+        loss=phi,
+        regularizer=L2(),
+        lam=1e-5,
+        n_features=data.X.shape[1],
+        dtype=np.dtype(dtype),
+    )
     state = SDCA().state(problem)
     lengths = np.diff(data.X.indptr) if sp.issparse(data.X) else (data.X != 0).sum(axis=1)
     nnz = int(lengths.sum())
@@ -119,8 +127,20 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
         order = np.random.default_rng(number + 1).permutation(data.n).astype(np.int32)
         with Stopwatch() as watch:
             moved = sdca_epoch(
-                problem.rows, problem.targets, problem.weights, problem.norms, order, problem.loss,
-                problem.regularizer, state["V"], state["bias"], state["alpha"], problem.inv_lam_n, 0.0, 0, K,
+                problem.rows,
+                problem.targets,
+                problem.weights,
+                problem.norms,
+                order,
+                problem.loss,
+                problem.regularizer,
+                state["V"],
+                state["bias"],
+                state["alpha"],
+                problem.inv_lam_n,
+                0.0,
+                0,
+                K,
             )
         if number < 0:
             continue
@@ -128,10 +148,18 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
         updated = nnz * moved / data.n
         floor = nnz * K * size / speeds.gather + 2 * updated * K * size / speeds.update
         bench.record(
-            what="sdca_epoch", **data.facts, dtype=dtype, objective_name=loss, run=number, seconds=watch.seconds,
-            moved=int(moved), gflops=2 * (nnz + updated) * K / watch.seconds / 1e9,
+            what="sdca_epoch",
+            **data.facts,
+            dtype=dtype,
+            objective_name=loss,
+            run=number,
+            seconds=watch.seconds,
+            moved=int(moved),
+            gflops=2 * (nnz + updated) * K / watch.seconds / 1e9,
             bytes_per_second=(nnz + 2 * updated) * K * size / watch.seconds,
-            floor_seconds=floor, of_floor=watch.seconds / floor, triad=triad,
+            floor_seconds=floor,
+            of_floor=watch.seconds / floor,
+            triad=triad,
         )
 
 
@@ -147,22 +175,40 @@ def _report(bench: Bench) -> None:
             best = limits.setdefault((row["data"], row["dtype"]), {})
             best[row["what"]] = max(best.get(row["what"], 0.0), row["bytes_per_second"] / 1e9)
     names = ("gather", "update", "gather_uniform", "update_uniform")
-    bench.table(f"Limits: GB/s of rows of W, best of the runs; triad {triad:.1f} GB/s", ("data", "dtype", *names),
-                [[*key, *(best[name] for name in names)] for key, best in limits.items()])
+    bench.table(
+        f"Limits: GB/s of rows of W, best of the runs; triad {triad:.1f} GB/s",
+        ("data", "dtype", *names),
+        [[*key, *(best[name] for name in names)] for key, best in limits.items()],
+    )
     bench.table(
         "Epochs: median [least, most]; floor: the same gathers and updates with nothing else",
         ("data", "dtype", "loss", "seconds", "GFLOP/s", "GB/s of W", "times the floor"),
-        [[*key, spread_text([r["seconds"] for r in rows]), spread_text([r["gflops"] for r in rows]),
-          spread_text([r["bytes_per_second"] / 1e9 for r in rows]), spread_text([r["of_floor"] for r in rows])]
-         for key, rows in epochs.items()],
+        [
+            [
+                *key,
+                spread_text([r["seconds"] for r in rows]),
+                spread_text([r["gflops"] for r in rows]),
+                spread_text([r["bytes_per_second"] / 1e9 for r in rows]),
+                spread_text([r["of_floor"] for r in rows]),
+            ]
+            for key, rows in epochs.items()
+        ],
     )
     with bench.figure() as (ax,):
         labels = [" ".join(key) for key in epochs]
-        ax.barh(range(len(labels)), [median(r["bytes_per_second"] / 1e9 for r in rows) for rows in epochs.values()],
-                label="sdca_epoch")
+        ax.barh(
+            range(len(labels)),
+            [median(r["bytes_per_second"] / 1e9 for r in rows) for rows in epochs.values()],
+            label="sdca_epoch",
+        )
         for name, marker in zip(names[:2], ("|", "x")):
-            ax.plot([limits[key[:2]][name] for key in epochs], range(len(labels)), marker, color="black",
-                    label=f"{name} (limit)")
+            ax.plot(
+                [limits[key[:2]][name] for key in epochs],
+                range(len(labels)),
+                marker,
+                color="black",
+                label=f"{name} (limit)",
+            )
         ax.axvline(triad, color="gray", linewidth=0.8, label="triad")
         ax.set_yticks(range(len(labels)), labels, fontsize=6)
         ax.invert_yaxis()

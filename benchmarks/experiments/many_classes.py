@@ -50,8 +50,13 @@ def _tasks(method: Method, alpha: float) -> list[tuple[Task, int]]:
 
 def _measure(bench: Bench, source: DataFile, method: Method, task: Task, epochs: int, number: int) -> None:
     threads = bench.options.threads
-    arguments: dict[str, Any] = {"source": source.arguments(), "method": method.name, "task": asdict(task),
-                                 "threads": threads, "seed": number}
+    arguments: dict[str, Any] = {
+        "source": source.arguments(),
+        "method": method.name,
+        "task": asdict(task),
+        "threads": threads,
+        "seed": number,
+    }
     what = {"method": method.name, "objective_name": task.objective, "run": number}
     if task.objective != "tree":
         what |= {"alpha": task.alpha, "gamma": task.gamma}
@@ -83,8 +88,15 @@ def trace(
     with measure.threads_limited(threads):
         for point in _sdca.trace(method, rows, Task(**task), epochs, threads=threads, seed=seed):
             certified = {f"certified_{key}": value for key, value in point.certificate.items()}
-            points.append({**rows.facts, "iterations": point.epoch, "seconds": point.seconds, **certified,
-                           **scores.quality(rows.y_test, _predict(rows.X_test, point.weights, point.intercept))})
+            points.append(
+                {
+                    **rows.facts,
+                    "iterations": point.epoch,
+                    "seconds": point.seconds,
+                    **certified,
+                    **scores.quality(rows.y_test, _predict(rows.X_test, point.weights, point.intercept)),
+                }
+            )
     points[-1] |= {
         "memory_before": before,
         "memory_peak": measure.peak_memory(),
@@ -107,8 +119,15 @@ def _earlier(bench: Bench, name: str) -> None:
         for row in csv.DictReader(handle):
             if row["data"] == name:
                 numbers = {key: float(row[key]) for key in ("seconds", "accuracy", "macro_f1") if row[key]}
-                bench.record(**{"data": name, "method": row["method"], "status": "recorded earlier",
-                                "reason": row["note"], **numbers})
+                bench.record(
+                    **{
+                        "data": name,
+                        "method": row["method"],
+                        "status": "recorded earlier",
+                        "reason": row["note"],
+                        **numbers,
+                    }
+                )
 
 
 def _report(bench: Bench) -> None:
@@ -116,19 +135,50 @@ def _report(bench: Bench) -> None:
     for rows in _groups(bench, last=True):
         row = rows[0]
         peak = [(r["memory_peak"] - r["memory_before"]) / 2**30 for r in rows if r.get("memory_peak")]
-        lines.append([
-            row["data"], row["method"], row.get("objective_name"), "measured", row.get("iterations"),
-            measure.spread_text([r["seconds"] for r in rows]),
-            *(median(r[quality] for r in rows) for quality in ("accuracy", "macro_f1")),
-            row.get("certified_relative_gap"), max(peak) if peak else None,
-            row["model_bytes"] / 2**20 if row.get("model_bytes") else None,
-        ])
+        lines.append(
+            [
+                row["data"],
+                row["method"],
+                row.get("objective_name"),
+                "measured",
+                row.get("iterations"),
+                measure.spread_text([r["seconds"] for r in rows]),
+                *(median(r[quality] for r in rows) for quality in ("accuracy", "macro_f1")),
+                row.get("certified_relative_gap"),
+                max(peak) if peak else None,
+                row["model_bytes"] / 2**20 if row.get("model_bytes") else None,
+            ]
+        )
     for row in bench.rows:
         if row["status"] == "recorded earlier":
-            lines.append([row["data"], row["method"], None, "recorded earlier", None, row["seconds"], row["accuracy"],
-                          row.get("macro_f1"), None, None, None])
-    columns = ("data", "method", "objective", "source", "epochs", "seconds", "accuracy", "macro-F1", "gap",
-               "peak GiB", "model MiB")
+            lines.append(
+                [
+                    row["data"],
+                    row["method"],
+                    None,
+                    "recorded earlier",
+                    None,
+                    row["seconds"],
+                    row["accuracy"],
+                    row.get("macro_f1"),
+                    None,
+                    None,
+                    None,
+                ]
+            )
+    columns = (
+        "data",
+        "method",
+        "objective",
+        "source",
+        "epochs",
+        "seconds",
+        "accuracy",
+        "macro-F1",
+        "gap",
+        "peak GiB",
+        "model MiB",
+    )
     bench.table("At the end of each fit; seconds: median [least, most]; peak: besides the data", columns, lines)
     if lines:
         _draw(bench)
@@ -153,8 +203,9 @@ def _draw(bench: Bench) -> None:
             earlier = [r for r in bench.rows if r["status"] == "recorded earlier" and r.get(what)]
             for row in earlier:
                 ax.plot([row["seconds"]], [row[what]], "x", color="gray")
-                ax.annotate(f"{row['method']} (earlier) ", (row["seconds"], row[what]), fontsize=6, color="gray",
-                            ha="right")
+                ax.annotate(
+                    f"{row['method']} (earlier) ", (row["seconds"], row[what]), fontsize=6, color="gray", ha="right"
+                )
             log_seconds(ax, "training time (s)")
             ax.set_ylabel(what)
             ax.grid(alpha=0.3)

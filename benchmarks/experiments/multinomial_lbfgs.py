@@ -117,9 +117,18 @@ def _compare(bench: Bench, data: Data, task: Task, ours: list[Method], peers: li
                         entries.append((peer, peer_dtype, Stop(PEER_TOL, most), reached))
                 for who, kind, stop, reached in entries if run_number % 2 == 0 else entries[::-1]:
                     found = fit(who, kind, run_number if who.ours else 0, stop)
-                    bench.record(**data.facts, **case, method=who.name, version=who.version, dtype=kind,
-                                 run=run_number, target=target, reached=reached, objective=judge(found),
-                                 **describe(found))
+                    bench.record(
+                        **data.facts,
+                        **case,
+                        method=who.name,
+                        version=who.version,
+                        dtype=kind,
+                        run=run_number,
+                        target=target,
+                        reached=reached,
+                        objective=judge(found),
+                        **describe(found),
+                    )
 
 
 def _report(bench: Bench) -> None:
@@ -131,22 +140,54 @@ def _report(bench: Bench) -> None:
     lines, bars = [], []
     for key, rows in cases.items():
         mine = sorted((r for r in rows if r["method"] == key[3]), key=lambda r: r["run"])
-        lines.append([*key[:3], f"{key[3]} {key[4]}", median(r["seconds"] for r in mine),
-                      median(r["solver_seconds"] for r in mine), median(r["iterations"] for r in mine),
-                      max(r["certified_relative_gap"] for r in mine), None, None, None])
+        lines.append(
+            [
+                *key[:3],
+                f"{key[3]} {key[4]}",
+                median(r["seconds"] for r in mine),
+                median(r["solver_seconds"] for r in mine),
+                median(r["iterations"] for r in mine),
+                max(r["certified_relative_gap"] for r in mine),
+                None,
+                None,
+                None,
+            ]
+        )
         label = f"{key[0]} {key[1]:g}{' +b' if key[2] else ''} {key[4]}"
         bars.append((label, key[3], [r["seconds"] for r in mine]))
         for peer in dict.fromkeys(r["method"] for r in rows if r["method"] != key[3]):
             theirs = _best(rows, peer)
             sign = "" if all(t["reached"] for t in theirs) else ">= "
-            ratios = [sign + spread_text([t["seconds"] / m[clock] for t, m in zip(theirs, mine)])
-                      for clock in ("seconds", "solver_seconds")]
+            ratios = [
+                sign + spread_text([t["seconds"] / m[clock] for t, m in zip(theirs, mine)])
+                for clock in ("seconds", "solver_seconds")
+            ]
             ratios.append(sign + spread_text([t["cpu_seconds"] / m["cpu_seconds"] for t, m in zip(theirs, mine)]))
-            lines.append([*key[:3], f"{peer} {theirs[0]['dtype']}", median(t["seconds"] for t in theirs), None,
-                          median(t["iterations"] for t in theirs), None, *ratios])
+            lines.append(
+                [
+                    *key[:3],
+                    f"{peer} {theirs[0]['dtype']}",
+                    median(t["seconds"] for t in theirs),
+                    None,
+                    median(t["iterations"] for t in theirs),
+                    None,
+                    *ratios,
+                ]
+            )
             bars.append((label, peer, [t["seconds"] for t in theirs]))
-    columns = ("data", "alpha", "intercept", "method", "fit s", "solver s", "iterations", "gap",
-               "ratio: fit", "ratio: solver", "ratio: CPU")
+    columns = (
+        "data",
+        "alpha",
+        "intercept",
+        "method",
+        "fit s",
+        "solver s",
+        "iterations",
+        "gap",
+        "ratio: fit",
+        "ratio: solver",
+        "ratio: CPU",
+    )
     bench.table("Median seconds to the same objective; ratio peer / ours: median [least, most]", columns, lines)
     if bars:
         _draw(bench, bars)
@@ -154,8 +195,10 @@ def _report(bench: Bench) -> None:
 
 def _best(rows: list[Row], peer: str) -> list[Row]:
     """The peer's runs on the type of data on which it is faster, those that reach the target first."""
-    by_dtype = [sorted((r for r in rows if r["method"] == peer and r["dtype"] == dtype), key=lambda r: r["run"])
-                for dtype in DTYPES]
+    by_dtype = [
+        sorted((r for r in rows if r["method"] == peer and r["dtype"] == dtype), key=lambda r: r["run"])
+        for dtype in DTYPES
+    ]
     return min(by_dtype, key=lambda runs: (not all(r["reached"] for r in runs), median(r["seconds"] for r in runs)))
 
 

@@ -39,8 +39,13 @@ def run(bench: Bench) -> None:
 
 
 def _tasks(alpha: float, data: Data) -> list[Task]:
-    separable = [Task("squared_hinge", alpha), Task("hinge", alpha), Task("log_loss", alpha),
-                 Task("log_loss", alpha, l1_ratio=0.5), Task("log_loss", alpha, l1_ratio=1.0)]
+    separable = [
+        Task("squared_hinge", alpha),
+        Task("hinge", alpha),
+        Task("log_loss", alpha),
+        Task("log_loss", alpha, l1_ratio=0.5),
+        Task("log_loss", alpha, l1_ratio=1.0),
+    ]
     joint = [Task("multinomial", alpha), Task("multinomial", alpha, l1_ratio=0.5), Task("crammer_singer", alpha)]
     # Two classes have one column of weights: multinomial is log_loss. LIBLINEAR's Crammer-Singer keeps two columns,
     # which is another penalty.
@@ -55,10 +60,18 @@ def _bound(bench: Bench, source: DataFile, task: Task) -> float | None:
     if ours.refuses(task) is not None:
         return None
     try:
-        found = children.call("benchmarks.fitting:fit_and_judge", {
-            "source": source.arguments(), "method": "sdca", "task": asdict(task), "stop": asdict(BOUND),
-            "threads": bench.options.threads, "seed": 0, "dtype": "float64",
-        })
+        found = children.call(
+            "benchmarks.fitting:fit_and_judge",
+            {
+                "source": source.arguments(),
+                "method": "sdca",
+                "task": asdict(task),
+                "stop": asdict(BOUND),
+                "threads": bench.options.threads,
+                "seed": 0,
+                "dtype": "float64",
+            },
+        )
     except children.ChildFailed as failure:
         bench.fail(str(failure), data=source.name, method="sdca (bound)", objective_name=task.objective)
         return None
@@ -66,14 +79,27 @@ def _bound(bench: Bench, source: DataFile, task: Task) -> float | None:
 
 
 def _measure(bench: Bench, source: DataFile, method: Method, task: Task, number: int, lower: float | None) -> None:
-    what = {"method": method.name, "objective_name": task.objective, "alpha": task.alpha, "l1_ratio": task.l1_ratio,
-            "run": number}
+    what = {
+        "method": method.name,
+        "objective_name": task.objective,
+        "alpha": task.alpha,
+        "l1_ratio": task.l1_ratio,
+        "run": number,
+    }
     stop = Stop(tol=1e-3, max_iter=1000) if method.ours else Stop()
     try:
-        found = children.call("benchmarks.fitting:fit_and_judge", {
-            "source": source.arguments(), "method": method.name, "task": asdict(task), "stop": asdict(stop),
-            "threads": bench.options.threads, "seed": number,
-        }, python=method.python())
+        found = children.call(
+            "benchmarks.fitting:fit_and_judge",
+            {
+                "source": source.arguments(),
+                "method": method.name,
+                "task": asdict(task),
+                "stop": asdict(stop),
+                "threads": bench.options.threads,
+                "seed": number,
+            },
+            python=method.python(),
+        )
     except children.ChildFailed as failure:
         bench.fail(str(failure), data=source.name, **what)
         return
@@ -92,11 +118,30 @@ def _report(bench: Bench) -> None:
     for key, rows in groups.items():
         row = rows[0]
         peak = [(r["memory_peak"] - r["memory_before"]) / 2**20 for r in rows if r["memory_peak"]]
-        lines.append([*key, spread_text([r["seconds"] for r in rows]), row.get("suboptimality"),
-                      *(median(r[q] for r in rows) for q in ("accuracy", "macro_f1", "micro_f1")),
-                      max(peak) if peak else None, row["model_bytes"] / 2**20 if row["model_bytes"] else None])
-    columns = ("data", "objective", "alpha", "l1_ratio", "method", "fit s", "suboptimality", "accuracy", "macro-F1",
-               "micro-F1", "peak MiB", "model MiB")
+        lines.append(
+            [
+                *key,
+                spread_text([r["seconds"] for r in rows]),
+                row.get("suboptimality"),
+                *(median(r[q] for r in rows) for q in ("accuracy", "macro_f1", "micro_f1")),
+                max(peak) if peak else None,
+                row["model_bytes"] / 2**20 if row["model_bytes"] else None,
+            ]
+        )
+    columns = (
+        "data",
+        "objective",
+        "alpha",
+        "l1_ratio",
+        "method",
+        "fit s",
+        "suboptimality",
+        "accuracy",
+        "macro-F1",
+        "micro-F1",
+        "peak MiB",
+        "model MiB",
+    )
     bench.table("Each to its own stopping rule; suboptimality: at most this, relative", columns, lines)
     if lines:
         _draw(bench, groups)

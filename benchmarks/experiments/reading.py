@@ -82,26 +82,44 @@ def _compare(bench: Bench, data: Data, path: Path) -> None:
                 read(reader, str(path), data.multilabel)
             arguments = {"reader": reader, "path": str(path), "multilabel": data.multilabel, "small": str(small)}
             memory = children.call("benchmarks.experiments.reading:peak", arguments) if number == 0 else {}
-            bench.record(**facts, method=reader, run=number, seconds=watch.seconds,
-                         nonzeros_per_second=nnz / watch.seconds, **memory)
+            bench.record(
+                **facts,
+                method=reader,
+                run=number,
+                seconds=watch.seconds,
+                nonzeros_per_second=nnz / watch.seconds,
+                **memory,
+            )
 
 
 def _report(bench: Bench) -> None:
     lines, bars = [], []
     kinds = dict.fromkeys((r["data"], r["kind"]) for r in bench.rows if r["status"] == "measured")
     for key in kinds:
-        rows = {reader: sorted((r for r in bench.rows if (r["data"], r.get("kind"), r["method"]) == (*key, reader)),
-                               key=lambda r: r["run"]) for reader in READERS}
+        rows = {
+            reader: sorted(
+                (r for r in bench.rows if (r["data"], r.get("kind"), r["method"]) == (*key, reader)),
+                key=lambda r: r["run"],
+            )
+            for reader in READERS
+        }
         for reader, runs in rows.items():
             memory = runs[0]
             used = (memory["memory_peak"] - memory["memory_before"]) / 2**20 if memory["memory_peak"] else None
             ratio = [s["seconds"] / o["seconds"] for s, o in zip(rows["sklearn"], rows["manyclass"])]
             speed = [r["nonzeros_per_second"] / 1e6 for r in runs]
             bars.append((key, reader, median(speed)))
-            lines.append([
-                *key, reader, measure.spread_text([r["seconds"] for r in runs]), measure.spread_text(speed), used,
-                memory["result_bytes"] / 2**20, measure.spread_text(ratio) if reader != "sklearn" else None,
-            ])
+            lines.append(
+                [
+                    *key,
+                    reader,
+                    measure.spread_text([r["seconds"] for r in runs]),
+                    measure.spread_text(speed),
+                    used,
+                    memory["result_bytes"] / 2**20,
+                    measure.spread_text(ratio) if reader != "sklearn" else None,
+                ]
+            )
     columns = ("data", "file", "reader", "seconds", "10^6 non-zeros / s", "peak MiB", "result MiB", "ratio")
     bench.table("Reading; ratio scikit-learn / ours: median [least, most]", columns, lines)
     if not bars:

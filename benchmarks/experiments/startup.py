@@ -20,8 +20,11 @@ from benchmarks.bench import Bench
 from benchmarks.figures import log_seconds
 from benchmarks.measure import spread_text
 
-IMPORTS = {"python alone": "pass", "import manyclass": "import manyclass",
-           "import SDCAClassifier": "from manyclass import SDCAClassifier"}
+IMPORTS = {
+    "python alone": "pass",
+    "import manyclass": "import manyclass",
+    "import SDCAClassifier": "from manyclass import SDCAClassifier",
+}
 
 #: name -> (kind of data, its dtype, loss).
 FITS = {
@@ -83,8 +86,11 @@ def _report(bench: Bench) -> None:
     for row in bench.rows:
         groups.setdefault((row["what"], row.get("cache", "")), []).append(row)
     imports = [(what, [r["seconds"] for r in rows]) for (what, cache), rows in groups.items() if not cache]
-    bench.table("A process from start to end: median [least, most]", ("process", "seconds"),
-                [(what, spread_text(seconds)) for what, seconds in imports])
+    bench.table(
+        "A process from start to end: median [least, most]",
+        ("process", "seconds"),
+        [(what, spread_text(seconds)) for what, seconds in imports],
+    )
     fits = {key: rows for key, rows in groups.items() if key[1]}
     measured = ("extra_seconds", "compile_seconds", "second_fit_seconds")
     lines = [[*key, *(spread_text([r[c] for r in rows]) for c in measured)] for key, rows in fits.items()]

@@ -51,9 +51,17 @@ def _compare(bench: Bench, data: Data, case: Case, jobs: tuple[int, int]) -> Non
             mark = _mark(fit)
             same = {} if first is None else {"same_bits": mark == first}
             first = mark
-            bench.record(**data.facts, method=case.method.name, version=case.method.version,
-                         objective_name=case.task.objective, alpha=case.task.alpha, run=number, n_jobs=threads,
-                         **describe(fit), **same)
+            bench.record(
+                **data.facts,
+                method=case.method.name,
+                version=case.method.version,
+                objective_name=case.task.objective,
+                alpha=case.task.alpha,
+                run=number,
+                n_jobs=threads,
+                **describe(fit),
+                **same,
+            )
 
 
 def _mark(fit: Fit) -> str:
@@ -77,11 +85,28 @@ def _report(bench: Bench) -> None:
         ratios = ["not reached"] * 2
         if worst <= TOL:
             ratios = [spread_text([a[c] / b[c] for a, b in zip(one, more)]) for c in ("seconds", "solver_seconds")]
-        lines.append([*key, *(spread_text([r["seconds"] for r in rows]) for rows in (one, more)), *ratios, worst,
-                      "yes" if all(same) else "no"])
+        lines.append(
+            [
+                *key,
+                *(spread_text([r["seconds"] for r in rows]) for rows in (one, more)),
+                *ratios,
+                worst,
+                "yes" if all(same) else "no",
+            ]
+        )
     several = max(2, bench.options.threads)
-    columns = ("data", "method", "objective", "alpha", "1 thread: fit s", f"{several} threads: fit s", "ratio: fit",
-               "ratio: solver", "worst gap", "same bits")
+    columns = (
+        "data",
+        "method",
+        "objective",
+        "alpha",
+        "1 thread: fit s",
+        f"{several} threads: fit s",
+        "ratio: fit",
+        "ratio: solver",
+        "worst gap",
+        "same bits",
+    )
     bench.table("Time to a certified gap of 1e-3: median [least, most]", columns, lines)
     if lines:
         _draw(bench, groups)
@@ -92,8 +117,14 @@ def _draw(bench: Bench, groups: dict[tuple[Any, ...], dict[int, list[dict[str, A
         for at, by_jobs in enumerate(groups.values()):
             for number, (jobs, rows) in enumerate(sorted(by_jobs.items())):
                 seconds = [r["seconds"] for r in rows]
-                ax.plot(seconds, [at + 0.2 * number] * len(seconds), "o" if number else "s", markersize=4,
-                        color=f"C{number}", label=f"{jobs} thread(s)" if at == 0 else None)
+                ax.plot(
+                    seconds,
+                    [at + 0.2 * number] * len(seconds),
+                    "o" if number else "s",
+                    markersize=4,
+                    color=f"C{number}",
+                    label=f"{jobs} thread(s)" if at == 0 else None,
+                )
         ax.set_yticks(range(len(groups)), [f"{k[0]}\n{k[1]} {k[2]}" for k in groups], fontsize=6)
         log_seconds(ax, "fit (s) to a certified gap of 1e-3, every run")
         legend_below(ax)

@@ -107,8 +107,14 @@ def _points(solver: str, data: Data, task: Task, epochs: int, threads: int, seed
     method = {"sdca": SDCA, "sdca_active": ActiveSDCA, "sdca_async": AsyncSDCA}[solver]()
     loss: Any = Multinomial() if task.objective == "multinomial" else CrammerSinger(task.gamma)
     problem = Problem(
-        rows=make_rows(data.X), targets=ClassTargets(data.y.astype(np.int32), data.n_classes), loss=loss,
-        regularizer=L2(), lam=task.alpha, n_features=data.X.shape[1], intercept=task.intercept, dtype=data.X.dtype,
+        rows=make_rows(data.X),
+        targets=ClassTargets(data.y.astype(np.int32), data.n_classes),
+        loss=loss,
+        regularizer=L2(),
+        lam=task.alpha,
+        n_features=data.X.shape[1],
+        intercept=task.intercept,
+        dtype=data.X.dtype,
         n_threads=threads,
     )
     begun = time.perf_counter()
@@ -122,8 +128,14 @@ def _points(solver: str, data: Data, task: Task, epochs: int, threads: int, seed
         bound = progress.bound
         if bound is None and epoch == epochs:
             bound = method.certificate(problem, state, final=True)
-        known = {} if bound is None else {
-            "primal": bound.primal, "dual": bound.dual, "relative_gap": bound.relative_gap,
-        }
+        known = (
+            {}
+            if bound is None
+            else {
+                "primal": bound.primal,
+                "dual": bound.dual,
+                "relative_gap": bound.relative_gap,
+            }
+        )
         weights, intercept = method.weights(problem, state)
         yield Point(epoch, seconds, weights, intercept, known)

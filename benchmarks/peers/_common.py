@@ -31,8 +31,9 @@ def sklearn_fit(model: Any, data: Data) -> Fit:
     parts = getattr(model, "estimators_", [model])
     weights = np.vstack([np.asarray(part.coef_).reshape(-1, data.X.shape[1]) for part in parts]).T
     # np.broadcast_to: an estimator without an intercept may say 0.0 for all classes.
-    intercept = np.concatenate([np.broadcast_to(part.intercept_, part.coef_.reshape(-1, data.X.shape[1]).shape[:1])
-                                for part in parts])
+    intercept = np.concatenate(
+        [np.broadcast_to(part.intercept_, part.coef_.reshape(-1, data.X.shape[1]).shape[:1]) for part in parts]
+    )
     iterations = [int(np.max(part.n_iter_)) for part in parts if hasattr(part, "n_iter_")]
     return Fit(
         seconds=watch.seconds,

@@ -37,5 +37,9 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         found = model.predict(sp.csr_matrix(rows, dtype=np.float32), top_k=1)
         return np.asarray([row[0] if len(row) else -1 for row in found], np.int64)
 
-    return Fit(seconds=watch.seconds, cpu_seconds=watch.cpu_seconds, predict=predict,
-               model_bytes=folder_bytes(Path(folder.name)))
+    return Fit(
+        seconds=watch.seconds,
+        cpu_seconds=watch.cpu_seconds,
+        predict=predict,
+        model_bytes=folder_bytes(Path(folder.name)),
+    )

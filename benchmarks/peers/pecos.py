@@ -71,8 +71,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         best[has] = found.indices[found.indptr[:-1][has]]
         return best
 
-    return Fit(seconds=watch.seconds, cpu_seconds=watch.cpu_seconds, predict=predict,
-               model_bytes=size)
+    return Fit(seconds=watch.seconds, cpu_seconds=watch.cpu_seconds, predict=predict, model_bytes=size)
 
 
 def _sorted(X: Any) -> Any:

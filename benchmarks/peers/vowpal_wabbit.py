@@ -34,8 +34,10 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         # In its own text format, written off the clock; passes after the first read its binary cache.
         order = np.random.default_rng(seed).permutation(data.n)
         train.write_text("".join(_lines(data.X[order], data.y[order])))
-        options = (f"--oaa {data.n_classes} --loss_function logistic --l2 {task.alpha} -b {bits} "
-                   f"--passes {stop.max_iter or 10} --holdout_off --quiet{'' if task.intercept else ' --noconstant'}")
+        options = (
+            f"--oaa {data.n_classes} --loss_function logistic --l2 {task.alpha} -b {bits} "
+            f"--passes {stop.max_iter or 10} --holdout_off --quiet{'' if task.intercept else ' --noconstant'}"
+        )
         with Stopwatch() as watch:
             learner = Workspace(f"{options} -d {train} -c -k -f {model}")
             learner.finish()
@@ -51,8 +53,13 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
             reader.finish()
         return np.asarray(answers, np.int64) - 1
 
-    return Fit(seconds=watch.seconds, cpu_seconds=watch.cpu_seconds, predict=predict,
-               model_bytes=size, iterations=stop.max_iter or 10)
+    return Fit(
+        seconds=watch.seconds,
+        cpu_seconds=watch.cpu_seconds,
+        predict=predict,
+        model_bytes=size,
+        iterations=stop.max_iter or 10,
+    )
 
 
 def _lines(X: Any, y: Any) -> Any:

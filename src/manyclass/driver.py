@@ -27,6 +27,7 @@ class Outcome(enum.Enum):
 
     CONVERGED = "the certified gap reached tol"
     MAX_ITER = "max_iter was reached before tol"
+    PRECISION = "the certified gap is as small as the arithmetic can tell from zero"
     INTERRUPTED = "interrupted; the state reached so far is kept"
     DIVERGED = "the objective is no longer a finite number"
 
@@ -162,7 +163,9 @@ def minimise(
             reporter.evaluated(history.last)
             if not math.isfinite(certificate.primal):
                 return Outcome.DIVERGED
-            return Outcome.CONVERGED if certificate.relative_gap <= tol else Outcome.MAX_ITER
+            if certificate.relative_gap <= tol:
+                return Outcome.CONVERGED
+            return Outcome.PRECISION if certificate.relative_gap <= certificate.resolution else Outcome.MAX_ITER
 
         try:
             steps = solver.iterate(problem, state, seed)
@@ -177,7 +180,7 @@ def minimise(
                 final = certificate is not None
                 if not solver.certifies and iteration >= check:
                     certificate = solver.certificate(problem, state, final=False)
-                    if certificate.relative_gap <= tol:
+                    if certificate.relative_gap <= max(tol, certificate.resolution):
                         certificate, final = solver.certificate(problem, state, final=True), True
                 if certificate is not None:
                     outcome = record(certificate)
@@ -212,7 +215,7 @@ def minimise(
     return Result(
         weights=W,
         intercept=intercept,
-        certificate=Certificate(last_record.primal, last_record.dual),
+        certificate=Certificate(last_record.primal, last_record.dual, problem.resolution),
         history=history,
         outcome=outcome,
         n_iter=iteration,
@@ -261,8 +264,10 @@ def _next_check(history: History, first: int, tol: float, every: int | None) -> 
 def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> None:
     last = history.last
     advice = "raise max_iter or alpha, or accept a larger tol"
-    if problem.dtype == np.float32 and tol < 2e-6:
-        advice = "float32 arithmetic cannot certify so small a gap: fit with dtype=np.float64"
+    if tol < problem.resolution:
+        advice = f"{problem.dtype.name} arithmetic certifies gaps down to {problem.resolution:.1e}: accept a larger tol"
+        if problem.dtype == np.float32:
+            advice += ", or fit with dtype=np.float64"
     elif outcome is Outcome.INTERRUPTED:
         advice = "fit again with warm_start=True to go on"
     warnings.warn(

@@ -77,9 +77,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 
 def _target(path: str) -> str:
     """The format that a name tells, as a writer has one."""
-    from manyclass.data.reader import _SUFFIXES, _suffix
+    from manyclass.data import named_format
 
-    known = _SUFFIXES.get(_suffix(path))
+    known = named_format(path)
     if known not in TARGETS:
         raise CommandError(f"-o {path}: its name does not tell the format: name it with --to ({', '.join(TARGETS)})")
     return known

@@ -81,7 +81,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         Start from the duals of the previous fit where targets and shapes are the same.
     dtype : {None, numpy.float32, numpy.float64}
         Of the weights and of the work; None takes that of X. float32 halves the memory and certifies gaps down to
-        about 1e-6.
+        about 4e-6.
     verbose : int
         1 shows progress on standard error.
 

@@ -52,9 +52,12 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         top = s[0]
         for k in range(s.shape[0]):
             top = max(top, s[k])
-        total = top - top
+        # The sum has a loop of its own: in one loop with the stores, whether it is vector code, and so the order of its
+        # terms, would be decided anew in each call by where the two arrays lie in memory.
         for k in range(s.shape[0]):
             out[k] = exp(s[k] - top)
+        total = top - top
+        for k in range(s.shape[0]):
             total += out[k]
         for k in range(s.shape[0]):
             out[k] /= total
@@ -103,9 +106,10 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
         top = s[0]
         for k in range(n):
             top = max(top, s[k])
-        total = one - one
         for k in range(n):
             new[k] = exp(s[k] - top)
+        total = one - one
+        for k in range(n):  # apart from the stores: see _gradient
             total += new[k]
         theta = top + log(total)
         if q > s.dtype.type(1e-12):

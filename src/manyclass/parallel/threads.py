@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 __all__ = ["ranges", "resolve_n_jobs", "run"]
@@ -45,11 +46,28 @@ def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_thre
     """
     if n_threads <= 1 or len(pieces) <= 1:
         return [task(begin, end) for begin, end in pieces]
-    with ThreadPoolExecutor(min(n_threads, len(pieces))) as pool:
-        futures = [pool.submit(task, begin, end) for begin, end in pieces]
+    # The executor's own bookkeeping has a gap: a thread that starts just as the interrupt comes is not waited for.
+    state = threading.Condition()
+    running, stopped = 0, False
+
+    def guarded(begin: int, end: int) -> T | None:
+        nonlocal running
+        with state:
+            if stopped:
+                return None
+            running += 1
         try:
-            return [future.result() for future in futures]
+            return task(begin, end)
         finally:
-            for future in futures:
-                future.cancel()
-            wait(futures)
+            with state:
+                running -= 1
+                state.notify()
+
+    with ThreadPoolExecutor(min(n_threads, len(pieces))) as pool:
+        try:
+            futures = [pool.submit(guarded, begin, end) for begin, end in pieces]
+            return [future.result() for future in futures]  # type: ignore[misc]
+        finally:
+            with state:
+                stopped = True
+                state.wait_for(lambda: running == 0)

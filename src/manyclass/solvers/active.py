@@ -137,6 +137,7 @@ class ActiveSDCA:
         return Certificate(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
+            resolution=problem.resolution,
         )
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
