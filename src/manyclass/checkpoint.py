@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -17,7 +18,15 @@ from manyclass.history import History, Record
 from manyclass.problem import Problem
 from manyclass.solvers.base import Solver, State
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "Spent"]
+
+
+class Spent(NamedTuple):
+    """What a run has taken up to a checkpoint: solver seconds, wall-clock seconds, passes over the data."""
+
+    seconds: float = 0.0
+    elapsed: float = 0.0
+    passes: float = 0.0
 
 
 class Keeper:
@@ -52,8 +61,8 @@ class Keeper:
         )
         self._written = time.monotonic()
 
-    def restore(self, state: State, history: History) -> None:
-        """Load the file, if there is one, into ``state`` and ``history``.
+    def restore(self, state: State, history: History) -> Spent:
+        """Load the file, if there is one, into ``state`` and ``history``; returns what it had taken to get there.
 
         Raises
         ------
@@ -61,31 +70,33 @@ class Keeper:
             If the file is not a checkpoint, or belongs to another problem, solver or seed.
         """
         if not self.path.exists():
-            return
+            return Spent()
         try:
             with safe_open(str(self.path), framework="numpy") as stored:
                 identity = (stored.metadata() or {}).get("run")
                 arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"checkpoint {self.path} cannot be read ({error}): remove it to start afresh") from error
-        if identity != self._identity or arrays.keys() != {*map(_key, state), _HISTORY}:
+        if identity != self._identity or arrays.keys() != {*map(_key, state), _HISTORY, _SPENT}:
             raise ValueError(
                 f"checkpoint {self.path} belongs to another run (found {identity}, expected {self._identity}): "
                 "remove it to start afresh, or give the same data, parameters and seed"
             )
         history.records[:] = [Record(int(row[0]), *map(float, row[1:])) for row in arrays[_HISTORY]]
         state.update({name: arrays[_key(name)] for name in state})
+        return Spent(*map(float, arrays[_SPENT]))
 
-    def offer(self, state: State, history: History) -> None:
+    def offer(self, state: State, history: History, spent: Spent) -> None:
         """Write, if the last write is long enough ago."""
         if time.monotonic() - self._written >= self.seconds:
-            self.write(state, history)
+            self.write(state, history, spent)
 
-    def write(self, state: State, history: History) -> None:
+    def write(self, state: State, history: History, spent: Spent) -> None:
         """Write now."""
         arrays = {_key(name): np.asarray(array, order="C") for name, array in state.items()}
         records = [astuple(record) for record in history]
         arrays[_HISTORY] = np.array(records, np.float64).reshape(-1, len(fields(Record)))
+        arrays[_SPENT] = np.array(spent, np.float64)
         with atomic_path(self.path) as temporary:
             save_file(arrays, str(temporary), metadata={"run": self._identity})
         self._written = time.monotonic()
@@ -95,7 +106,7 @@ class Keeper:
         self.path.unlink(missing_ok=True)
 
 
-_HISTORY = "history"
+_HISTORY, _SPENT = "history", "spent"
 
 
 def _key(name: str) -> str:

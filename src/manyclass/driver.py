@@ -134,16 +134,21 @@ def minimise(
         state = solver.state(problem)
     history = History()
     keeper = None
+    before = checkpoints.Spent()
     if checkpoint is not None:
         keeper = checkpoints.Keeper(checkpoint, problem, solver, seed, checkpoint_seconds)
-        keeper.restore(state, history)
-    started = time.perf_counter() - (history.last.elapsed if len(history) else 0.0)
+        before = keeper.restore(state, history)
+    begun = time.perf_counter()
+    started = begun - before.elapsed
     compiled = compile_clock.seconds
-    clock = _Clock(history.last.seconds if len(history) else 0.0)
+    clock = _Clock(before.seconds)
     outcome = Outcome.MAX_ITER
     iteration = first = int(state["iteration"])
-    passes = history.last.passes if len(history) else 0.0
+    passes = before.passes
     with Reporter(verbose, tol, max_iter) as reporter:
+
+        def spent() -> checkpoints.Spent:
+            return checkpoints.Spent(clock.seconds, time.perf_counter() - started, passes)
 
         def record(certificate: Certificate) -> Outcome:
             if len(history) and history.last.iteration == iteration:
@@ -188,12 +193,12 @@ def minimise(
                         break
                     check = _next_check(history, first, tol, check_every)
                 if keeper is not None:
-                    keeper.offer(state, history)
+                    keeper.offer(state, history, spent())
             else:
                 # Kept before the last certificate, which a longer run would not take here and which may move the state
                 # by a rounding error: so the run can go on to the same bits.
                 if keeper is not None:
-                    keeper.write(state, history)
+                    keeper.write(state, history, spent())
                 if not final:
                     outcome = record(solver.certificate(problem, state, final=True))
         except KeyboardInterrupt:
@@ -201,10 +206,10 @@ def minimise(
             record(solver.certificate(problem, state, final=True))
             outcome = Outcome.INTERRUPTED
             if keeper is not None:
-                keeper.write(state, history)
+                keeper.write(state, history, spent())
     history.outcome = outcome.name.lower()
     history.compile_seconds = compile_clock.seconds - compiled
-    history.evaluation_seconds = time.perf_counter() - started - clock.wall
+    history.evaluation_seconds = time.perf_counter() - begun - clock.wall
     if outcome is Outcome.CONVERGED:
         if keeper is not None:
             keeper.remove()
