@@ -6,10 +6,12 @@ objective of the point it ends at: never less than the true optimum.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from scipy.optimize import LinearConstraint, minimize
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -85,12 +87,17 @@ def linear_svc(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -> 
     assert not intercept
     weights = np.ones(len(data.X)) if data.weights is None else data.weights / data.weights.mean()
     options: dict[str, Any] = {"C": 1 / (lam * len(data.X)), "fit_intercept": False, "tol": 1e-11, "max_iter": 10**6}
-    if data.T.ndim == 1:
-        W = LinearSVC(multi_class="crammer_singer", **options).fit(data.X, data.T, sample_weight=weights).coef_.T
-    else:
-        loss = "squared_hinge" if isinstance(case.loss, SquaredHinge) else "hinge"
-        fits = [LinearSVC(loss=loss, **options).fit(data.X, y, sample_weight=weights) for y in data.T.T]
-        W = np.hstack([fit.coef_.T for fit in fits])
+    options["random_state"] = 0
+    with warnings.catch_warnings():
+        # LIBLINEAR's Crammer-Singer solver can go round in circles of rounding errors until max_iter, by its seed. What
+        # counts is the objective it has reached, and that is what is compared.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if data.T.ndim == 1:
+            W = LinearSVC(multi_class="crammer_singer", **options).fit(data.X, data.T, sample_weight=weights).coef_.T
+        else:
+            loss = "squared_hinge" if isinstance(case.loss, SquaredHinge) else "hinge"
+            fits = [LinearSVC(loss=loss, **options).fit(data.X, y, sample_weight=weights) for y in data.T.T]
+            W = np.hstack([fit.coef_.T for fit in fits])
     return objective(case.formula, data, reg, lam, W)
 
 

@@ -105,7 +105,7 @@ def test_regressor_is_ridge():
     theirs = Ridge(alpha=0.1 * len(y)).fit(X, Y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-6)
-    assert SDCARegressor(alpha=0.1).fit(X, y).predict(X).shape == (len(y),)
+    assert SDCARegressor(alpha=0.1, random_state=0).fit(X, y).predict(X).shape == (len(y),)
 
 
 @pytest.mark.parametrize("loss", ONE_VS_REST)
@@ -200,7 +200,7 @@ def test_input_is_left_alone(digits):
     X, y = digits
     data = sp.csr_matrix(X)
     before = data.copy()
-    SDCAClassifier(alpha=0.1, tol=0.1).fit(data, y)
+    SDCAClassifier(alpha=0.1, tol=0.1, random_state=0).fit(data, y)
     assert (data != before).nnz == 0
     assert data.dtype == before.dtype
 
@@ -212,7 +212,7 @@ def test_float32_stays_float32(digits):
     assert single.coef_.dtype == np.float32
     assert single.decision_function(X.astype(np.float32)).dtype == np.float32
     assert double.coef_.dtype == np.float64
-    assert SDCAClassifier(dtype=np.float32, alpha=1e-3).fit(X, y).coef_.dtype == np.float32
+    assert SDCAClassifier(dtype=np.float32, alpha=1e-3, random_state=0).fit(X, y).coef_.dtype == np.float32
     np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-3)
 
 
@@ -311,7 +311,7 @@ def test_pickle_clone_and_grid_search(digits):
 
 def test_feature_names_are_kept_and_checked():
     frame, y = load_iris(return_X_y=True, as_frame=True)
-    model = SDCAClassifier(alpha=1e-2, max_iter=300).fit(frame, y)
+    model = SDCAClassifier(alpha=1e-2, max_iter=300, random_state=0).fit(frame, y)
     assert list(model.feature_names_in_) == list(frame.columns)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.rename(columns={frame.columns[0]: "other"}))
@@ -334,7 +334,7 @@ def test_object_and_boolean_labels(digits):
     X, y = digits
     kinds = {"object": np.array([f"c{k}" for k in y], object), "bool": y > 4, "float": y.astype(float)}
     for kind, labels in kinds.items():
-        model = SDCAClassifier(alpha=1e-2).fit(X, labels)
+        model = SDCAClassifier(alpha=1e-2, random_state=0).fit(X, labels)
         assert set(np.unique(model.predict(X))) <= set(np.unique(labels)), kind
 
 
@@ -390,7 +390,7 @@ def test_prediction_refuses(digits):
     X, y = digits
     with pytest.raises(NotFittedError):
         SDCAClassifier().predict(X)
-    model = SDCAClassifier(alpha=1e-2).fit(X, y)
+    model = SDCAClassifier(alpha=1e-2, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="features"):
         model.predict(X[:, :5])
     with pytest.raises(ValueError, match="k"):
@@ -402,7 +402,7 @@ def test_prediction_refuses(digits):
 def test_column_vector_y_is_flattened_with_a_warning(digits):
     X, y = digits
     with pytest.warns(DataConversionWarning):
-        SDCAClassifier(alpha=1e-2).fit(X, y[:, None])
+        SDCAClassifier(alpha=1e-2, random_state=0).fit(X, y[:, None])
 
 
 def test_unmet_tolerance_warns_with_the_figures(digits):
