@@ -81,7 +81,7 @@ compile_clock = CompileClock()
 
 
 class _PackageCache(FunctionCache):
-    """Numba's on-disk cache of one function, stamped with the sources of the whole package."""
+    """Numba's on-disk cache of one function, stamped with the sources its kernel may be assembled from."""
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)

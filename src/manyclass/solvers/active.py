@@ -10,6 +10,7 @@ feasible, so the certificate holds whatever the active sets are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +21,7 @@ from manyclass.losses import CrammerSinger
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.sdca import bias_step
+from manyclass.solvers.sdca import SDCA
 
 __all__ = ["ActiveSDCA"]
 
@@ -30,7 +31,7 @@ _ROWS = 512
 _SHARED = 500
 
 
-class ActiveSDCA:
+class ActiveSDCA(SDCA):
     """Active-set Prox-SDCA for `CrammerSinger`.
 
     Parameters
@@ -83,18 +84,10 @@ class ActiveSDCA:
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        step = bias_step(problem)
-        while True:
-            epoch = int(state["iteration"])
-            order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
-            live = state["bias"] + state["pull"]
-            self._epoch(problem, state, order, live, step)
-            if problem.intercept:
-                state["pull"] = live - state["bias"]
-                state["bias"] = live
-            state["iteration"] = np.asarray(epoch + 1, np.int64)
-            exact = (epoch + 1) % self.epochs == 0
-            yield Progress(epoch + 1, float(epoch + 1), self.certificate(problem, state, final=True) if exact else None)
+        for progress in super().iterate(problem, state, seed):
+            if progress.iteration % self.epochs == 0:
+                progress = replace(progress, bound=self.certificate(problem, state, final=True))
+            yield progress
 
     def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
         for begin, end in ranges(len(order), 1 << 18):
@@ -139,9 +132,6 @@ class ActiveSDCA:
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
             resolution=problem.resolution,
         )
-
-    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        return problem.primal(state["V"]), state["bias"]
 
     def _propose(self, problem: Problem, state: State, most: int) -> tuple[float, Array]:
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)

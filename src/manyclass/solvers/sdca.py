@@ -20,7 +20,7 @@ from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 
-__all__ = ["SDCA", "AsyncSDCA", "bias_step"]
+__all__ = ["SDCA", "AsyncSDCA"]
 
 #: Multiply-adds after which a kernel returns to Python, so that Ctrl-C is heard within about a second.
 _WORK = 2e9
