@@ -35,6 +35,16 @@ def multinomial(S, T):
     return logsumexp(S, axis=1) - S[n, T], G
 
 
+def softmax_hinge(S, T):
+    """log(1 + sum_{j != y} exp(1 + s_j - s_y))."""
+    n = np.arange(len(S))
+    V = 1 + S - S[n, T, None]
+    V[n, T] = 0
+    G = softmax(V, axis=1)
+    G[n, T] -= 1
+    return logsumexp(V, axis=1), G
+
+
 def crammer_singer(gamma: float) -> Formula:
     """max over b >= 0, sum b <= 1 of  sum_j b_j (1 + s_j - s_y) - (gamma/2) ||b||^2,  j over the rivals."""
 
@@ -86,6 +96,14 @@ def log_loss(S, T):
 
 def squared(S, T):
     return 0.5 * ((S - T) ** 2).sum(axis=1), S - T
+
+
+def huber(delta: float) -> Formula:
+    def formula(S, T):
+        r = np.abs(S - T)
+        return np.where(r <= delta, 0.5 * r**2, delta * r - 0.5 * delta**2).sum(axis=1), np.clip(S - T, -delta, delta)
+
+    return formula
 
 
 # --- compiled operations as functions -------------------------------------------------------------------------------
@@ -163,6 +181,8 @@ def infeasibility(domain: str, a: Array, t: Any) -> float:
     if domain == "simplex":
         p = np.where(np.arange(len(a)) == t, 1.0, 0.0) - a
         return float(max(0.0, -p.min(), abs(p.sum() - 1)))
+    if domain == "band":
+        return float(max(0.0, np.abs(a).max() - 0.5))
     b = a * t
     if domain == "box":
         return float(max(0.0, -b.min(), b.max() - 1))

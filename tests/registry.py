@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import helpers
-from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
+from manyclass.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
 from manyclass.regularizers import L2, ElasticNet
 
 
@@ -18,8 +18,8 @@ class LossCase(NamedTuple):
     """A loss under test.
 
     ``formula``: the loss and its gradient in NumPy. ``domain``: where phi* is finite, one of "simplex", "box",
-    "half_line", "line" (see `helpers.infeasibility`). ``curved``: whether phi* is gamma-strongly convex over "all"
-    entries of a, or over those of the "rivals" alone.
+    "half_line", "line", "band" (see `helpers.infeasibility`). ``curved``: whether phi* is gamma-strongly convex over
+    "all" entries of a, or over those of the "rivals" alone.
     """
 
     loss: Any
@@ -30,6 +30,7 @@ class LossCase(NamedTuple):
 
 LOSSES = {
     "multinomial": LossCase(Multinomial(), helpers.multinomial, "simplex"),
+    "softmax_hinge": LossCase(Multinomial(1.0), helpers.softmax_hinge, "simplex"),
     "crammer_singer-0": LossCase(CrammerSinger(0.0), helpers.crammer_singer(0.0), "simplex", "rivals"),
     "crammer_singer-0.1": LossCase(CrammerSinger(0.1), helpers.crammer_singer(0.1), "simplex", "rivals"),
     "crammer_singer-1": LossCase(CrammerSinger(1.0), helpers.crammer_singer(1.0), "simplex", "rivals"),
@@ -39,6 +40,7 @@ LOSSES = {
     "squared_hinge": LossCase(SquaredHinge(), helpers.squared_hinge, "half_line"),
     "log_loss": LossCase(LogLoss(), helpers.log_loss, "box"),
     "squared": LossCase(Squared(), helpers.squared, "line"),
+    "huber-0.5": LossCase(Huber(0.5), helpers.huber(0.5), "band"),
 }
 
 REGULARIZERS = {

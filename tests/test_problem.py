@@ -19,7 +19,7 @@ from helpers import (
 from manyclass.kernels.rows import make_rows
 from manyclass.losses import LogLoss, Multinomial, SmoothHinge, Squared
 from manyclass.problem import Certificate, Problem
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.regularizers import L1, L2, ElasticNet
 from registry import LOSSES
 
 LAM = 0.05
@@ -297,3 +297,29 @@ def test_rows_too_large_for_the_precision_are_refused():
     make_problem(Squared(), data)
     with pytest.raises(ValueError, match=r"row 1 of X.*float32"), np.errstate(over="ignore"):
         make_problem(Squared(), data, dtype=np.float32)
+
+
+def test_weights_certify_themselves(case):
+    """`certify` bounds the suboptimality of any weights, and its parts are the definitions."""
+    for name, reg in (("l2", L2()), ("elastic net", ElasticNet(0.3)), ("l1", L1())):
+        for intercept in (False, True):
+            data = make_data(case.loss.targets, seed=3, weighted=True)
+            problem = make_problem(case.loss, data, reg=reg, intercept=intercept)
+            rng = np.random.default_rng(4)
+            W, b = rng.normal(size=(8, problem.n_outputs)) * 0.1, rng.normal(size=problem.n_outputs)
+            alpha = np.empty((problem.n_samples, problem.n_outputs))
+            V = np.empty_like(W)
+            losses = problem.respond(W, b, alpha)
+            values, gradients = case.formula(data.X @ W + b, data.T)
+            np.testing.assert_allclose(losses, problem.weights @ values, rtol=1e-12)
+            np.testing.assert_allclose(alpha, -gradients, atol=1e-12)
+            found = problem.certify(W, b, losses, alpha, V)
+            assert found.primal == pytest.approx(problem.value(W, b), rel=1e-12)
+            # The least objective on a sample of other weights is above the dual.
+            others = [rng.normal(size=W.shape) * scale for scale in (0.0, 1e-3, 0.05, 0.3, 1.0)]
+            least = min(problem.value(other, b) for other in (W, *others))
+            assert found.dual <= least + 1e-12, (name, intercept)
+            if intercept:
+                np.testing.assert_allclose(problem.weights @ alpha, 0, atol=1e-9)
+            if name == "l1":
+                assert np.abs(V).max() <= 1 + 1e-12

@@ -8,7 +8,9 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from helpers import cast, g
-from manyclass.kernels.operations import conjugate_term, primal, value_term
+from manyclass.kernels.operations import conjugate_term, primal, prox, value_term
+from manyclass.regularizers import L1
+from registry import REGULARIZERS
 
 
 @numba.njit
@@ -94,3 +96,28 @@ def test_float32_is_near_float64(reg, v):
 def test_elastic_net_without_threshold_is_l2(reg, v):
     if getattr(reg, "threshold", 0.0) == 0:
         np.testing.assert_array_equal(terms(reg, v)[0], v)
+
+
+@numba.njit
+def _prox(reg, z, step):
+    u = np.empty_like(z)
+    for i in range(z.size):
+        u[i] = prox(reg, z[i], step)
+    return u
+
+
+@pytest.mark.parametrize("step", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize("with_prox", [*REGULARIZERS.values(), L1()], ids=[*REGULARIZERS, "l1"])
+def test_prox_minimises(with_prox, step):
+    """No u near or far of prox(z) has a lower ``step g(u) + (u - z)^2 / 2``."""
+    z = np.concatenate([np.random.default_rng(0).normal(size=50) * 3, [0.0, step, -step, 50.0]])
+    u = _prox(with_prox, z, step)
+    size = np.abs if isinstance(with_prox, L1) else np.vectorize(lambda w: g(with_prox, np.array([w])))
+
+    def cost(w):
+        return step * size(w) + 0.5 * (w - z) ** 2
+
+    for other in (u * 0.99, u * 1.01, u + 1e-3, u - 1e-3, np.zeros_like(z), z):
+        assert (cost(u) <= cost(other) + 1e-12 * (1 + z**2)).all()
+    single = _prox(cast(with_prox, np.float32), z.astype(np.float32), np.float32(step))
+    np.testing.assert_allclose(single, u, rtol=1e-5, atol=1e-5 * (1 + step * 3))

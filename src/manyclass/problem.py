@@ -16,16 +16,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from manyclass.kernels import respond
 from manyclass.kernels import sdca as kernels
 from manyclass.kernels.rows import Rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
 from manyclass.parallel import ranges, run
-from manyclass.regularizers import L2
+from manyclass.regularizers import L1, L2
 
 __all__ = ["Array", "Certificate", "Problem"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
+_PLAIN = L2()
 #: Rows (or features) a piece of a sum covers. Fixed: the sums must not depend on the number of threads.
 _ROWS = 4096
 
@@ -180,6 +183,63 @@ class Problem:
             resolution=self.resolution,
         )
 
+    def respond(self, W: Array, bias: Array, alpha: Array) -> float:
+        """``alpha_i = -grad phi(W^T x_i + b)`` in place; returns the weighted sum of the losses.
+
+        One pass over the data. The gradient of the mean loss is then ``-lam V``, with V the dual image of ``alpha``.
+        """
+        parts = run(
+            lambda begin, end: respond.respond_rows(
+                self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias, alpha, begin, end
+            ),
+            ranges(self.n_samples, _ROWS),
+            self.n_threads,
+        )
+        return float(np.sum(parts))
+
+    def value(self, W: Array, bias: Array) -> float:
+        """P(W, b). One pass over the data."""
+        parts = run(
+            lambda begin, end: respond.value_rows(
+                self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias, begin, end
+            ),
+            ranges(self.n_samples, _ROWS),
+            self.n_threads,
+        )
+        return self.objective(float(np.sum(parts)), self.penalty(W))
+
+    def penalty(self, W: Array) -> float:
+        """g(W)."""
+        pieces = ranges(W.shape[0], _ROWS)
+        return float(np.sum(run(lambda b, e: respond.penalty(W, self.regularizer, b, e), pieces, self.n_threads)))
+
+    def certify(self, W: Array, bias: Array, losses: float, alpha: Array, V: Array) -> Certificate:
+        """P at any weights, whose weighted losses sum to ``losses``, against D at any dual-feasible ``alpha``.
+
+        ``alpha`` is made fit for the dual in place (balanced for an intercept, shrunk for a pure l1 penalty), and ``V``
+        receives its dual image.
+        """
+        if self.intercept:
+            self.balance(alpha)
+        self.dual_image(alpha, V)
+        if isinstance(self.regularizer, L1):
+            # Every domain of phi*(-a) here is convex and holds a = 0: what is shrunk stays feasible.
+            largest = float(np.abs(V).max(initial=0.0))
+            if largest > 1.0:
+                alpha /= self.dtype.type(largest)
+                V /= self.dtype.type(largest)
+        parts = run(
+            lambda b, e: respond.conjugate_rows(self.targets, self.weights, self.loss, alpha, b, e),
+            ranges(self.n_samples, _ROWS),
+            self.n_threads,
+        )
+        conjugate = 0.0 if isinstance(self.regularizer, L1) else self.regularizer_sums(V)[1]
+        return Certificate(
+            primal=self.objective(losses, self.penalty(W)),
+            dual=-float(np.sum(parts)) / self.n_samples - self.lam * conjugate,
+            resolution=self.resolution,
+        )
+
     def regularizer_sums(self, V: Array) -> tuple[float, float]:
         """g(W) and g*(V)."""
         pieces = ranges(V.shape[0], _ROWS)
@@ -229,10 +289,10 @@ class Problem:
 
     def _balance_columns(self, alpha: Array) -> None:
         weights = np.asarray(self.weights)
-        if self.loss.targets == "real":
+        if self.loss.free_dual:
             alpha -= (kernels.weighted_sums(weights, alpha) / weights.sum(dtype=np.float64)).astype(self.dtype)
             return
-        # a_ik = y_ik b_ik with b >= 0: shrink the side of a column that outweighs the other.
+        # The domains are intervals around zero: shrink the side of a column that outweighs the other.
         for k in range(self.n_outputs):
             column = alpha[:, k]
             positive = float(np.sum(weights * np.maximum(column, 0), dtype=np.float64))

@@ -16,6 +16,7 @@ __all__ = [
     "loss_gradient",
     "loss_value",
     "primal",
+    "prox",
     "unit_conjugate",
     "unit_gradient",
     "unit_step",
@@ -66,6 +67,11 @@ def unit_step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
 
 def primal(reg: Any, v: Any) -> Any:
     """``grad g*`` of one entry: the weight that belongs to the dual image ``v``."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def prox(reg: Any, z: Any, step: Any) -> Any:
+    """``argmin_u step g(u) + (u - z)^2 / 2`` of one entry."""
     raise TypeError("compiled: call it from a kernel")
 
 

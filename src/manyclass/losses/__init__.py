@@ -3,8 +3,9 @@
 from manyclass.losses.base import Loss
 from manyclass.losses.crammer_singer import CrammerSinger
 from manyclass.losses.hinges import SmoothHinge, SquaredHinge
+from manyclass.losses.huber import Huber
 from manyclass.losses.log_loss import LogLoss
 from manyclass.losses.multinomial import Multinomial
 from manyclass.losses.squared import Squared
 
-__all__ = ["CrammerSinger", "LogLoss", "Loss", "Multinomial", "SmoothHinge", "Squared", "SquaredHinge"]
+__all__ = ["CrammerSinger", "Huber", "LogLoss", "Loss", "Multinomial", "SmoothHinge", "Squared", "SquaredHinge"]

@@ -10,6 +10,7 @@ Each loss is a NamedTuple; its fields are numbers of the working precision. `des
 ``joint``        whether the K scores of an example enter together; if not, the loss is separable
 ``provides``     what a solver may ask for: "gradient", "conjugate", "dual_step", "sparse_dual"
 ``smoothness``   gamma where phi is (1/gamma)-smooth, 0 where it is not smooth
+``free_dual``    whether phi* is finite everywhere
 ``probability``  "softmax", "sigmoid" or None: the link that turns scores into probabilities
 """
 
@@ -40,6 +41,7 @@ class Loss(Protocol):
 
     targets: str
     joint: bool
+    free_dual: bool
     provides: frozenset[str]
     probability: str | None
 
@@ -56,6 +58,7 @@ def describe(
     *,
     targets: str,
     joint: bool = False,
+    free_dual: bool = False,
     provides: Iterable[str] = ("gradient", "conjugate", "dual_step"),
     probability: str | None = None,
     smoothness: float | None = None,
@@ -66,6 +69,7 @@ def describe(
         facts: dict[str, Any] = {
             "targets": targets,
             "joint": joint,
+            "free_dual": free_dual,
             "provides": frozenset(provides),
             "probability": probability,
             "smoothness": property(lambda self: float(self.gamma)) if smoothness is None else smoothness,

@@ -1,4 +1,4 @@
-"""Multinomial logistic loss (softmax regression)."""
+"""Multinomial logistic loss (softmax regression), and the soft-max-of-hinge."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ __all__ = ["Multinomial"]
 
 @describe(targets="class", joint=True, probability="softmax", smoothness=2.0)
 class Multinomial(NamedTuple):
-    """phi(s; y) = logsumexp(s) - s_y.
+    """phi(s; y) = log(1 + sum_{j != y} exp(margin + s_j - s_y)).
 
-    The dual vector is ``a = e_y - p`` with p on the simplex, phi*(-a) = sum p log p, and the Hessian is at most I/2,
-    so that gamma = 2. Only the rivals' entries are trusted: p_k = -a_k for k != y and p_y = 1 - sum of those, which
-    keeps small probabilities exact in float32.
+    ``margin = 0`` is softmax regression, logsumexp(s) - s_y; ``margin = 1`` the soft-max-of-hinge, a smooth upper bound
+    of Crammer and Singer's loss. The dual vector is ``a = e_y - p`` with p on the simplex, phi*(-a) = sum p log p -
+    margin (1 - p_y), and the Hessian is at most I/2, so that gamma = 2. Only the rivals' entries are trusted:
+    p_k = -a_k for k != y and p_y = 1 - sum of those, which keeps small probabilities exact in float32.
     """
+
+    margin: float = 0.0
 
 
 @implements(loss_value)
@@ -32,13 +35,17 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
         return None
 
     def logsumexp_minus_target(loss, s, t, work):
+        kept = s[t]
+        s[t] = kept - loss.margin
         top = s[0]
         for k in range(s.shape[0]):
             top = max(top, s[k])
         total = 0.0
         for k in range(s.shape[0]):
             total += np.float64(exp(s[k] - top))
-        return math.log(total) + (np.float64(top) - np.float64(s[t]))
+        above = np.float64(top) - np.float64(s[t])
+        s[t] = kept
+        return math.log(total) + above
 
     return logsumexp_minus_target
 
@@ -49,6 +56,8 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         return None
 
     def softmax_minus_target(loss, s, t, out):
+        kept = s[t]
+        s[t] = kept - loss.margin
         top = s[0]
         for k in range(s.shape[0]):
             top = max(top, s[k])
@@ -56,6 +65,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         # terms, would be decided anew in each call by where the two arrays lie in memory.
         for k in range(s.shape[0]):
             out[k] = exp(s[k] - top)
+        s[t] = kept
         total = top - top
         for k in range(s.shape[0]):
             total += out[k]
@@ -85,7 +95,7 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
                 rivals += p
         if rivals < 1.0:
             value += (1.0 - rivals) * math.log1p(-rivals)
-        return value
+        return value - np.float64(loss.margin) * rivals
 
     return negative_entropy
 
@@ -103,6 +113,8 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
         # which is exact at the optimum.
         n = s.shape[0]
         one = s.dtype.type(1)
+        kept = s[t]
+        s[t] = kept - loss.margin
         top = s[0]
         for k in range(n):
             top = max(top, s[k])
@@ -141,5 +153,6 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
             if k != t:
                 rivals -= new[k]
         new[t] = min(rivals, one)
+        s[t] = kept
 
     return simplex_newton

@@ -13,7 +13,7 @@ from manyclass.losses.base import describe
 __all__ = ["Squared"]
 
 
-@describe(targets="real", smoothness=1.0)
+@describe(targets="real", free_dual=True, smoothness=1.0)
 class Squared(NamedTuple):
     """phi(s; y) = (s - y)^2 / 2; 1-smooth; phi*(-a) = a^2 / 2 - a y."""
 

@@ -11,7 +11,8 @@ C = TypeVar("C", bound=type)
 
 
 def provides(*abilities: str) -> Callable[[C], C]:
-    """Class decorator: what a solver may ask of this regulariser ("conjugate": grad g* and g* are known)."""
+    """Class decorator: what a solver may ask of this regulariser ("conjugate": grad g* and g* are known everywhere;
+    "prox": the proximal map of g)."""
 
     def settle(cls: C) -> C:
         cls.provides = frozenset(abilities)  # type: ignore[attr-defined]

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import conjugate_term, primal, value_term
+from manyclass.kernels.operations import conjugate_term, primal, prox, value_term
 from manyclass.regularizers.base import provides
 
 __all__ = ["ElasticNet"]
 
 
-@provides("conjugate")
+@provides("conjugate", "prox")
 class ElasticNet(NamedTuple):
     """g(W) = ||W||^2 / 2 + threshold ||W||_1, with threshold = sigma / lam.
 
@@ -54,3 +54,16 @@ def _conjugate_term(reg: Any, v: Any) -> Any:
         return 0.5 * w * w
 
     return half_square
+
+
+@implements(prox)
+def _prox(reg: Any, z: Any, step: Any) -> Any:
+    if not is_a(reg, ElasticNet):
+        return None
+
+    def shrink(reg, z, step):
+        zero = z - z
+        tau = zero + type(z)(step * reg.threshold)
+        return (max(z - tau, zero) + min(z + tau, zero)) / (zero + np.float32(1) + step)
+
+    return shrink

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import conjugate_term, primal, value_term
+from manyclass.kernels.operations import conjugate_term, primal, prox, value_term
 from manyclass.regularizers.base import provides
 
 __all__ = ["L2"]
 
 
-@provides("conjugate")
+@provides("conjugate", "prox")
 class L2(NamedTuple):
     """g(W) = ||W||^2 / 2; its own conjugate, and grad g*(v) = v."""
 
@@ -31,3 +31,8 @@ def _value_term(reg: Any, w: Any) -> Any:
 @implements(conjugate_term)
 def _conjugate_term(reg: Any, v: Any) -> Any:
     return (lambda reg, v: 0.5 * np.float64(v) * np.float64(v)) if is_a(reg, L2) else None
+
+
+@implements(prox)
+def _prox(reg: Any, z: Any, step: Any) -> Any:
+    return (lambda reg, z, step: z / (z - z + np.float32(1) + step)) if is_a(reg, L2) else None

@@ -1,0 +1,77 @@
+"""Kernels of the solvers that work on the weights: the answer of the losses to given weights, and its dual value.
+
+``alpha_i = -grad phi(W^T x_i + b)`` is the dual point that belongs to the weights: where they are optimal so is it, and
+its dual image tells the gradient of the mean loss, -lam V.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from manyclass.kernels.jit import jit
+from manyclass.kernels.operations import loss_conjugate, loss_gradient, loss_value, value_term
+from manyclass.kernels.rows import add_scores
+from manyclass.kernels.targets import target_row
+
+__all__ = ["conjugate_rows", "penalty", "respond_rows", "value_rows"]
+
+
+@jit
+def respond_rows(rows, targets, weights, loss, plain, W, bias, alpha, begin, end):
+    """``alpha_i = -grad phi(s_i)`` for begin <= i < end; returns ``sum_i c_i phi(s_i)``.
+
+    ``plain`` is the `L2` regulariser, whose primal map is the identity: W holds the weights themselves.
+    """
+    outputs = W.shape[1]
+    s = np.empty(outputs, W.dtype)
+    work = np.empty(outputs, W.dtype)
+    buffer = np.empty(outputs, W.dtype)
+    losses = 0.0
+    for i in range(begin, end):
+        for k in range(outputs):
+            s[k] = bias[k]
+        add_scores(rows, i, W, 0, outputs, plain, s)
+        t = target_row(targets, i, 0, outputs, buffer)
+        losses += np.float64(weights[i]) * loss_value(loss, s, t, work)
+        loss_gradient(loss, s, t, work)
+        for k in range(outputs):
+            alpha[i, k] = -work[k]
+    return losses
+
+
+@jit
+def value_rows(rows, targets, weights, loss, plain, W, bias, begin, end):
+    """``sum_i c_i phi(s_i)`` over begin <= i < end."""
+    outputs = W.shape[1]
+    s = np.empty(outputs, W.dtype)
+    work = np.empty(outputs, W.dtype)
+    buffer = np.empty(outputs, W.dtype)
+    losses = 0.0
+    for i in range(begin, end):
+        for k in range(outputs):
+            s[k] = bias[k]
+        add_scores(rows, i, W, 0, outputs, plain, s)
+        t = target_row(targets, i, 0, outputs, buffer)
+        losses += np.float64(weights[i]) * loss_value(loss, s, t, work)
+    return losses
+
+
+@jit
+def conjugate_rows(targets, weights, loss, alpha, begin, end):
+    """``sum_i c_i phi*(-a_i)`` over begin <= i < end."""
+    outputs = alpha.shape[1]
+    buffer = np.empty(outputs, alpha.dtype)
+    total = 0.0
+    for i in range(begin, end):
+        total += np.float64(weights[i]) * loss_conjugate(loss, alpha[i], target_row(targets, i, 0, outputs, buffer))
+    return total
+
+
+@jit
+def penalty(W, reg, begin, end):
+    """``g(W)`` over the features begin <= j < end."""
+    total = 0.0
+    for j in range(begin, end):
+        for k in range(W.shape[1]):
+            total += value_term(reg, W[j, k])
+    return total
