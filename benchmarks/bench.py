@@ -36,6 +36,10 @@ class Options:
     datasets: tuple[str, ...] | None = None
     alphas: tuple[float, ...] | None = None
     epochs: int | None = None
+    intercept: str | None = None
+    budget: float = 600.0
+    memory: float = 4.0
+    classes: int | None = None
     quick: bool = False
     out: Path = Path("benchmarks/results")
 

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
 
+from benchmarks.data import Data
 from benchmarks.task import Fit, Task
 
 __all__ = ["Method", "Unknown", "experiment", "method", "module", "names", "summary"]
@@ -64,6 +65,12 @@ class Method:
         The interpreter it needs, where that is not this one.
     version : str
         Of the package it comes from.
+    fit_classes : callable, optional
+        ``fit_classes(data, task, stop, *, classes, threads, seed) -> Fit``: these classes alone, each against the rest,
+        where it can; weights of d x len(classes), and the time estimated for all classes.
+    memory : callable, optional
+        ``memory(data, task, itemsize) -> int``: an estimate of the bytes it holds besides the data, with numbers of
+        ``itemsize`` bytes.
     """
 
     name: str
@@ -75,6 +82,8 @@ class Method:
     fit: Callable[..., Fit]
     python: Callable[[], str | None]
     version: str
+    fit_classes: Callable[..., Fit] | None = None
+    memory: Callable[[Data, Task, int], int] | None = None
 
 
 def method(name: str) -> Method:
@@ -102,6 +111,8 @@ def method(name: str) -> Method:
         fit=found.fit,
         python=getattr(found, "python", lambda: None),
         version=_version(found.PACKAGE),
+        fit_classes=getattr(found, "fit_classes", None),
+        memory=getattr(found, "memory", None),
     )
 
 

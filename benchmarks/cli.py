@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         datasets=chosen.data,
         alphas=chosen.alpha,
         epochs=chosen.epochs,
+        intercept=chosen.intercept,
+        budget=chosen.budget,
+        memory=chosen.memory,
+        classes=chosen.classes,
         quick=chosen.quick,
         out=chosen.out,
     )
@@ -58,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--data", type=_several(str), metavar="DATA,...", help="other data sets than the experiment's")
     run.add_argument("--alpha", type=_several(float), metavar="A,...", help="other penalties than the experiment's")
     run.add_argument("--epochs", type=_positive, help="other numbers of epochs, where an experiment fixes them")
+    run.add_argument("--intercept", choices=("no", "yes", "both"), help="where an experiment can have one")
+    run.add_argument("--budget", type=_above_zero, default=600.0, metavar="SECONDS", help="a peer's fit (default 600)")
+    run.add_argument("--memory", type=_above_zero, default=4.0, metavar="GIB", help="where it is limited (default 4)")
+    run.add_argument("--classes", type=_positive, help="one_vs_rest: peers are timed on this many classes")
     run.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")
     run.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where CSV and figure go")
     return parser
@@ -67,6 +75,13 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
+    return number
+
+
+def _above_zero(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return number
 
 

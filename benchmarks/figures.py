@@ -21,6 +21,6 @@ def log_seconds(ax: Any, label: str) -> None:
     ax.grid(axis="x", alpha=0.3)
 
 
-def legend_below(ax: Any) -> None:
+def legend_below(ax: Any, columns: int = 4) -> None:
     """The legend of ``ax`` under the figure, where it covers nothing."""
-    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7)
+    ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, fontsize=7)

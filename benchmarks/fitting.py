@@ -5,8 +5,12 @@ Imports NumPy and SciPy alone, so that a peer's own environment can run it.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks import catalog, data, measure
 from benchmarks.objective import objective
@@ -24,18 +28,49 @@ def fit_and_judge(
     threads: int,
     seed: int,
     dtype: str | None = None,
+    classes: list[int] | None = None,
+    budget: float | None = None,
+    memory: int | None = None,
+    held_out: int | None = None,
 ) -> dict[str, Any]:
-    """Fit and describe what came out; ``source`` is a `DataFile`'s arguments."""
-    rows = data.read(Path(source["path"]), source["name"], quick=source["quick"])
-    rows = rows if dtype is None else rows.cast(dtype)
-    found = catalog.method(method)
-    problem = Task(**task)
+    """Fit and describe what came out; ``source`` is a `DataFile`'s arguments.
+
+    Parameters
+    ----------
+    classes : list of int, optional
+        Of a loss that is a sum over classes: the objective is the sum over these classes. A method that can fit them
+        alone does so; its quality on the test rows is then not known.
+    budget : float, optional
+        Seconds after which this process ends itself.
+    memory : int, optional
+        Bytes that the process may hold during the fit.
+    held_out : int, optional
+        Fit on four fifths of the training rows and judge on the others instead of the test rows:
+        `benchmarks.data.validation` with groups of so many rows, drawn by ``seed``.
+    """
+    rows = _read(source["path"], source["name"], source["quick"], dtype)
+    if held_out is not None:
+        rows = data.validation(rows, group=held_out, seed=seed)
+    found, problem, until = catalog.method(method), Task(**task), Stop(**stop)
     before = measure.resident_memory()
     measure.reset_peak_memory()
-    with measure.threads_limited(threads):
-        fit = found.fit(rows, problem, Stop(**stop), threads=threads, seed=seed)
-    memory = {"memory_before": before, "memory_peak": measure.peak_memory()}
-    return {**rows.facts, "version": found.version, **describe(fit), **memory, **judge(rows, problem, fit)}
+    with ExitStack() as limits:
+        limits.enter_context(measure.threads_limited(threads))
+        limits.enter_context(measure.memory_limit(memory))
+        limits.enter_context(measure.time_limit(budget))
+        if classes is not None and found.fit_classes is not None:
+            fit = found.fit_classes(rows, problem, until, classes=classes, threads=threads, seed=seed)
+        else:
+            fit = found.fit(rows, problem, until, threads=threads, seed=seed)
+    held = {"memory_before": before, "memory_peak": measure.peak_memory()}
+    return {**rows.facts, "version": found.version, **describe(fit), **held, **judge(rows, problem, fit, classes)}
+
+
+# A worker that fits again and again reads its data once; no more than one data set in two types of number.
+@lru_cache(maxsize=2)
+def _read(path: str, name: str, quick: bool, dtype: str | None) -> data.Data:
+    rows = data.read(Path(path), name, quick=quick)
+    return rows if dtype is None else rows.cast(dtype)
 
 
 def describe(fit: Fit) -> dict[str, Any]:
@@ -48,11 +83,17 @@ def describe(fit: Fit) -> dict[str, Any]:
         "iterations": fit.iterations,
         "model_bytes": fit.model_bytes,
         **{f"certified_{key}": value for key, value in fit.certificate.items()},
+        **fit.estimate,
     }
 
 
-def judge(rows: data.Data, task: Task, fit: Fit) -> dict[str, Any]:
+def judge(rows: data.Data, task: Task, fit: Fit, classes: list[int] | None = None) -> dict[str, Any]:
     """Objective, where there is one to compute here, and quality on the test rows."""
+    if classes is not None:
+        whole = fit.weights.shape[1] > len(classes)
+        chosen = np.asarray(classes)
+        weights, intercept = (fit.weights[:, chosen], fit.intercept[chosen]) if whole else (fit.weights, fit.intercept)
+        return {"objective": objective(rows, task, weights, intercept, classes=chosen)}
     known: dict[str, Any] = {}
     computed = task.objective != "tree" and not (task.objective == "crammer_singer" and task.gamma)
     if fit.weights is not None and computed:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["facts"]
+__all__ = ["facts", "memory_bytes"]
 
 _PACKAGES = ("manyclass", "numpy", "scipy", "scikit-learn", "numba")
 
@@ -46,11 +46,17 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _memory() -> int | str:
+def memory_bytes() -> float:
+    """What the machine has; without bound where the system does not tell."""
     try:
-        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
-        return ""
+        return float("inf")
+
+
+def _memory() -> int | str:
+    size = memory_bytes()
+    return round(size / 2**30) if size < float("inf") else ""
 
 
 def _blas() -> str:

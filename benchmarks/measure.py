@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import time
 import warnings
@@ -14,6 +15,7 @@ from statistics import median
 
 __all__ = [
     "Stopwatch",
+    "memory_limit",
     "peak_memory",
     "quiet",
     "reset_peak_memory",
@@ -21,6 +23,7 @@ __all__ = [
     "spread",
     "spread_text",
     "threads_limited",
+    "time_limit",
 ]
 
 
@@ -53,6 +56,43 @@ def threads_limited(threads: int) -> Iterator[None]:
         return
     with threadpool_limits(limits=threads):
         yield
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """End THIS process, by its alarm, when the block takes longer: compiled code cannot be stopped otherwise.
+
+    For child processes: `benchmarks.children` tells it as `TimedOut`. Without effect where there are no alarms
+    (Windows).
+    """
+    if seconds is None or not hasattr(signal, "setitimer"):
+        yield
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+@contextmanager
+def memory_limit(limit: int | None) -> Iterator[None]:
+    """Hold the private writable memory of this process below ``limit`` bytes in the block (RLIMIT_DATA; Linux).
+
+    Address space, which RLIMIT_AS counts, would count libraries and what is merely reserved as well.
+    """
+    if limit is None:
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 @contextmanager

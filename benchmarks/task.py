@@ -69,6 +69,8 @@ class Fit:
         Without evaluations and compilation, where the method keeps them apart.
     certificate : dict
         primal, dual and relative_gap, where the method certifies.
+    estimate : dict
+        Where ``seconds`` is estimated from some of the classes: what was measured.
     """
 
     seconds: float
@@ -81,3 +83,4 @@ class Fit:
     solver_seconds: float | None = None
     compile_seconds: float = 0.0
     certificate: dict[str, float] = field(default_factory=dict)
+    estimate: dict[str, float] = field(default_factory=dict)

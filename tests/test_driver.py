@@ -52,6 +52,10 @@ PROBLEMS = [
     ("squared", 50, "dense", "f8", L2(), False, False, references.ridge),
     ("squared", 3, "csr", "f8", NET, False, True, references.lasso_and_ridge),
     ("squared", 3, "csr", "f4", NET, True, False, references.quasi_newton),
+    ("softmax_hinge", 5, "csr", "f8", L2(), True, False, references.quasi_newton),
+    ("softmax_hinge", 4, "dense", "f8", NET, False, True, references.quasi_newton),
+    ("huber-0.5", 3, "csr", "f8", L2(), True, True, references.quasi_newton),
+    ("huber-0.5", 2, "dense", "f8", NET, False, False, references.quasi_newton),
 ]
 
 

@@ -35,7 +35,7 @@ def run(bench: Bench) -> None:
                     for number in range(bench.options.runs):
                         _measure(bench, source, method, task, bench.options.epochs or epochs, number)
         if not bench.options.quick:
-            _earlier(bench, source.name)
+            earlier(bench, source.name)
     _report(bench)
 
 
@@ -114,7 +114,7 @@ def _predict(X: Any, weights: Any, intercept: Any) -> Any:
     return found
 
 
-def _earlier(bench: Bench, name: str) -> None:
+def earlier(bench: Bench, name: str) -> None:
     with EARLIER.open(newline="") as handle:
         for row in csv.DictReader(handle):
             if row["data"] == name:

@@ -3,6 +3,7 @@
 A file has ``PACKAGE`` (as pip calls it), ``OBJECTIVES`` (what it can minimise, see `benchmarks.task.Task`),
 ``skip_reason()`` (None, or why it cannot run on this machine) and ``fit(data, task, stop, *, threads, seed) -> Fit``;
 optionally ``MULTILABEL = True`` (rows may have several classes), ``refuses(task)`` (None, or why it cannot solve that
-task) and ``python()`` (the interpreter of an environment of its own). The first line of its documentation is what
-``list`` shows.
+task), ``python()`` (the interpreter of an environment of its own), ``memory(data, task, itemsize)`` (an estimate of the
+bytes it needs besides the data) and ``fit_classes`` (see `benchmarks.catalog.Method`). The first line of its
+documentation is what ``list`` shows.
 """

@@ -12,7 +12,7 @@ from benchmarks.data import Data
 from benchmarks.measure import Stopwatch, quiet
 from benchmarks.task import Fit
 
-__all__ = ["folder_bytes", "missing", "sklearn_fit"]
+__all__ = ["extrapolate", "folder_bytes", "missing", "sklearn_fit"]
 
 
 def missing(module: str, package: str) -> str | None:
@@ -22,6 +22,32 @@ def missing(module: str, package: str) -> str | None:
 
 def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def extrapolate(watches: list[Stopwatch], once: Stopwatch, n_classes: int, weights: Any) -> Fit:
+    """Of some classes fitted one by one, the time that all take: what is done once, and K times the mean.
+
+    ``standard_error`` is that of the estimate: the classes were drawn at random, without replacement.
+    """
+    each = np.array([watch.seconds for watch in watches])
+    spread = float(each.std(ddof=1)) if len(each) > 1 else 0.0
+    left = (1.0 - len(each) / n_classes) / len(each)
+    return Fit(
+        seconds=once.seconds + n_classes * float(each.mean()),
+        cpu_seconds=once.cpu_seconds + n_classes * float(np.mean([watch.cpu_seconds for watch in watches])),
+        predict=_nobody,
+        weights=weights,
+        intercept=np.zeros(len(watches)),
+        estimate={
+            "measured_seconds": once.seconds + float(each.sum()),
+            "measured_classes": len(watches),
+            "standard_error": n_classes * spread * max(left, 0.0) ** 0.5,
+        },
+    )
+
+
+def _nobody(X: Any) -> Any:
+    raise ValueError("some of the classes cannot predict for all of them")
 
 
 def sklearn_fit(model: Any, data: Data) -> Fit:

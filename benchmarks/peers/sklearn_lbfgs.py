@@ -18,6 +18,12 @@ def refuses(task: Task) -> str | None:
     return "this solver has no l1 penalty" if task.l1_ratio else None
 
 
+def memory(data: Data, task: Task, itemsize: int) -> int:
+    """SciPy's L-BFGS-B in doubles: ten pairs in two forms, gradients, directions; scores and their slopes."""
+    size = data.X.shape[1] * data.n_classes
+    return int(8 * 29 * size + 2 * itemsize * data.n * data.n_classes)
+
+
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from sklearn.linear_model import LogisticRegression
 

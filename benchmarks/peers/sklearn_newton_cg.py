@@ -18,6 +18,12 @@ def refuses(task: Task) -> str | None:
     return "this solver has no l1 penalty" if task.l1_ratio else None
 
 
+def memory(data: Data, task: Task, itemsize: int) -> int:
+    """Weights, gradient, direction and the vectors of conjugate gradients; scores, probabilities, Hessian products."""
+    size = data.X.shape[1] * data.n_classes
+    return int(itemsize * (9 * size + 4 * data.n * data.n_classes))
+
+
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from sklearn.linear_model import LogisticRegression
 

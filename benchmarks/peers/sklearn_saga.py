@@ -14,6 +14,12 @@ def skip_reason() -> str | None:
     return None
 
 
+def memory(data: Data, task: Task, itemsize: int) -> int:
+    """Weights and the sum of gradients, each copied once; the slope of each row and class."""
+    size = data.X.shape[1] * data.n_classes
+    return int(itemsize * (4 * size + data.n * data.n_classes))
+
+
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from sklearn.linear_model import LogisticRegression
 

@@ -12,15 +12,30 @@ from manyclass._version import __version__
 
 if TYPE_CHECKING:
     from manyclass.estimators.classifier import SDCAClassifier
+    from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
     from manyclass.estimators.regressor import SDCARegressor
     from manyclass.model import LinearModel
+    from manyclass.path import RegularizationPath, regularization_path
 
-__all__ = ["LinearModel", "SDCAClassifier", "SDCARegressor", "__version__"]
+__all__ = [
+    "LinearModel",
+    "RegularizationPath",
+    "SDCAClassifier",
+    "SDCAClassifierCV",
+    "SDCARegressor",
+    "SDCARegressorCV",
+    "__version__",
+    "regularization_path",
+]
 
 _HOMES = {
     "LinearModel": "manyclass.model",
+    "RegularizationPath": "manyclass.path",
     "SDCAClassifier": "manyclass.estimators.classifier",
+    "SDCAClassifierCV": "manyclass.estimators.cross_validation",
     "SDCARegressor": "manyclass.estimators.regressor",
+    "SDCARegressorCV": "manyclass.estimators.cross_validation",
+    "regularization_path": "manyclass.path",
 }
 
 

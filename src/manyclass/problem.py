@@ -88,6 +88,9 @@ class Problem:
         Sample weights, non-negative; scaled here to mean 1.
     intercept : bool
         Whether the model has an unpenalised intercept.
+    shift : ndarray of shape (d, K), optional
+        Z: the regulariser is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
+        throughout. Not copied: who changes it has the image of the duals made afresh.
     dtype : dtype
         Of the weights and of all work on them, float32 or float64.
     n_threads : int
@@ -110,6 +113,7 @@ class Problem:
     intercept: bool = False
     dtype: Any = np.float64
     n_threads: int = 1
+    shift: Array | None = field(default=None, repr=False)
     n_samples: int = field(init=False)
     n_outputs: int = field(init=False)
     norms: Array = field(init=False, repr=False)
@@ -139,6 +143,14 @@ class Problem:
         settle(self, "n_samples", n)
         settle(self, "n_outputs", int(self.targets.n_outputs))
         settle(self, "weights", np.ascontiguousarray(_mean_one(self.weights, n), self.dtype))
+        if self.shift is not None:
+            if self.shift.shape != (self.n_features, self.n_outputs) or self.shift.dtype != self.dtype:
+                raise ValueError(
+                    f"shift must be a {self.dtype.name} array of shape {(self.n_features, self.n_outputs)}, "
+                    f"got {self.shift.dtype} of shape {self.shift.shape}"
+                )
+            if isinstance(self.regularizer, L1):
+                raise ValueError("shift needs a strongly convex regulariser, got L1")
         norms = np.empty(n, self.dtype)
         kernels.row_norms(self.rows, norms)
         if not np.isfinite(norms).all():
@@ -211,7 +223,8 @@ class Problem:
     def penalty(self, W: Array) -> float:
         """g(W)."""
         pieces = ranges(W.shape[0], _ROWS)
-        return float(np.sum(run(lambda b, e: respond.penalty(W, self.regularizer, b, e), pieces, self.n_threads)))
+        parts = run(lambda b, e: respond.penalty(W, self.regularizer, b, e), pieces, self.n_threads)
+        return float(np.sum(parts)) - self._along_shift(W)
 
     def certify(self, W: Array, bias: Array, losses: float, alpha: Array, V: Array) -> Certificate:
         """P at any weights, whose weighted losses sum to ``losses``, against D at any dual-feasible ``alpha``.
@@ -245,16 +258,27 @@ class Problem:
         pieces = ranges(V.shape[0], _ROWS)
         parts = run(lambda b, e: kernels.regularizer_sums(V, self.regularizer, b, e), pieces, self.n_threads)
         g, conjugate = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
-        return float(g), float(conjugate)
+        return float(g) - self._along_shift(self.primal(V)), float(conjugate)
+
+    def _along_shift(self, W: Array) -> float:
+        """<W, Z>."""
+        return 0.0 if self.shift is None else self.inner_product(W, self.shift)
+
+    def inner_product(self, one: Array, two: Array) -> float:
+        """<A, B> of two d x K arrays, in float64."""
+        pieces = ranges(one.shape[0], _ROWS)
+        return float(np.sum(run(lambda b, e: respond.inner_product(one, two, b, e), pieces, self.n_threads)))
 
     def dual_image(self, alpha: Array, V: Array) -> None:
-        """``V = X^T (c * alpha) / (lam n)`` in place, afresh, by ranges of columns."""
+        """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh, by ranges of columns."""
         width = max(64, -(-self.n_outputs // self.n_threads))
         run(
             lambda lo, hi: kernels.dual_image(self.rows, self.weights, alpha, self.inv_lam_n, V, lo, hi),
             ranges(self.n_outputs, width),
             self.n_threads,
         )
+        if self.shift is not None:
+            V += self.shift
 
     def first_intercept(self) -> Array:
         """Where an intercept starts: the mean target of a regression, else zero."""

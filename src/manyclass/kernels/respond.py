@@ -13,7 +13,7 @@ from manyclass.kernels.operations import loss_conjugate, loss_gradient, loss_val
 from manyclass.kernels.rows import add_scores
 from manyclass.kernels.targets import target_row
 
-__all__ = ["conjugate_rows", "penalty", "respond_rows", "value_rows"]
+__all__ = ["conjugate_rows", "inner_product", "penalty", "respond_rows", "value_rows"]
 
 
 @jit
@@ -74,4 +74,14 @@ def penalty(W, reg, begin, end):
     for j in range(begin, end):
         for k in range(W.shape[1]):
             total += value_term(reg, W[j, k])
+    return total
+
+
+@jit
+def inner_product(one, two, begin, end):
+    """``<A, B>`` over the rows begin <= j < end, in float64."""
+    total = 0.0
+    for j in range(begin, end):
+        for k in range(one.shape[1]):
+            total += np.float64(one[j, k]) * np.float64(two[j, k])
     return total

@@ -33,7 +33,7 @@ from manyclass.kernels.operations import (
     unit_value,
 )
 
-__all__ = ["Loss", "describe"]
+__all__ = ["Loss", "describe", "is_separable"]
 
 
 class Loss(Protocol):
@@ -83,13 +83,14 @@ def describe(
     return settle
 
 
-def _is_separable(loss: Any) -> bool:
+def is_separable(loss: Any) -> bool:
+    """Whether a Numba type is that of a separable loss."""
     return getattr(loss, "instance_class", None) in _SEPARABLE
 
 
 @implements(loss_value)
 def _loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:
-    if not _is_separable(loss):
+    if not is_separable(loss):
         return None
 
     def total(loss, s, t, work):
@@ -103,7 +104,7 @@ def _loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:
 
 @implements(loss_gradient)
 def _loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
-    if not _is_separable(loss):
+    if not is_separable(loss):
         return None
 
     def each(loss, s, t, out):
@@ -115,7 +116,7 @@ def _loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
 
 @implements(loss_conjugate)
 def _loss_conjugate(loss: Any, a: Any, t: Any) -> Any:
-    if not _is_separable(loss):
+    if not is_separable(loss):
         return None
 
     def total(loss, a, t):
@@ -129,7 +130,7 @@ def _loss_conjugate(loss: Any, a: Any, t: Any) -> Any:
 
 @implements(dual_step)
 def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
-    if not _is_separable(loss):
+    if not is_separable(loss):
         return None
 
     def each(loss, s, a, t, q, new):

@@ -13,9 +13,9 @@ from manyclass.regularizers.base import provides
 __all__ = ["L2"]
 
 
-@provides("conjugate", "prox")
+@provides("conjugate", "gradient", "prox")
 class L2(NamedTuple):
-    """g(W) = ||W||^2 / 2; its own conjugate, and grad g*(v) = v."""
+    """g(W) = ||W||^2 / 2; its own conjugate, and grad g(w) = w, grad g*(v) = v."""
 
 
 @implements(primal)

@@ -1,7 +1,26 @@
 """Solvers: generators that improve a state; the driver does the rest."""
 
+from manyclass.solvers.accelerated import Accelerated
 from manyclass.solvers.active import ActiveSDCA
 from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
+from manyclass.solvers.fista import FISTA
+from manyclass.solvers.lbfgs import LBFGS
 from manyclass.solvers.sdca import SDCA, AsyncSDCA
+from manyclass.solvers.sgd import SGD, AveragedSGD
 
-__all__ = ["SDCA", "ActiveSDCA", "AsyncSDCA", "Progress", "Solver", "State"]
+__all__ = [
+    "Accelerated",
+    "ActiveSDCA",
+    "AsyncSDCA",
+    "AveragedSGD",
+    "CoordinateDescent",
+    "FISTA",
+    "LBFGS",
+    "Progress",
+    "SDCA",
+    "SGD",
+    "Solver",
+    "State",
+    "largest_penalty",
+]

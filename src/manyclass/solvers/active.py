@@ -21,7 +21,7 @@ from manyclass.losses import CrammerSinger
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.sdca import SDCA
+from manyclass.solvers.sdca import SDCA, Epoch
 
 __all__ = ["ActiveSDCA"]
 
@@ -53,6 +53,7 @@ class ActiveSDCA(SDCA):
     certifies = True
 
     def __init__(self, *, first: int = 16, more: int = 8, epochs: int = 5, slack: float = 0.5) -> None:
+        super().__init__()
         self.first = first
         self.more = more
         self.epochs = epochs
@@ -89,7 +90,8 @@ class ActiveSDCA(SDCA):
                 progress = replace(progress, bound=self.certificate(problem, state, final=True))
             yield progress
 
-    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
+    def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
+        problem = epoch.problem
         for begin, end in ranges(len(order), 1 << 18):
             kernels.active_epoch(
                 problem.rows,
@@ -105,7 +107,7 @@ class ActiveSDCA(SDCA):
                 state["rivals"],
                 state["b"],
                 problem.inv_lam_n,
-                step,
+                epoch.bias_step,
             )
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:

@@ -1,6 +1,7 @@
-"""Prox-SDCA: stochastic dual coordinate ascent (Shalev-Shwartz & Zhang 2012, 2014), Option I.
+"""Prox-SDCA: stochastic dual coordinate ascent (Shalev-Shwartz & Zhang 2012, 2014), all its options.
 
-Each step maximises the dual exactly over the dual vector of one example. An unpenalised intercept is carried by the
+Each step raises the dual over the dual vector of one example: exactly (Option I), or on the segment to the negative
+gradient (Options II to V, `manyclass.losses.Segment`). An unpenalised intercept is carried by the
 proximal point method: within an epoch it is held by (kappa/2) ||b - centre||^2, which makes it one more, constant
 feature of the dual; after the epoch the centre moves to b. kappa is chosen so that this feature weighs a tenth of the
 mean example in a step (measured on six problems: of 0.003 .. 10, a tenth was never far from the fewest epochs). The
@@ -11,16 +12,21 @@ sum_i c_i a_i = 0, where the intercept's dual is finite.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from manyclass.kernels import sdca as kernels
 from manyclass.kernels.rows import n_stored
+from manyclass.losses import OPTIONS, Segment
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 
-__all__ = ["SDCA", "AsyncSDCA"]
+__all__ = ["SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
+
+SAMPLINGS = ("permutation", "uniform", "importance")
 
 #: Multiply-adds after which a kernel returns to Python, so that Ctrl-C is heard within about a second.
 _WORK = 2e9
@@ -28,24 +34,61 @@ _WORK = 2e9
 _COLUMNS = 64
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch works on: the problem itself, or an inner problem of the acceleration with the same data.
+
+    Attributes
+    ----------
+    problem : Problem
+        Data, regulariser and lam.
+    loss : NamedTuple
+        The loss, or a `Segment` of it.
+    bias_step : float
+        1 / (kappa n): how far the intercept moves for one unit of sum_i c_i a_i; 0 without an intercept.
+    """
+
+    problem: Problem
+    loss: Any
+    bias_step: float
+
+
 class SDCA:
-    """Prox-SDCA, a random permutation of the examples per epoch.
+    """Prox-SDCA.
 
     For a separable loss the K outputs are independent problems: with several threads each takes a range of columns,
     and the result is the same to the last bit. For a joint loss threads serve the certificates only.
+
+    Parameters
+    ----------
+    option : {"I", "II", "III", "IV", "V"}
+        The dual step. "I", the exact one, is the best known for every loss here.
+    sampling : {"permutation", "uniform", "importance"}
+        The n examples of an epoch: each once in random order; drawn with replacement; drawn with replacement and
+        probability proportional to gamma lam n + c_i ||x_i||^2.
     """
 
     name = "sdca"
     needs_loss = frozenset({"conjugate", "dual_step"})
     needs_regularizer = frozenset({"conjugate"})
     certifies = False
+    option = "I"
+    sampling = "permutation"
+
+    def __init__(self, *, option: str = "I", sampling: str = "permutation") -> None:
+        if option not in OPTIONS:
+            raise ValueError(f"option must be one of {', '.join(map(repr, OPTIONS))}, got {option!r}")
+        if sampling not in SAMPLINGS:
+            raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}, got {sampling!r}")
+        self.option = option
+        self.sampling = sampling
 
     def state(self, problem: Problem) -> State:
         shape = problem.n_features, problem.n_outputs
         return {
             "iteration": np.zeros((), np.int64),
             "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
-            "V": np.zeros(shape, problem.dtype),
+            "V": np.zeros(shape, problem.dtype) if problem.shift is None else problem.shift.copy(),
             "bias": problem.first_intercept(),
             "pull": np.zeros(problem.n_outputs, problem.dtype),
         }
@@ -55,20 +98,45 @@ class SDCA:
         return {"weights": problem.n_features * size, "dual variables": problem.n_samples * size}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        step = bias_step(problem)
+        epoch = Epoch(problem, self._loss(problem), bias_step(problem))
         while True:
-            epoch = int(state["iteration"])
-            # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
-            order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
+            done = int(state["iteration"])
             live = state["bias"] + state["pull"]
-            self._epoch(problem, state, order, live, step)
+            self._epoch(epoch, state, self._order(problem, seed, done), live)
             if problem.intercept:
                 state["pull"] = live - state["bias"]
                 state["bias"] = live
-            state["iteration"] = np.asarray(epoch + 1, np.int64)
-            yield Progress(epoch + 1, float(epoch + 1))
+            state["iteration"] = np.asarray(done + 1, np.int64)
+            yield Progress(done + 1, float(done + 1))
 
-    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
+    def _loss(self, problem: Problem) -> Any:
+        """The loss with the dual step of the option."""
+        if self.option == "I":
+            return problem.loss
+        weights = np.asarray(problem.weights)
+        radius = float((weights * problem.norms).max(initial=0.0)) * problem.inv_lam_n
+        radius += bias_step(problem) * float(weights.max(initial=0.0))
+        return Segment(problem.loss, OPTIONS.index(self.option) + 1, float(problem.loss.smoothness), radius)
+
+    def _order(self, problem: Problem, seed: int, epoch: int) -> Array:
+        """The examples of an epoch. From the seed and the epoch alone: a resumed run draws what the uninterrupted one
+        would have drawn."""
+        rng = np.random.default_rng([seed, epoch])
+        n = problem.n_samples
+        if self.sampling == "permutation":
+            return np.asarray(rng.permutation(n), np.int32)
+        if self.sampling == "uniform":
+            return np.asarray(rng.integers(n, size=n, dtype=np.int32))
+        weights = np.asarray(problem.weights, np.float64)
+        share = weights * (problem.norms + bias_step(problem) / problem.inv_lam_n)
+        share += problem.loss.smoothness / problem.inv_lam_n
+        # Without smoothness an empty row would never be drawn, and its share of the gap stay for ever.
+        total = np.cumsum(np.maximum(share, 0.01 * share.mean() + 1e-300))
+        drawn = np.searchsorted(total, rng.random(n) * total[-1], side="right")
+        return np.asarray(np.minimum(drawn, n - 1), np.int32)
+
+    def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
+        problem = epoch.problem
         threads = problem.n_threads if not problem.loss.joint else 1
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
@@ -76,7 +144,7 @@ class SDCA:
         for begin, end in slices:
             part = order[begin:end]
             run(
-                lambda lo, hi, part=part: _step(problem, state, part, live, step, lo, hi),  # type: ignore[misc]
+                lambda lo, hi, part=part: _step(epoch, state, part, live, lo, hi),  # type: ignore[misc]
                 ranges(problem.n_outputs, width),
                 threads,
             )
@@ -102,12 +170,12 @@ class AsyncSDCA(SDCA):
 
     name = "sdca_async"
 
-    def _epoch(self, problem: Problem, state: State, order: Array, live: Array, step: float) -> None:
-        size = -(-len(order) // problem.n_threads)
+    def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
+        threads = epoch.problem.n_threads
         run(
-            lambda begin, end: _step(problem, state, order[begin:end], live, step, 0, problem.n_outputs),
-            ranges(len(order), size),
-            problem.n_threads,
+            lambda begin, end: _step(epoch, state, order[begin:end], live, 0, epoch.problem.n_outputs),
+            ranges(len(order), -(-len(order) // threads)),
+            threads,
         )
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
@@ -122,20 +190,21 @@ def bias_step(problem: Problem) -> float:
     return 0.1 * (mean if mean > 0 else 1.0) * problem.inv_lam_n
 
 
-def _step(problem: Problem, state: State, order: Array, live: Array, intercept_step: float, lo: int, hi: int) -> int:
+def _step(epoch: Epoch, state: State, order: Array, live: Array, lo: int, hi: int) -> int:
+    problem = epoch.problem
     moved: int = kernels.sdca_epoch(
         problem.rows,
         problem.targets,
         problem.weights,
         problem.norms,
         order,
-        problem.loss,
+        epoch.loss,
         problem.regularizer,
         state["V"],
         live,
         state["alpha"],
         problem.inv_lam_n,
-        intercept_step,
+        epoch.bias_step,
         lo,
         hi,
     )

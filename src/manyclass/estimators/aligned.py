@@ -1,0 +1,47 @@
+"""Models of a part of the classes, brought to all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.model import LinearModel
+from manyclass.problem import Array
+
+__all__ = ["align"]
+
+
+def align(model: LinearModel, classes: Array) -> LinearModel:
+    """A model that has a column for each of ``classes`` and predicts as ``model``, which may know fewer.
+
+    A class it does not know has a score below all others, and probability zero.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Of task "multiclass" or "binary".
+    classes : ndarray of shape (n_classes,)
+        Sorted; all the classes of ``model`` and perhaps more.
+    """
+    if model.classes is None or len(model.classes) == len(classes):
+        return model
+    weights: Any = model.weights
+    intercept = model.intercept
+    if model.task == "binary":  # its link is of one margin: the sigmoids of -s and s sum to one as they are
+        weights = (sp.hstack if model.is_sparse else np.hstack)([-weights, weights])
+        intercept = np.concatenate([-intercept, intercept])
+    columns = np.searchsorted(classes, model.classes)
+    K = len(classes)
+    if sp.issparse(weights):
+        wide: Any = sp.csr_matrix(weights)
+        wide = sp.csr_matrix((wide.data, columns[wide.indices], wide.indptr), shape=(model.n_features, K))
+    else:
+        wide = np.zeros((model.n_features, K), model.dtype)
+        wide[:, columns] = weights
+    # Half of the largest number: differences to it stay finite.
+    bias = np.full(K, np.finfo(model.dtype).min / 2, model.dtype)
+    bias[columns] = intercept
+    return replace(model, weights=wide, intercept=bias, classes=classes, task="multiclass")

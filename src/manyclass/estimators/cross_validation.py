@@ -1,0 +1,242 @@
+"""Estimators that choose alpha, and l1_ratio, by cross-validation."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from manyclass.estimators.base import LinearEstimator
+from manyclass.estimators.classifier import SDCAClassifier
+from manyclass.estimators.regressor import SDCARegressor
+from manyclass.estimators.search import Search
+
+__all__ = ["SDCAClassifierCV", "SDCARegressorCV"]
+
+
+class SDCAClassifierCV(Search, SDCAClassifier):
+    """`SDCAClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
+
+    Each training fold is fitted at every alpha, from the largest down, each fit from where the last one ended, and
+    scored on the rows it has not seen. The model is then fitted on all rows with the alpha chosen: it is the one that
+    ``SDCAClassifier(alpha=alpha_, l1_ratio=l1_ratio_, ...)`` gives.
+
+    Parameters
+    ----------
+    loss : str
+        See `SDCAClassifier`.
+    alphas : array of shape (n_alphas,), optional
+        Positive numbers, in any order. None: chosen from all rows as `regularization_path` does, for each l1_ratio.
+    n_alphas : int
+        Number of alphas where none are given.
+    eps : float, optional
+        Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without.
+    l1_ratio : float or list of float
+        Part of the penalty that is l1; of several the best is chosen.
+    cv : int, splitter or iterable of (train, test), optional
+        None: 5 folds. A number: stratified folds, those of `sklearn.model_selection.StratifiedKFold` (plain ones for
+        multi-label y). A class may be missing from a training fold: rows of it count as errors there, with probability
+        zero.
+    scoring : str or callable, optional
+        A score of scikit-learn, or a function (estimator, X, y), and sample_weight if weights are given; greater is
+        better. None: accuracy.
+    selection : {"best", "one_se"}
+        "best": the alpha of the best mean score. "one_se": the largest alpha whose mean score is within one standard
+        error of it (at the same l1_ratio).
+    n_jobs : int, optional
+        Threads: over folds and l1_ratios, each with a copy of its fold and a state of its own; what is left over goes
+        to the fits. Never changes the result (a fit on all rows with ``solver="sdca_async"`` aside).
+    verbose : int
+        1 shows the fit on all rows, 2 the fits on folds too.
+    tol, max_iter, fit_intercept, gamma, solver, class_weight, random_state, dtype
+        See `SDCAClassifier`; for every fit.
+
+    Attributes
+    ----------
+    alpha_, l1_ratio_ : float
+        The choice.
+    alpha_best_, alpha_one_se_ : float
+        What the two kinds of selection choose.
+    alphas_ : ndarray of shape (n_alphas,), or (n_l1_ratios, n_alphas) for a list of l1_ratio
+        Decreasing.
+    scores_path_ : ndarray of shape (n_alphas, n_folds), or (n_l1_ratios, n_alphas, n_folds)
+        NaN for a fold whose rows all have weight zero.
+    mean_scores_, standard_errors_ : ndarray of shape (n_alphas,), or (n_l1_ratios, n_alphas)
+        Over the folds, weighted by the sample weights of their rows.
+    coef_, intercept_, classes_, duality_gap_, objective_, n_iter_, history_, model_, n_features_in_, feature_names_in_
+        Of the fit on all rows, see `SDCAClassifier`.
+
+    Raises
+    ------
+    ValueError
+        As `SDCAClassifier`; on alphas, n_alphas, eps, cv, scoring or selection out of range; if a training fold holds
+        one class only.
+
+    References
+    ----------
+    The one-standard-error rule: Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", section 7.10.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import SDCAClassifierCV
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = SDCAClassifierCV(alphas=[1e-1, 1e-2, 1e-3], cv=3, random_state=0).fit(X / 16, y)
+    >>> model.alpha_, model.scores_path_.shape
+    (0.001, (3, 3))
+    """
+
+    _plain: ClassVar[type[LinearEstimator]] = SDCAClassifier
+    _default_scoring: ClassVar[str] = "accuracy"
+
+    def __init__(
+        self,
+        loss: str = "multinomial",
+        *,
+        alphas: Any = None,
+        n_alphas: int = 50,
+        eps: float | None = None,
+        l1_ratio: Any = 0.0,
+        cv: Any = None,
+        scoring: Any = None,
+        selection: str = "best",
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        fit_intercept: bool = True,
+        gamma: float = 0.1,
+        solver: str = "auto",
+        class_weight: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        dtype: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.l1_ratio = l1_ratio
+        self.cv = cv
+        self.scoring = scoring
+        self.selection = selection
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.gamma = gamma
+        self.solver = solver
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCAClassifierCV:
+        """Choose alpha and fit the model.
+
+        Parameters
+        ----------
+        X, y
+            See `SDCAClassifier.fit`.
+        sample_weight : array of shape (n_samples,), optional
+            Weighs the rows in the fits, in the scores, and the folds in the mean score.
+
+        Returns
+        -------
+        SDCAClassifierCV
+            Itself.
+        """
+        self._search(X, y, sample_weight)
+        return self
+
+
+class SDCARegressorCV(Search, SDCARegressor):
+    """`SDCARegressor` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
+
+    Parameters
+    ----------
+    alphas, n_alphas, eps, l1_ratio, selection, n_jobs, verbose
+        See `SDCAClassifierCV`.
+    cv : int, splitter or iterable of (train, test), optional
+        None: 5 folds. A number: those of `sklearn.model_selection.KFold`.
+    scoring : str or callable, optional
+        See `SDCAClassifierCV`. None: the negative mean squared error.
+    loss, tol, max_iter, fit_intercept, solver, random_state, dtype
+        See `SDCARegressor`; for every fit.
+
+    Attributes
+    ----------
+    alpha_, l1_ratio_, alpha_best_, alpha_one_se_, alphas_, scores_path_, mean_scores_, standard_errors_
+        See `SDCAClassifierCV`.
+    coef_, intercept_, duality_gap_, objective_, n_iter_, history_, model_, n_features_in_, feature_names_in_
+        Of the fit on all rows, see `SDCARegressor`.
+
+    Raises
+    ------
+    ValueError
+        As `SDCARegressor`; on alphas, n_alphas, eps, cv, scoring or selection out of range.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from manyclass import SDCARegressorCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = SDCARegressorCV(l1_ratio=0.9, n_alphas=20, selection="one_se", random_state=0).fit(X, y)
+    >>> bool(model.alpha_ >= model.alpha_best_)
+    True
+    """
+
+    _plain: ClassVar[type[LinearEstimator]] = SDCARegressor
+    _default_scoring: ClassVar[str] = "neg_mean_squared_error"
+
+    def __init__(
+        self,
+        loss: str = "squared",
+        *,
+        alphas: Any = None,
+        n_alphas: int = 50,
+        eps: float | None = None,
+        l1_ratio: Any = 0.0,
+        cv: Any = None,
+        scoring: Any = None,
+        selection: str = "best",
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        fit_intercept: bool = True,
+        solver: str = "sdca",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        dtype: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.l1_ratio = l1_ratio
+        self.cv = cv
+        self.scoring = scoring
+        self.selection = selection
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCARegressorCV:
+        """Choose alpha and fit the model.
+
+        Parameters
+        ----------
+        X, y
+            See `SDCARegressor.fit`.
+        sample_weight : array of shape (n_samples,), optional
+            Weighs the rows in the fits, in the scores, and the folds in the mean score.
+
+        Returns
+        -------
+        SDCARegressorCV
+            Itself.
+        """
+        self._search(X, y, sample_weight)
+        return self

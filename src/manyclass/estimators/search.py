@@ -1,0 +1,263 @@
+"""The search behind the cross-validated estimators: each fold a regularisation path with warm starts."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import check_cv
+
+from manyclass.estimators.aligned import align
+from manyclass.estimators.base import LinearEstimator
+from manyclass.estimators.classifier import SDCAClassifier
+from manyclass.estimators.walk import Checked, alpha_grid, check, check_grid, check_parameters, walk
+from manyclass.parallel import resolve_n_jobs
+from manyclass.problem import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Search"]
+
+_SELECTIONS = ("best", "one_se")
+
+
+class _Task(NamedTuple):
+    """One path: a fold at an l1_ratio."""
+
+    estimator: LinearEstimator
+    alphas: Array
+    train: Array
+    test: Array
+
+
+class Search(LinearEstimator):
+    """What the two share: the search, the choice, the fit on all rows."""
+
+    alphas: Any
+    n_alphas: int
+    eps: float | None
+    l1_ratio: Any
+    cv: Any
+    scoring: Any
+    selection: str
+
+    #: The estimator whose alpha is sought, and the score that is used where none is named.
+    _plain: ClassVar[type[LinearEstimator]]
+    _default_scoring: ClassVar[str]
+
+    def _search(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """Choose on folds, fit on all rows, take over what that fit has left."""
+        given = check_grid(self.alphas, self.n_alphas, self.eps)
+        if self.selection not in _SELECTIONS:
+            raise ValueError(f"selection must be one of {', '.join(map(repr, _SELECTIONS))}, got {self.selection!r}")
+        ratios = list(self.l1_ratio) if np.ndim(self.l1_ratio) else [self.l1_ratio]
+        if not ratios:
+            raise ValueError("l1_ratio must be a number or a list of at least one, got an empty list")
+        scorer = _scorer(self._default_scoring if self.scoring is None else self.scoring, sample_weight is not None)
+        estimators = [self._estimator(ratio) for ratio in ratios]
+        for estimator in estimators:
+            check_parameters(estimator)
+        data = check(estimators[0], X, y, sample_weight)
+        if self._plain is SDCAClassifier and data.y.shape[1:] == (1,) and not sp.issparse(data.y):
+            data = data._replace(y=data.y[:, 0])  # the fit on all rows says so, once
+        splitter = check_cv(self.cv, data.y, classifier=self._plain is SDCAClassifier)
+        folds = list(splitter.split(data.X, data.y))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # one warning for all: below
+            grids = [
+                alpha_grid(estimator, data, self.n_alphas, self.eps) if given is None else given
+                for estimator in estimators
+            ]
+            tasks = [_Task(e, grid, *fold) for e, grid in zip(estimators, grids) for fold in folds]
+            found = _run(tasks, data, scorer, resolve_n_jobs(self.n_jobs))
+        missed = sum(part[1] for part in found)
+        if missed:
+            warnings.warn(
+                f"{missed} of {len(found) * len(grids[0])} fits on folds ended above tol={self.tol:g}: raise max_iter "
+                "or eps, or accept a larger tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        scores = np.array([part[0] for part in found]).reshape(len(ratios), len(folds), -1).transpose(0, 2, 1)
+        weights = np.ones(len(folds))
+        if data.sample_weight is not None:
+            weights = np.array([data.sample_weight[test].sum() for _, test in folds])
+        self._choose(scores, weights, ratios, np.stack(grids))
+        best = self._estimator(self.l1_ratio_).set_params(alpha=self.alpha_, n_jobs=self.n_jobs, verbose=self.verbose)
+        self._take_over(best.fit(X, y, sample_weight=sample_weight))
+
+    def _estimator(self, l1_ratio: Any) -> LinearEstimator:
+        """The estimator of the folds: every parameter the two have in common, on one thread."""
+        shared = set(self._plain._get_param_names()) & set(self._get_param_names())
+        parameters = {name: getattr(self, name) for name in shared}
+        parameters.update(l1_ratio=l1_ratio, n_jobs=None, verbose=max(0, int(self.verbose) - 1))
+        return self._plain(**parameters)
+
+    def _choose(self, scores: Array, weights: Array, ratios: list[Any], grids: Array) -> None:
+        """From (n_l1_ratios, n_alphas, n_folds) scores and the weights of the folds: what is best, and how sure."""
+        counted = weights > 0  # a fold whose rows weigh nothing has no score
+        share = weights[counted] / weights[counted].sum()
+        mean = scores[:, :, counted] @ share
+        spread = (scores[:, :, counted] - mean[:, :, None]) ** 2 @ share
+        error = np.sqrt(spread / max(1, np.count_nonzero(counted) - 1))
+        rank = np.where(np.isnan(mean), -np.inf, mean)
+        if not np.isfinite(rank).any():
+            raise ValueError(f"scoring {self.scoring!r} gives no finite score at any alpha: choose another")
+        row, column = np.unravel_index(int(np.argmax(rank)), rank.shape)  # of equals the largest alpha
+        simplest = int(np.flatnonzero(rank[row] >= rank[row, column] - error[row, column])[0])
+        self.l1_ratio_ = float(ratios[row])
+        self.alpha_best_, self.alpha_one_se_ = float(grids[row, column]), float(grids[row, simplest])
+        self.alpha_ = self.alpha_best_ if self.selection == "best" else self.alpha_one_se_
+        single = not np.ndim(self.l1_ratio)
+        self.alphas_: Array = grids[0] if single else grids
+        self.scores_path_: Array = scores[0] if single else scores
+        self.mean_scores_: Array = mean[0] if single else mean
+        self.standard_errors_: Array = error[0] if single else error
+
+    def _take_over(self, best: LinearEstimator) -> None:
+        """Everything the fit on all rows has left, so that this estimator predicts as that one does."""
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        parameters = set(best._get_param_names())
+        for name, value in vars(best).items():
+            if name not in parameters:
+                setattr(self, name, value)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the mean score with its standard error over alpha; needs the extra ``manyclass[plot]``.
+
+        A full line marks the best alpha, a dashed one the largest within a standard error of it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib, with what to install.
+        NotFittedError
+            Before `fit`.
+        """
+        from sklearn.utils.validation import check_is_fitted
+
+        from manyclass.path_plot import new_axes
+
+        check_is_fitted(self)
+        ax = new_axes(ax)
+        ratios = list(self.l1_ratio) if np.ndim(self.l1_ratio) else [self.l1_ratio]
+        rows = zip(ratios, *map(np.atleast_2d, (self.alphas_, self.mean_scores_, self.standard_errors_)))
+        for ratio, alphas, mean, error in rows:
+            ax.errorbar(alphas, mean, error, marker=".", linewidth=1, capsize=2, label=f"l1_ratio={ratio:g}")
+        ax.axvline(self.alpha_best_, color="black", linewidth=0.8, label=f"best: {self.alpha_best_:.3g}")
+        ax.axvline(
+            self.alpha_one_se_,
+            color="black",
+            linewidth=0.8,
+            linestyle="--",
+            label=f"one standard error: {self.alpha_one_se_:.3g}",
+        )
+        ax.set_xscale("log")
+        if not ax.xaxis_inverted():
+            ax.invert_xaxis()
+        ax.set_xlabel("alpha")
+        scoring = self._default_scoring if self.scoring is None else self.scoring
+        ax.set_ylabel(f"score on the folds: {getattr(scoring, '__name__', scoring)}")
+        ax.legend(fontsize="small")
+        ax.grid(alpha=0.3)
+        return ax
+
+
+# --- the folds ------------------------------------------------------------------------------------------------------
+
+
+def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list[tuple[list[float], int]]:
+    """Scores along each path, and how many of its fits missed tol; paths on threads, Ctrl-C heard after each fit."""
+    stopped = threading.Event()
+    classes = np.unique(data.y) if _is_labels(tasks[0].estimator, data.y) else None
+    inner = max(1, n_threads // len(tasks))
+
+    def scores(task: _Task) -> tuple[list[float], int]:
+        found: list[float] = []
+        missed = 0
+        train, test = data.rows(task.train), data.rows(task.test)
+        estimator = _for_fold(task.estimator, train.y, classes).set_params(n_jobs=inner)
+        for fitted in walk(estimator, train, task.alphas):
+            if fitted.history_.outcome == "interrupted":
+                raise KeyboardInterrupt
+            if stopped.is_set():
+                break
+            missed += not fitted.duality_gap_ <= fitted.tol
+            if classes is not None:
+                fitted.model_ = align(fitted.model_, classes)
+                fitted.classes_ = classes
+            weights = {} if test.sample_weight is None else {"sample_weight": test.sample_weight}
+            with config_context(assume_finite=True):
+                weightless = bool(weights) and not weights["sample_weight"].any()
+                found.append(np.nan if weightless else float(scorer(fitted, test.X, test.y, **weights)))
+        return found, missed
+
+    if min(n_threads, len(tasks)) <= 1:
+        return [scores(task) for task in tasks]
+    with ThreadPoolExecutor(min(n_threads, len(tasks))) as pool:
+        futures = [pool.submit(scores, task) for task in tasks]
+        try:
+            done = wait(futures, return_when=FIRST_EXCEPTION).done
+            for future in done:
+                future.result()
+            return [future.result() for future in futures]
+        except BaseException:
+            stopped.set()  # or the paths under way would be walked to their ends
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _is_labels(estimator: LinearEstimator, y: Any) -> bool:
+    return isinstance(estimator, SDCAClassifier) and np.ndim(y) == 1
+
+
+def _for_fold(estimator: LinearEstimator, y: Any, classes: Array | None) -> Any:
+    """A clone whose class weights name the classes of the fold alone, which some may be missing from."""
+    estimator = clone(estimator)
+    if classes is None:
+        return estimator
+    present = np.unique(y)
+    if len(present) < 2:
+        raise ValueError(
+            f"a training fold holds one class only ({present[0]!r}): ask for fewer folds, or for stratified or "
+            "shuffled ones"
+        )
+    by_class: Any = estimator.get_params(deep=False)["class_weight"]
+    if isinstance(by_class, dict):
+        kept = {label: weight for label, weight in by_class.items() if label in set(present.tolist())}
+        estimator.set_params(class_weight=kept)
+    return estimator
+
+
+def _scorer(scoring: Any, weighted: bool) -> Callable[..., Any]:
+    """The function (estimator, X, y) -> score, greater is better."""
+    if not (isinstance(scoring, str) or callable(scoring)):
+        raise ValueError(f"scoring must be the name of a score, a callable or None, got {scoring!r}")
+    scorer: Callable[..., Any] = get_scorer(scoring)
+    metric = getattr(scorer, "_score_func", scorer)
+    parameters = inspect.signature(metric).parameters
+    takes = "sample_weight" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if weighted and not takes:
+        raise ValueError(f"scoring {scoring!r} takes no sample_weight: choose another, or leave sample_weight out")
+    return scorer

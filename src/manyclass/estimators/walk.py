@@ -1,0 +1,220 @@
+"""One estimator at many alphas: the data checked once, the grid of alphas, fits that start where the last one ended."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn import config_context
+from sklearn.base import clone
+
+from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.kernels.rows import DenseRows
+from manyclass.kernels.targets import ClassTargets
+from manyclass.losses import Multinomial
+from manyclass.problem import Array, Problem
+from manyclass.solvers.coordinate import lone_intercept
+
+__all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "check_parameters", "walk"]
+
+
+class Checked(NamedTuple):
+    """Input that has been validated and brought to the form a fit works on."""
+
+    X: Any
+    y: Any
+    sample_weight: Array | None
+    feature_names: Array | None
+
+    def rows(self, chosen: Array) -> Checked:
+        """Some of the rows, copied."""
+        weights = None if self.sample_weight is None else self.sample_weight[chosen]
+        return self._replace(X=self.X[chosen], y=self.y[chosen], sample_weight=weights)
+
+
+def check_estimator(estimator: Any) -> None:
+    """Refuse what is not an estimator with one alpha.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isinstance(estimator, LinearEstimator) or "alpha" not in estimator.get_params(deep=False):
+        raise ValueError(f"estimator must be an SDCAClassifier or an SDCARegressor, got {estimator!r}")
+
+
+def check_parameters(estimator: LinearEstimator) -> Any:
+    """Validate the parameters but alpha, as `fit` does; returns a clone.
+
+    Raises
+    ------
+    ValueError
+        As `fit` does.
+    """
+    probe = clone(estimator).set_params(alpha=1.0)
+    probe._check_parameters()
+    return probe
+
+
+def check(estimator: LinearEstimator, X: Any, y: Any, sample_weight: Any) -> Checked:
+    """Validate parameters and data as `fit` does.
+
+    Raises
+    ------
+    ValueError
+        As `fit` does; the estimator's own alpha is not looked at.
+    """
+    probe = check_parameters(estimator)
+    X, y = probe._check_fit_input(X, y)
+    names = getattr(probe, "feature_names_in_", None)
+    return Checked(X, y, probe._weights(sample_weight, X), None if names is None else np.asarray(names, dtype=str))
+
+
+def walk(estimator: LinearEstimator, data: Checked, alphas: Iterable[float]) -> Iterator[Any]:
+    """Fit a clone at each of the alphas in turn, from the state that the one before has left.
+
+    Yields the clone itself, the same each time: what is to outlast the next step is to be copied. The data are not
+    searched for NaN again.
+    """
+    work = clone(estimator).set_params(warm_start=True)
+    for alpha in alphas:
+        with config_context(assume_finite=True):
+            work.set_params(alpha=float(alpha)).fit(data.X, data.y, sample_weight=data.sample_weight)
+        yield work
+
+
+# --- the grid -------------------------------------------------------------------------------------------------------
+
+
+def check_grid(alphas: Any, n_alphas: Any, eps: Any) -> Array | None:
+    """The alphas asked for, decreasing and each once; None where they are to be chosen.
+
+    Raises
+    ------
+    ValueError
+        If ``alphas`` is not a list of positive finite numbers, ``n_alphas`` no integer of at least 1, or ``eps`` not in
+        (0, 1).
+    """
+    if alphas is None:
+        whole = isinstance(n_alphas, numbers.Integral) and not isinstance(n_alphas, bool)
+        if not whole or operator.index(n_alphas) < 1:
+            raise ValueError(f"n_alphas must be an integer of at least 1, got {n_alphas!r}")
+        if eps is not None:
+            _number("eps", eps, low=0.0, high=1.0, low_open=True, high_open=True)
+        return None
+    try:
+        found = np.asarray(alphas, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"alphas must be positive finite numbers, got {alphas!r}") from error
+    if found.ndim != 1 or not found.size:
+        raise ValueError(f"alphas must be a list of at least one number, got shape {found.shape}")
+    if not (np.isfinite(found).all() and found.min() > 0):
+        raise ValueError(f"alphas must be positive finite numbers, got {found[~(np.isfinite(found) & (found > 0))][0]}")
+    return np.unique(found)[::-1]
+
+
+def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: float | None) -> Array:
+    """Alphas from the largest that is of use down to ``eps`` times it (None: 1e-3 with an l1 part, 1e-4 without).
+
+    Evenly spaced on a logarithmic axis.
+
+    With an l1 part the largest is the least alpha at which every weight is zero: max |gradient of the mean loss| at
+    W = 0 and the intercept that is best there, over l1_ratio. Without one no alpha makes the weights zero. The largest
+    is then the total variance of the features (about zero if there is no intercept), over gamma where the loss is
+    (1/gamma)-smooth with gamma > 1: no direction of the mean squared loss has more curvature, so that each keeps half
+    of its free weight at most.
+    """
+    problem = _problem(estimator, data)
+    ratio = float(estimator.l1_ratio)
+    largest = _steepest(problem) / ratio if ratio else _total_variance(problem, data.X) / _smoothness(problem)
+    if not largest > 0:  # every weight is zero at any alpha: one scale is as good as another
+        largest = 1.0
+    if eps is None:
+        eps = 1e-3 if ratio else 1e-4
+    return np.asarray(np.geomspace(largest, largest * eps if n_alphas > 1 else largest, n_alphas))
+
+
+class _Built(Exception):
+    """Carries the problem out of the fit that has built it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self.problem = problem
+
+
+def _problem(estimator: LinearEstimator, data: Checked) -> Problem:
+    """The problem that a fit would minimise, at alpha = 1."""
+
+    def stop(problem: Problem, solver: Any) -> None:
+        raise _Built(problem)
+
+    probe = clone(estimator).set_params(alpha=1.0, verbose=0)
+    # What a fit asks right before it starts the solver: the targets, the loss and the weights are settled there.
+    probe._warm_state = stop
+    try:
+        with config_context(assume_finite=True):
+            probe.fit(data.X, data.y, sample_weight=data.sample_weight)
+    except _Built as built:
+        return built.problem
+    raise RuntimeError(f"{type(estimator).__name__}.fit has built no problem")
+
+
+def _smoothness(problem: Problem) -> float:
+    return max(1.0, float(problem.loss.smoothness))
+
+
+def _total_variance(problem: Problem, X: Any) -> float:
+    """The trace of the second moments of the features, central ones where there is an intercept."""
+    share = np.asarray(problem.weights, np.float64) / problem.n_samples
+    moment = float(share @ problem.norms.astype(np.float64))
+    if not problem.intercept:
+        return moment
+    mean = np.asarray(X.T @ share, np.float64)
+    variance = moment - float(mean @ mean)
+    return variance if variance > 1e-6 * moment else 0.0  # less is rounding: the features are constant
+
+
+def _steepest(problem: Problem) -> float:
+    """Max |gradient of the mean loss| at W = 0 and the intercept that is best there; zero where it is but rounding."""
+    joint = problem.intercept and problem.loss.joint
+    V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
+    alpha = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+    problem.respond(V, _joint_intercept(problem) if joint else lone_intercept(problem), alpha)
+    if problem.intercept:
+        problem.balance(alpha)
+    problem.dual_image(alpha, V)
+    found = float(np.abs(V).max(initial=0.0)) * problem.lam
+    share = np.asarray(problem.weights, np.float64) / problem.n_samples
+    bound = np.sqrt(share @ problem.norms.astype(np.float64) * np.einsum("i,ik,ik->k", share, alpha, alpha).max())
+    return found if found > 100 * np.finfo(problem.dtype).eps * bound else 0.0
+
+
+def _joint_intercept(problem: Problem) -> Array:
+    """The best intercept of a joint loss at W = 0, where all the examples of a class are one."""
+    K = problem.n_outputs
+    masses = np.bincount(problem.targets.y, problem.weights, minlength=K)  # type: ignore[union-attr]
+    present = np.maximum(masses, 1e-300) / masses.sum()
+    if isinstance(problem.loss, Multinomial) and not problem.loss.margin:
+        return np.asarray(np.log(present), problem.dtype)
+    classes = Problem(
+        rows=DenseRows(np.zeros((K, 1))),
+        targets=ClassTargets(np.arange(K, dtype=np.int32), K),
+        loss=problem.loss,
+        regularizer=problem.regularizer,
+        lam=1.0,
+        n_features=1,
+        weights=masses,
+        intercept=True,
+    )
+    W, alpha = np.zeros((1, K)), np.empty((K, K))
+
+    def loss(bias: Array) -> tuple[float, Array]:
+        value = classes.respond(W, bias, alpha) / K
+        return value, -(np.asarray(classes.weights) @ alpha) / K
+
+    found = minimize(loss, np.zeros(K), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-12})
+    return np.asarray(found.x, problem.dtype)

@@ -1,0 +1,183 @@
+"""L-BFGS: quasi-Newton steps from the last few changes of the gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from manyclass.problem import Array, Problem
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal import BatchSolver, curvature, inner, smoothness
+
+__all__ = ["LBFGS"]
+
+#: Sufficient decrease and curvature of the weak Wolfe conditions.
+_DECREASE, _CURVATURE = 1e-4, 0.9
+#: Trial steps of a line search before it gives up: what they would still tell apart is rounding.
+_TRIALS = 40
+
+
+class LBFGS(BatchSolver):
+    """Limited-memory BFGS (Liu & Nocedal 1989) for a smooth loss and a smooth regulariser.
+
+    The step along a direction meets the weak Wolfe conditions, found by doubling and bisection (Lewis & Overton 2013);
+    where differences of the objective drown in rounding, Hager and Zhang's approximate decrease takes their place.
+
+    Passes over the data: one for each trial step (the scores, and the gradient they lead to), and one at the start;
+    mostly one an iteration.
+
+    Parameters
+    ----------
+    memory : int
+        Pairs of changes, of the point and of the gradient, that are kept.
+
+    Raises
+    ------
+    ValueError
+        If ``memory`` is less than 1, the loss has a kink, or the regulariser has no gradient (l1 and elastic net).
+
+    References
+    ----------
+    Liu and Nocedal, "On the limited memory BFGS method for large scale optimization", Math. Programming 1989. Lewis and
+    Overton, "Nonsmooth optimization via quasi-Newton methods", Math. Programming 2013, algorithm 2.6. Hager and Zhang,
+    "A new conjugate gradient method with guaranteed descent and an efficient line search", SIAM J. Optimization 2005,
+    equation 4.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.driver import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.losses import Multinomial
+    >>> from manyclass.problem import Problem
+    >>> from manyclass.regularizers import L2
+    >>> from manyclass.solvers import LBFGS
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
+    >>> result = minimise(problem, LBFGS(), tol=1e-6)
+    >>> result.certificate.relative_gap <= 1e-6
+    True
+    """
+
+    name = "lbfgs"
+    needs_regularizer = frozenset({"gradient"})
+
+    def __init__(self, *, memory: int = 10) -> None:
+        if memory < 1:
+            raise ValueError(f"memory must be an integer of at least 1, got {memory!r}")
+        self.memory = int(memory)
+
+    def state(self, problem: Problem) -> State:
+        state = self._first(problem)
+        shape = self.memory, *state["point"].shape
+        return {
+            **state,
+            "moves": np.zeros(shape, problem.dtype),
+            "turns": np.zeros(shape, problem.dtype),
+            "pairs": np.zeros((), np.int64),
+        }
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize * problem.n_outputs
+        return {
+            f"weights (two points, two gradients, a direction, room, {self.memory} pairs)": (6 + 2 * self.memory)
+            * (problem.n_features + 1)
+            * size,
+            "responses of the losses": problem.n_samples * size,
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        smoothness(problem, self.name)
+        point = state["point"]
+        gradient, direction, trial, room = (np.empty_like(point) for _ in range(4))
+        if state["iteration"] == 0:  # a new run, wherever it starts
+            state["pairs"], state["passes"] = np.zeros((), np.int64), np.ones(())
+        # Not kept in the state: it would be that of another objective after a warm start on other data.
+        value = self._descend(problem, point, state, gradient)
+        while True:
+            point = state["point"]
+            self._direct(problem, state, gradient, direction, room)
+            fall = inner(problem, gradient, direction)
+            found, tried = None, 0
+            if fall < 0:
+                found, tried = self._search(problem, state, direction, value, fall, trial, room)
+            if found is not None:
+                value = found
+                self._remember(problem, state, trial, gradient, room)
+                state["point"], trial = trial, point
+                gradient, room = room, gradient
+            else:
+                # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
+                state["pairs"] = np.zeros((), np.int64)
+            yield self._ended(state, tried)
+
+    def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
+        """P at ``point``, and its gradient."""
+        W, bias = self._split(problem, point)
+        losses = problem.respond(W, bias, state["alpha"])
+        self._slope(problem, state)
+        np.multiply(point, problem.lam, out=gradient)
+        gradient[-1] = 0  # the intercept bears no penalty
+        gradient += state["slope"]
+        return problem.objective(losses, problem.penalty(W))
+
+    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, room: Array) -> None:
+        """The two-loop recursion: ``direction = -H gradient``."""
+        pairs = int(state["pairs"])
+        slots = [pair % self.memory for pair in range(max(0, pairs - self.memory), pairs)]
+        moves, turns = state["moves"], state["turns"]
+        np.negative(gradient, out=direction)
+        bends = {slot: inner(problem, moves[slot], turns[slot]) for slot in slots}
+        shares = {}
+        for slot in reversed(slots):
+            shares[slot] = inner(problem, moves[slot], direction) / bends[slot]
+            direction -= np.multiply(turns[slot], shares[slot], out=room)
+        if slots:
+            newest = turns[slots[-1]]
+            direction *= bends[slots[-1]] / inner(problem, newest, newest)
+        else:
+            direction *= _OPTIMISM / (curvature(problem, self.name) + problem.lam)
+        for slot in slots:
+            share = shares[slot] - inner(problem, turns[slot], direction) / bends[slot]
+            direction += np.multiply(moves[slot], share, out=room)
+
+    def _search(
+        self, problem: Problem, state: State, direction: Array, value: float, fall: float, trial: Array, gradient: Array
+    ) -> tuple[float | None, int]:
+        """Fill ``trial`` and its ``gradient``; returns P there (None: no step was found) and the tries."""
+        noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(value)
+        low, high, step = 0.0, math.inf, 1.0
+        for tried in range(1, _TRIALS + 1):
+            np.multiply(direction, step, out=trial)
+            trial += state["point"]
+            new = self._descend(problem, trial, state, gradient)
+            slope = inner(problem, gradient, direction)
+            down = new <= value + _DECREASE * step * fall
+            down = down or (new <= value + noise and slope <= (2.0 * _DECREASE - 1.0) * fall)
+            if not down:
+                high = step
+            elif slope < _CURVATURE * fall:
+                low = step
+            else:
+                return new, tried
+            step = 2.0 * low if math.isinf(high) else 0.5 * (low + high)
+        return None, _TRIALS
+
+    def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
+        """Keep the changes of point and gradient; where they tell no curvature from rounding, none of the old ones."""
+        slot = int(state["pairs"]) % self.memory
+        move, turn = state["moves"][slot], state["turns"][slot]
+        np.subtract(new, state["point"], out=move)
+        np.subtract(new_gradient, old_gradient, out=turn)
+        lengths = math.sqrt(inner(problem, move, move) * inner(problem, turn, turn))
+        sound = inner(problem, move, turn) > float(np.finfo(problem.dtype).eps) * lengths
+        state["pairs"] = np.asarray(state["pairs"] + 1 if sound else 0, np.int64)
+
+
+#: The first step is this over the trace of the Hessian's bound; the line search finds the rest of it.
+_OPTIMISM = 16.0

@@ -1,0 +1,413 @@
+"""Cross-validated estimators: they choose what a loop over plain estimators would."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris, make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import ElasticNetCV
+from sklearn.metrics import accuracy_score, log_loss, make_scorer, max_error, mean_squared_error
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from manyclass import SDCAClassifier, SDCAClassifierCV, SDCARegressor, SDCARegressorCV, regularization_path
+from manyclass.estimators.aligned import align
+
+#: Removing a row and giving it weight zero put the other rows into other folds, and so does repeating one: the two fits
+#: choose from different scores. `test_integer_weights_are_repeated_rows` proves the law on folds that correspond.
+_WEIGHTS = {
+    "check_sample_weight_equivalence_on_dense_data": "weights and repetitions make different folds",
+    "check_sample_weight_equivalence_on_sparse_data": "weights and repetitions make different folds",
+}
+
+
+@parametrize_with_checks(
+    [
+        SDCAClassifierCV(n_alphas=2, eps=0.1, cv=2, max_iter=300),
+        SDCAClassifierCV("squared_hinge", alphas=[1.0], l1_ratio=[0.2, 0.5], cv=2, n_jobs=2, max_iter=300),
+        SDCARegressorCV(n_alphas=2, eps=0.1, l1_ratio=0.5, cv=2, max_iter=1000),
+    ],
+    expected_failed_checks=lambda estimator: _WEIGHTS,
+)
+def test_scikit_learn_checks(estimator, check):
+    with warnings.catch_warnings():
+        # The checks fit on tiny, unscaled and random data, whose classes may have fewer rows than there are folds.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The least populated class")
+        check(estimator)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    X, y = StandardScaler().fit_transform(X)[:, :2], np.array(["setosa", "versicolor", "virginica"])[y]
+    return X, y
+
+
+def test_the_choice_is_that_of_a_loop_over_regressors(diabetes):
+    X, y = diabetes
+    args = {"tol": 1e-10, "max_iter": 20_000, "random_state": 0}
+    model = SDCARegressorCV(n_alphas=12, l1_ratio=[0.3, 0.9], cv=4, **args).fit(X, y)
+    assert model.scores_path_.shape == (2, 12, 4)
+    assert model.alphas_.shape == (2, 12)
+    scores = np.empty((2, 12, 4))
+    for i, ratio in enumerate([0.3, 0.9]):
+        alphas = regularization_path(SDCARegressor(l1_ratio=ratio, **args), X, y, n_alphas=12).alphas
+        np.testing.assert_array_equal(alphas, model.alphas_[i])
+        for j, alpha in enumerate(alphas):
+            for k, (train, test) in enumerate(KFold(4).split(X)):
+                alone = SDCARegressor(alpha=alpha, l1_ratio=ratio, **args).fit(X[train], y[train])
+                scores[i, j, k] = -mean_squared_error(y[test], alone.predict(X[test]))
+    np.testing.assert_allclose(model.scores_path_, scores, rtol=1e-4)
+    i, j = np.unravel_index(scores.mean(axis=2).argmax(), (2, 12))
+    assert model.alpha_ == model.alpha_best_ == model.alphas_[i, j]
+    assert model.l1_ratio_ == [0.3, 0.9][i]
+    # The model is the plain one.
+    plain = SDCARegressor(alpha=model.alpha_, l1_ratio=model.l1_ratio_, **args).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
+    assert model.duality_gap_ == plain.duality_gap_
+
+
+def test_the_scores_are_scikit_learns(diabetes):
+    X, y = diabetes
+    alphas = np.geomspace(20, 0.02, 15)
+    ours = SDCARegressorCV(alphas=alphas[::-1], l1_ratio=0.7, tol=1e-10, max_iter=20_000, random_state=0).fit(X, y)
+    theirs = ElasticNetCV(alphas=alphas, l1_ratio=0.7, tol=1e-8, max_iter=100_000).fit(X, y)
+    np.testing.assert_allclose(ours.alphas_, theirs.alphas_)
+    np.testing.assert_allclose(-ours.scores_path_, theirs.mse_path_, rtol=1e-4)
+    assert ours.alpha_ == pytest.approx(theirs.alpha_)
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "crammer_singer", "squared_hinge"])
+def test_the_choice_is_that_of_a_loop_over_classifiers(iris, loss):
+    X, y = iris
+    args = {"loss": loss, "tol": 1e-8, "max_iter": 20_000, "random_state": 0, "class_weight": {"setosa": 2.0}}
+    alphas = [1.0, 0.3, 0.1, 0.03, 0.01]
+    model = SDCAClassifierCV(alphas=alphas, cv=3, **args).fit(X, y)
+    scores = np.array(
+        [
+            [
+                accuracy_score(y[test], SDCAClassifier(alpha=alpha, **args).fit(X[train], y[train]).predict(X[test]))
+                for train, test in StratifiedKFold(3).split(X, y)
+            ]
+            for alpha in alphas
+        ]
+    )
+    np.testing.assert_allclose(model.scores_path_, scores, atol=1e-12)
+    assert model.alpha_ == alphas[int(scores.mean(axis=1).argmax())]
+    plain = SDCAClassifier(alpha=model.alpha_, **args).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
+    np.testing.assert_array_equal(model.predict_topk(X, 2)[0], plain.predict_topk(X, 2)[0])
+    np.testing.assert_array_equal(model.classes_, plain.classes_)
+    assert hasattr(model, "predict_proba") == hasattr(plain, "predict_proba")
+    if hasattr(plain, "predict_proba"):
+        np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+
+
+def test_one_standard_error(diabetes):
+    X, y = diabetes
+    args = {"n_alphas": 20, "eps": 1e-2, "l1_ratio": 0.9, "cv": 5, "max_iter": 1000, "random_state": 0}
+    best = SDCARegressorCV(**args).fit(X, y)
+    simple = SDCARegressorCV(selection="one_se", **args).fit(X, y)
+    mean = best.scores_path_.mean(axis=1)
+    error = best.scores_path_.std(axis=1, ddof=1) / np.sqrt(5)
+    np.testing.assert_allclose(best.mean_scores_, mean)
+    np.testing.assert_allclose(best.standard_errors_, error)
+    top = mean.argmax()
+    expected = max(alpha for alpha, score in zip(best.alphas_, mean) if score >= mean[top] - error[top])
+    assert simple.alpha_ == simple.alpha_one_se_ == best.alpha_one_se_ == expected
+    assert best.alpha_ == simple.alpha_best_ == best.alphas_[top]
+    assert simple.alpha_ > best.alpha_
+    assert np.count_nonzero(simple.coef_) <= np.count_nonzero(best.coef_)
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "squared_hinge"])
+def test_threads_never_change_the_result(iris, loss):
+    X, y = iris
+    args = {"loss": loss, "n_alphas": 5, "l1_ratio": [0.0, 0.5], "cv": 3, "max_iter": 300, "random_state": 0}
+    models = [SDCAClassifierCV(n_jobs=n_jobs, **args).fit(X, y) for n_jobs in (None, 2, 9)]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.scores_path_, models[0].scores_path_)
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+    again = SDCAClassifierCV(n_jobs=2, **{**args, "random_state": np.random.RandomState(0)})
+    one, two = clone(again).fit(X, y), clone(again).fit(X, y)
+    np.testing.assert_array_equal(one.scores_path_, two.scores_path_)
+
+
+@pytest.mark.parametrize("kind", ["multinomial", "crammer_singer", "regression"])
+def test_integer_weights_are_repeated_rows(iris, diabetes, kind):
+    X, y = diabetes if kind == "regression" else iris
+    X, y = X[::3], y[::3]
+    weights = np.random.default_rng(0).integers(0, 3, len(y))
+    shuffle = np.random.default_rng(1).permutation(len(y))
+    folds = [(np.setdiff1d(shuffle, test), test) for test in np.array_split(shuffle, 3)]
+    places = np.repeat(np.arange(len(y)), weights)
+    repeated_folds = [tuple(np.flatnonzero(np.isin(places, part)) for part in fold) for fold in folds]
+    args = {"n_alphas": 5, "eps": 0.05, "l1_ratio": 0.5, "tol": 1e-10, "max_iter": 20_000, "random_state": 0}
+    if kind == "regression":
+        search = SDCARegressorCV(**args)
+    else:
+        search = SDCAClassifierCV(kind, **args)
+    weighted = clone(search).set_params(cv=folds).fit(X, y, sample_weight=weights)
+    repeated = clone(search).set_params(cv=repeated_folds).fit(X[places], y[places])
+    np.testing.assert_allclose(weighted.alphas_, repeated.alphas_)
+    np.testing.assert_allclose(weighted.scores_path_, repeated.scores_path_, rtol=1e-4)
+    assert weighted.alpha_ == pytest.approx(repeated.alpha_)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
+
+
+def test_a_fold_without_weight_does_not_count(diabetes):
+    X, y = diabetes
+    weights = np.ones(len(y))
+    folds = list(KFold(4).split(X))
+    weights[folds[1][1]] = 0
+    search = SDCARegressorCV(n_alphas=4, eps=0.1, cv=folds, random_state=0, max_iter=1000)
+    model = clone(search).fit(X, y, sample_weight=weights)
+    assert np.isnan(model.scores_path_[:, 1]).all()
+    counted = np.delete(model.scores_path_, 1, axis=1)
+    sizes = [len(test) for _, test in np.delete(np.array(folds, object), 1, axis=0)]
+    np.testing.assert_allclose(model.mean_scores_, np.average(counted, axis=1, weights=sizes))
+
+
+# --- rare classes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rare():
+    """Five classes; "x" and "z" have one row each, "y" two."""
+    rng = np.random.default_rng(0)
+    y = np.array(["a"] * 30 + ["b"] * 30 + ["y"] * 2 + ["x", "z"])
+    X = rng.normal(size=(64, 6)) + 3 * np.eye(6)[np.unique(y, return_inverse=True)[1]]
+    return X, y
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "crammer_singer", "log_loss", "smooth_hinge"])
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_classes_may_be_missing_from_a_training_fold(rare, loss, ratio):
+    X, y = rare
+    weight = {"x": 2.0, "a": 0.5}
+    args = {"loss": loss, "l1_ratio": ratio, "max_iter": 2000, "random_state": 0, "tol": 1e-6}
+    search = SDCAClassifierCV(alphas=[0.1, 0.01], cv=4, n_jobs=2, class_weight=weight, **args)
+    with pytest.warns(UserWarning, match="The least populated class"):
+        model = search.fit(X, y)
+    assert list(model.classes_) == ["a", "b", "x", "y", "z"]
+    with pytest.warns(UserWarning, match="The least populated class"):
+        folds = list(StratifiedKFold(4).split(X, y))
+    for j, alpha in enumerate([0.1, 0.01]):
+        for k, (train, test) in enumerate(folds):
+            there = {label: w for label, w in weight.items() if label in y[train]}
+            alone = SDCAClassifier(alpha=alpha, class_weight=there, **args).fit(X[train], y[train])
+            assert model.scores_path_[j, k] == pytest.approx(alone.score(X[test], y[test]))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("labels", [["a", "b"], ["a", "b", "y"]])
+@pytest.mark.parametrize("loss", ["multinomial", "log_loss", "squared_hinge"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_model_of_some_classes_becomes_one_of_all(rare, labels, form, loss, dtype):
+    X, y = rare
+    X = X.astype(dtype)
+    known = np.isin(y, labels)
+    some = SDCAClassifier(loss, alpha=0.01, max_iter=500, random_state=0).fit(X[known], y[known]).model_
+    if form is sp.csr_matrix:
+        some = some.sparsify()
+    classes = np.unique(y)
+    every = align(some, classes)
+    columns = np.flatnonzero(np.isin(classes, labels))
+    assert every.is_sparse == some.is_sparse
+    assert every.weights.shape == (6, 5)
+    np.testing.assert_array_equal(every.predict(X), some.predict(X))
+    np.testing.assert_array_equal(every.topk(X, 2)[0], some.topk(X, 2)[0])
+    scores = every.scores(X)
+    assert np.isfinite(scores).all()
+    assert scores[:, np.setdiff1d(np.arange(5), columns)].max() < scores[:, columns].min()
+    if loss != "squared_hinge":
+        found = every.probabilities(X)
+        np.testing.assert_allclose(found[:, columns], some.probabilities(X), rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(np.delete(found, columns, axis=1), 0)
+    assert align(some, some.classes) is some
+
+
+def test_probabilities_of_missing_classes_can_be_scored(rare):
+    X, y = rare
+
+    def score(estimator, X, y, sample_weight=None):
+        assert list(estimator.classes_) == ["a", "b", "x", "y", "z"]
+        return -log_loss(y, estimator.predict_proba(X), labels=estimator.classes_, sample_weight=sample_weight)
+
+    folds = list(KFold(4, shuffle=True, random_state=0).split(X))
+    search = SDCAClassifierCV(alphas=[0.1, 0.01], cv=folds, scoring=score, max_iter=500, random_state=0)
+    assert np.isfinite(search.fit(X, y).scores_path_).all()
+    weighted = clone(search).fit(X, y, sample_weight=np.linspace(0.5, 2, len(y)))
+    assert not np.allclose(weighted.scores_path_, search.scores_path_)
+
+
+def test_a_training_fold_of_one_class_is_refused(iris):
+    X, y = iris
+    folds = [(np.arange(50), np.arange(50, 150)), (np.arange(50, 150), np.arange(50))]
+    with pytest.raises(ValueError, match="a training fold holds one class only"):
+        SDCAClassifierCV(cv=folds).fit(X, y)
+
+
+# --- the face -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("search", "plain"), [(SDCAClassifierCV(), SDCAClassifier()), (SDCARegressorCV(), SDCARegressor())]
+)
+def test_parameters_are_those_of_the_plain_estimator_and_of_the_search(search, plain):
+    own = {"alphas", "n_alphas", "eps", "cv", "scoring", "selection"}
+    assert set(search.get_params()) == set(plain.get_params()) - {"alpha", "warm_start"} | own
+    for name, value in plain.get_params().items():
+        if name not in ("alpha", "warm_start"):
+            assert getattr(search, name) == value
+
+
+def test_bad_parameters_are_named(iris):
+    X, y = iris
+    for parameters, message in (
+        ({"alphas": [1.0, -1.0]}, "alphas must be"),
+        ({"n_alphas": 0}, "n_alphas must be"),
+        ({"eps": 2.0}, "eps must be"),
+        ({"selection": "worst"}, "selection must be one of 'best', 'one_se'"),
+        ({"l1_ratio": []}, "l1_ratio must be"),
+        ({"l1_ratio": [0.5, 2.0]}, "l1_ratio must be"),
+        ({"scoring": 3}, "scoring must be"),
+        ({"scoring": "no such score"}, "no such score"),
+        ({"cv": 1}, "n_splits"),
+        ({"loss": "no such loss"}, "loss must be"),
+        ({"tol": -1.0}, "tol must be"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SDCAClassifierCV(**parameters).fit(X, y)
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        SDCARegressorCV(scoring=make_scorer(max_error, greater_is_better=False)).fit(
+            X, X[:, 0], sample_weight=np.ones(len(y))
+        )
+    with pytest.raises(ValueError, match="no finite score"):
+        SDCAClassifierCV(alphas=[1.0], scoring=lambda estimator, X, y: np.nan).fit(X, y)
+    with pytest.raises(ValueError, match="estimator must be"):
+        regularization_path(SDCAClassifierCV(), X, y)
+    with pytest.raises(NotFittedError):
+        SDCAClassifierCV().predict(X)
+    with pytest.raises(NotFittedError):
+        SDCAClassifierCV().plot()
+
+
+def test_other_targets_and_rows(iris, diabetes):
+    X, Y = make_multilabel_classification(80, 8, n_classes=4, random_state=0)
+    X = X / X.max()
+    args = {"alphas": [0.1, 0.01], "cv": 3, "max_iter": 500, "random_state": 0}
+    models = [
+        SDCAClassifierCV("log_loss", **args).fit(rows(X), labels(Y))
+        for rows in (np.asarray, sp.csr_matrix)
+        for labels in (np.asarray, sp.csr_matrix)
+    ]
+    for model in models:
+        assert model.scores_path_ == pytest.approx(models[0].scores_path_)
+    assert sp.issparse(models[1].predict(X))
+    assert isinstance(models[0].predict(X), np.ndarray)
+    X, y = diabetes
+    both = SDCARegressorCV(alphas=[1.0, 0.1], cv=3, random_state=0).fit(X, np.column_stack([y, -y]))
+    assert both.predict(X).shape == (len(y), 2)
+    X, y = iris
+    column = SDCAClassifierCV(**args)
+    with pytest.warns(UserWarning, match="column-vector y") as caught:
+        column.fit(X, y[:, None])
+    assert len(caught) == 1
+    assert column.predict(X).shape == y.shape
+    np.testing.assert_array_equal(column.scores_path_, SDCAClassifierCV(**args).fit(X, y).scores_path_)
+
+
+def test_feature_names_follow_the_last_fit():
+    frame, y = load_iris(return_X_y=True, as_frame=True)
+    model = SDCAClassifierCV(alphas=[0.1], cv=2, random_state=0).fit(frame, y)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    assert list(model.model_.feature_names) == list(frame.columns)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    model.fit(frame.to_numpy(), y)
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_fits_above_tol_are_told_of_once(iris):
+    X, y = iris
+    search = SDCAClassifierCV(alphas=[0.1, 1e-6], cv=3, tol=1e-9, max_iter=2, random_state=0, n_jobs=2)
+    with pytest.warns(ConvergenceWarning) as caught:
+        search.fit(X, y)
+    assert ["fits on folds" in str(warning.message) for warning in caught] == [True, False]  # and the last fit
+    assert str(caught[0].message).startswith("6 of 6 fits")
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_error_ends_the_search_soon(iris, n_jobs, error):
+    X, y = iris
+    calls = []
+
+    def scoring(estimator, X, y):
+        calls.append(estimator.alpha)
+        if len(calls) == 3:
+            raise error
+        return estimator.score(X, y)
+
+    search = SDCAClassifierCV(alphas=np.geomspace(1, 0.1, 200), cv=4, scoring=scoring, random_state=0, n_jobs=n_jobs)
+    with pytest.raises(error):
+        search.fit(X, y)
+    assert len(calls) < 50  # of 800
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill sends no Ctrl-C there")
+def test_ctrl_c_ends_threads_soon(iris):
+    X, y = iris
+    calls = []
+
+    def scoring(estimator, X, y):
+        calls.append(estimator.alpha)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)  # it reaches the main thread, which waits for the others
+            time.sleep(0.05)
+        return estimator.score(X, y)
+
+    search = SDCAClassifierCV(alphas=np.geomspace(1, 0.1, 200), cv=4, scoring=scoring, random_state=0, n_jobs=2)
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(X, y)
+    assert len(calls) < 100  # of 800
+
+
+# The oldest matplotlib calls functions that the newest pyparsing deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_plot(diabetes):
+    from matplotlib.figure import Figure
+
+    X, y = diabetes
+    search = SDCARegressorCV(n_alphas=6, l1_ratio=[0.2, 0.9], cv=3, max_iter=1000, random_state=0).fit(X, y)
+    ax = Figure().subplots()
+    assert search.plot(ax) is ax
+    curves = [container.lines[0] for container in ax.containers]
+    for curve, alphas, scores in zip(curves, search.alphas_, search.mean_scores_, strict=True):
+        np.testing.assert_array_equal(curve.get_xdata(), alphas)
+        np.testing.assert_array_equal(curve.get_ydata(), scores)
+    marks = [line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2]
+    assert marks == [search.alpha_best_, search.alpha_one_se_]
+    ax.figure.canvas.draw()
