@@ -94,6 +94,10 @@ def log_loss(S, T):
     return np.logaddexp(0, -S * T).sum(axis=1), -T * expit(-S * T)
 
 
+def softplus_hinge(S, T):
+    return np.logaddexp(0, 1 - S * T).sum(axis=1), -T * expit(1 - S * T)
+
+
 def squared(S, T):
     return 0.5 * ((S - T) ** 2).sum(axis=1), S - T
 

@@ -39,6 +39,7 @@ LOSSES = {
     "smooth_hinge-1": LossCase(SmoothHinge(1.0), helpers.smooth_hinge(1.0), "box"),
     "squared_hinge": LossCase(SquaredHinge(), helpers.squared_hinge, "half_line"),
     "log_loss": LossCase(LogLoss(), helpers.log_loss, "box"),
+    "softplus_hinge": LossCase(LogLoss(1.0), helpers.softplus_hinge, "box"),
     "squared": LossCase(Squared(), helpers.squared, "line"),
     "huber-0.5": LossCase(Huber(0.5), helpers.huber(0.5), "band"),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 from scipy.optimize import minimize
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso, LogisticRegression
@@ -30,7 +31,6 @@ PENALTIES = {"l1": L1(), "net": ElasticNet(0.4), "l2": L2()}
 def way(request, monkeypatch):
     """The ways a model is minimised: on one Gram matrix, on residuals, on working sets of very few features."""
     if request.param != "gram":
-        monkeypatch.setattr(views, "FULL", 0)
         monkeypatch.setattr("manyclass.solvers.coordinate.FULL", 0)
         monkeypatch.setattr("manyclass.solvers.coordinate._LEAST", 2)
         monkeypatch.setattr(views, "MOST_SPARSE", 0 if request.param == "epochs" else 400)
@@ -122,21 +122,19 @@ def test_lasso_and_elastic_net_are_scikit_learns(way, view, share, intercept):
 def test_l1_logistic_regression_is_liblinears(way, view):
     data = make_data("sign", n=90, d=60, K=1, seed=4)
     lam = 0.03 * largest_penalty(make_problem(LogLoss(), data))
+    new = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8)  # where l1_ratio says what penalty said
     model = LogisticRegression(
-        C=1 / (lam * 90), l1_ratio=1, solver="liblinear", fit_intercept=False, tol=1e-10, max_iter=10_000
+        C=1 / (lam * 90),
+        solver="liblinear",
+        fit_intercept=False,
+        tol=1e-10,
+        max_iter=10_000,
+        **({"l1_ratio": 1} if new else {"penalty": "l1"}),
     )
-    model = model if "l1_ratio" in _liblinear_takes() else model.set_params(penalty="l1")
     expected = value(LOSSES["log_loss"], data, L1(), lam, model.fit(data.X, data.T[:, 0]).coef_.T, 0.0)
     result = solve(make_problem(LogLoss(), data, reg=L1(), lam=lam, view=view))
     assert result.certificate.primal == pytest.approx(expected, rel=1e-7)
     assert result.certificate.primal <= expected * (1 + 1e-9)
-
-
-def _liblinear_takes() -> set[str]:
-    """scikit-learn 1.8 says l1 by ``l1_ratio=1``, older versions by ``penalty``."""
-    import sklearn
-
-    return {"l1_ratio"} if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8) else {"penalty"}
 
 
 @pytest.mark.parametrize("name", ["squared", "log_loss"])
@@ -263,6 +261,53 @@ def test_a_warm_start_on_a_path_ends_where_a_cold_one_does(way):
         warm = solve(problem, state=state)
         assert warm.certificate.primal == pytest.approx(cold.certificate.primal, rel=1e-9)
         state = {**warm.state, "iteration": np.zeros((), np.int64)}
+
+
+# --- the views ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("view", ["csr", "dense"])
+def test_products_by_columns_are_numpys(view, intercept):
+    rng = np.random.default_rng(14)
+    data = make_data("real", n=50, d=12, K=1, seed=14, density=0.6)
+    data = data._replace(X=data.X + 3.0 * (data.X != 0))
+    X = data.X
+    columns = views.column_view(make_problem(Squared(), data, view=view, intercept=intercept))
+    features, h, u, w = np.array([1, 4, 5, 11]), rng.random(50), rng.normal(size=50), rng.normal(size=4)
+    h[7] = 0.0
+    np.testing.assert_allclose(columns.dots(u), X.T @ u, atol=1e-13)
+    np.testing.assert_allclose(columns.part(features, u), X[:, features].T @ u, atol=1e-13)
+    np.testing.assert_allclose(columns.scores(features, w), X[:, features] @ w, atol=1e-13)
+    np.testing.assert_allclose(columns.norms(h), h @ X**2, rtol=1e-13)
+    for chosen in (features, np.arange(12)):
+        for weights in (h, np.full(50, 0.3)):
+            part = X[:, chosen] - intercept * (weights @ X[:, chosen]) / weights.sum()
+            gram = columns.gram(chosen, weights)
+            np.testing.assert_allclose(gram.matrix, part.T @ (weights[:, None] * part), atol=1e-11)
+            if intercept:
+                np.testing.assert_allclose(gram.moments, weights @ X[:, chosen], atol=1e-11)
+                assert gram.spread == pytest.approx(1 / weights.sum(), rel=1e-14)
+
+
+@pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("view", ["csr", "dense"])
+@pytest.mark.parametrize(("l1", "l2"), [(0.05, 0.0), (0.02, 0.3), (0.0, 0.1)])
+def test_a_model_is_minimised_to_what_was_asked(way, view, intercept, l1, l2):
+    rng = np.random.default_rng(15)
+    data = make_data("real", n=50, d=30, K=1, seed=15)
+    columns = views.column_view(make_problem(Squared(), data, view=view, intercept=intercept))
+    features, w = np.arange(3, 25), rng.normal(size=22)
+    u, h = rng.normal(size=50) / 50, rng.random(50) / 50
+    new, shift, passes = columns.minimise(features, w, views.Model(u, h), l1, l2, 1e-9)
+    X = data.X[:, features]
+    slope = u + h * (X @ (new - w) + shift)
+    rise = X.T @ slope + l2 * new
+    violation = np.where(new == 0, np.maximum(np.abs(rise) - l1, 0), np.abs(rise + l1 * np.sign(new)))
+    assert violation.max() <= 1e-8
+    assert (slope.sum() == pytest.approx(0, abs=1e-14)) if intercept else shift == 0
+    assert passes > 0
+    assert np.any(new == 0) or l1 == 0
 
 
 # --- degenerate problems --------------------------------------------------------------------------------------------

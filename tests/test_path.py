@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import helpers
 from manyclass import LinearModel, RegularizationPath, SDCAClassifier, SDCARegressor, regularization_path
+from manyclass.estimators import solving
 from manyclass.estimators.walk import check, walk
 from manyclass.regularizers import L2, ElasticNet
 from manyclass.solvers import SDCA
@@ -302,7 +303,7 @@ def test_an_interrupted_path_keeps_what_it_has(monkeypatch):
     X, y = load("multinomial-l1")
     estimator = make("multinomial-l1", tol=1e-6)
     whole = regularization_path(estimator, X, y, n_alphas=6, eps=0.1)
-    monkeypatch.setitem(sys.modules["manyclass.estimators.classifier"]._SOLVERS, "sdca", _Interrupted)
+    monkeypatch.setitem(solving.DUAL, "sdca", _Interrupted)
     _Interrupted.left = int(whole.epochs[:3].sum()) + 1
     with pytest.warns(ConvergenceWarning, match="interrupted: 3 of 6 alphas") as caught:
         path = regularization_path(estimator, X, y, n_alphas=6, eps=0.1)

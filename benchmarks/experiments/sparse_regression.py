@@ -4,7 +4,7 @@ Per case (data, loss, l1_ratio, strength, tolerance): the loosest tolerance of i
 have the certified relative gap asked for, by the one judge in `benchmarks.gap`, is searched for off the clock, for ours
 and for the peers alike; then all are timed in turn, whole fits, in an order that is swapped from run to run. Strengths
 are parts of the least one at which all weights are zero. Data are float64 and have no intercept. Class 1 against the
-rest is the target +1 / -1 of the squared loss. A method with a fit longer than a tenth of --budget is pressed no further.
+rest is the target +1 / -1 of the squared loss. A method with a fit longer than a tenth of --budget is left at that.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def _case(bench: Bench, data: Data, task: Task, part: float, methods: list[Metho
         entries = []
         for method in methods:
             if method.name not in searches:
-                searches[method.name] = Tolerances(_Fitting(bench, method, data, task), rungs=_rungs(method))
+                fitting = _Fitting(bench, method, data, task)
+                searches[method.name] = Tolerances(fitting, 0.1 * bench.options.budget, _rungs(method))
             found = searches[method.name].search(tol)
             bench.say(
                 f"{data.name} {task.objective} {task.l1_ratio:g} max/{1 / part:g} to {tol:g}: {method.name} tolerance "

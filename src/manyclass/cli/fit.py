@@ -7,7 +7,6 @@ import os
 import time
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import (
@@ -39,8 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "LOSSES", "SOLVERS", "add_arguments", "run"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-LOSSES = ("multinomial", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge")
-SOLVERS = ("auto", "sdca", "sdca_active", "sdca_async")
+LOSSES = ("multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge")
+REGRESSION = ("squared", "huber")
+SOLVERS = ("auto", "sdca", "accelerated", "sdca_async", "sdca_active", "cd", "fista", "lbfgs", "sgd", "asgd")
 
 USAGE = "DATA -o MODEL"
 HELP = "train a model on a file"
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--valid", metavar="FILE", help="labelled data of the same kind to judge the model on")
     parser.add_argument("--valid-labels", metavar="FILE", help="as --labels, for --valid")
     problem = parser.add_argument_group("the problem")
-    problem.add_argument("--loss", choices=(*LOSSES, "squared"), help="default: what fits the labels, see below")
+    problem.add_argument("--loss", choices=(*LOSSES, *REGRESSION), help="default: what fits the labels, see below")
     problem.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
     problem.add_argument(
         "--alpha", type=float, metavar="A", default=1e-4, help="strength of the penalty (default: %(default)s)"
@@ -79,6 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="G",
         default=0.1,
         help="smoothing of crammer_singer and smooth_hinge (default: %(default)s)",
+    )
+    problem.add_argument(
+        "--epsilon", type=float, metavar="E", default=1.35, help="where huber turns linear (default: %(default)s)"
     )
     problem.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="fit no intercept")
     problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
@@ -132,7 +135,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     started, compiled = time.perf_counter(), compile_clock.seconds
     data = _read(args, screen)
     loss = args.loss or _fitting_loss(data)
-    task = "regression" if loss == "squared" else "multilabel" if data.multilabel else "multiclass"
+    task = "regression" if loss in REGRESSION else "multilabel" if data.multilabel else "multiclass"
     valid = None
     if args.valid:
         valid = read_like(
@@ -193,7 +196,7 @@ def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
         args.data,
         args,
         screen,
-        task="regression" if args.loss == "squared" else args.task,
+        task="regression" if args.loss in REGRESSION else args.task,
         labels=args.labels,
         dtype=args.dtype or "float32",
         n_features=args.n_features,
@@ -207,7 +210,7 @@ def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
         if single is not None:
             screen.say("  every row has one label: taken as classes (--task multilabel takes them as sets)")
             return single
-    elif data.y.dtype.kind == "f" and args.loss not in (None, "squared"):
+    elif data.y.dtype.kind == "f" and args.loss not in (None, *REGRESSION):
         raise CommandError(
             f"{args.data} has numbers to predict, and --loss {args.loss} takes classes: give --loss squared, or "
             "--task classification if the numbers are names"
@@ -236,39 +239,28 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
         "dtype": args.dtype,
         "verbose": 0 if screen.quiet else 1,
     }
-    if loss == "squared":
+    if loss in REGRESSION:
         if args.class_weight:
-            raise CommandError("--class-weight is for classes, and the squared loss predicts numbers")
-        return SDCARegressor(solver="sdca" if args.solver == "auto" else args.solver, **common)
+            raise CommandError("--class-weight is for classes, and the loss predicts numbers")
+        return SDCARegressor(loss, solver=args.solver, epsilon=args.epsilon, **common)
     return SDCAClassifier(loss, solver=args.solver, gamma=args.gamma, class_weight=args.class_weight, **common)
 
 
 def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
     """What the fit will take besides the data, by the solver's own account (by which the driver may refuse)."""
-    import numpy as np
+    from sklearn.base import clone
 
-    from manyclass.losses import CrammerSinger
+    from manyclass.estimators.solving import make_solver
     from manyclass.memory import available, human
-    from manyclass.solvers import SDCA
 
-    n_outputs = data.y.shape[1] if data.y.ndim == 2 else 1
-    if data.y.ndim == 1 and data.y.dtype.kind != "f":
-        classes = np.unique(data.y).size
-        n_outputs = classes if classes > 2 else 1
-    joint = estimator.loss == "crammer_singer" and n_outputs > 1
-    solver = (
-        SDCA() if estimator.loss == "squared" else estimator._solver(CrammerSinger(0.0) if joint else None, n_outputs)
-    )
-    own = data.X.dtype if data.X.dtype.kind == "f" else np.float64  # as the estimator takes other numbers
-    shape: Any = SimpleNamespace(
-        n_samples=data.n_samples,
-        n_features=data.n_features,
-        n_outputs=n_outputs,
-        dtype=np.dtype(estimator.dtype or own),
-    )
-    parts = ", ".join(f"{name} {human(size)}" for name, size in solver.nbytes(shape).items())
+    problem, _ = clone(estimator)._build(data.X, data.y, None)
+    solver = make_solver(estimator.solver, problem)
+    parts = ", ".join(f"{name} {human(size)}" for name, size in solver.nbytes(problem).items())
     there = available()
-    screen.say(f"memory besides the data: {parts}" + ("" if there is None else f"; {human(there)} are available"))
+    screen.say(
+        f"solver {solver.name}; memory besides the data: {parts}"
+        + ("" if there is None else f"; {human(there)} are available")
+    )
 
 
 def _completed(model: LinearModel, data: Dataset) -> LinearModel:

@@ -14,14 +14,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from manyclass._version import __version__
 from manyclass.driver import Result, minimise
+from manyclass.estimators.solving import DUAL, SOLVERS, make_solver
 from manyclass.history import History
 from manyclass.kernels.rows import has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
+from manyclass.losses import OPTIONS
 from manyclass.model import LinearModel
 from manyclass.parallel import resolve_n_jobs
 from manyclass.problem import Array, Problem
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.regularizers import L1, L2, ElasticNet
 from manyclass.solvers import Solver, State
+from manyclass.solvers.sdca import SAMPLINGS
 
 __all__ = ["LinearEstimator"]
 
@@ -30,6 +33,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     """A linear model fitted by minimising a `Problem`."""
 
     loss: str
+    solver: str
+    option: str
+    sampling: str
     alpha: float
     l1_ratio: float
     tol: float
@@ -45,14 +51,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         _number("alpha", self.alpha, low=0.0, low_open=True)
-        _number(
-            "l1_ratio",
-            self.l1_ratio,
-            low=0.0,
-            high=1.0,
-            high_open=True,
-            hint=("; a pure l1 penalty has no strongly convex part, which the dual needs: take l1_ratio=0.99"),
-        )
+        _number("l1_ratio", self.l1_ratio, low=0.0, high=1.0)
         _number("tol", self.tol, low=0.0)
         max_iter: Any = self.max_iter
         if isinstance(max_iter, bool) or not isinstance(max_iter, numbers.Integral) or int(max_iter) < 1:
@@ -60,6 +59,15 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
         resolve_n_jobs(self.n_jobs)
+        for name, known in (("solver", ("auto", *SOLVERS)), ("option", OPTIONS), ("sampling", SAMPLINGS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+        if (self.option, self.sampling) != ("I", "permutation") and self.solver not in ("auto", *DUAL):
+            raise ValueError(
+                f"option and sampling belong to Prox-SDCA: solver {self.solver!r} has none; take one of "
+                f"{', '.join(map(repr, DUAL))}"
+            )
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
@@ -82,23 +90,29 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
         return weights
 
-    def _minimise(self, X: Any, targets: Targets, loss: Any, weights: Array | None, solver: Solver) -> Result:
-        """Build the problem, run the solver, keep what the run tells."""
-        dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
-        ratio = float(self.l1_ratio)
-        lam = float(self.alpha) * (1.0 - ratio)
-        problem = Problem(
+    def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
+        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
+        raise NotImplementedError
+
+    def _problem(self, X: Any, targets: Targets, loss: Any, weights: Array | None) -> Problem:
+        ratio, alpha = float(self.l1_ratio), float(self.alpha)
+        return Problem(
             rows=make_rows(X),
             targets=targets,
             loss=loss,
-            regularizer=ElasticNet(ratio / (1.0 - ratio)) if ratio else L2(),
-            lam=lam,
+            regularizer=L1() if ratio == 1 else ElasticNet(ratio / (1.0 - ratio)) if ratio else L2(),
+            lam=alpha if ratio == 1 else alpha * (1.0 - ratio),
             n_features=X.shape[1],
             weights=weights,
             intercept=bool(self.fit_intercept),
-            dtype=dtype,
+            dtype=np.dtype(X.dtype if self.dtype is None else self.dtype),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
+
+    def _minimise(self, problem: Problem) -> Result:
+        """Run the solver, keep what the run tells."""
+        solver = make_solver(self.solver, problem, option=self.option, sampling=self.sampling)
+        self.solver_ = solver.name
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         state = self._warm_state(problem, solver)
         result = minimise(
@@ -132,8 +146,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _wrap(self, result: Result, *, classes: Array | None, task: str, link: str) -> None:
         names = getattr(self, "feature_names_in_", None)
         parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        self._sparsified = False
         self.model_ = LinearModel(
-            weights=result.weights,
+            weights=self._kept_weights(result.weights),
             intercept=np.array(result.intercept),
             classes=classes,
             task=task,
@@ -151,13 +166,45 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             library_version=__version__,
         )
 
+    def _kept_weights(self, W: Array) -> Any:
+        """The weights, sparse where a penalty with an l1 part has left few: where that takes less memory."""
+        if not self.l1_ratio:
+            return W
+        entry = W.dtype.itemsize + 4
+        return sp.csr_matrix(W) if np.count_nonzero(W) * entry < 0.5 * W.nbytes else W
+
     # --- what a fit leaves ------------------------------------------------------------------------------------------
 
     @property
     def coef_(self) -> Any:
-        """Weights, (n_outputs, n_features): one row a class, a single row for two classes. A view, not a copy."""
+        """Weights, (n_outputs, n_features): one row a class, a single row for two classes.
+
+        A view, not a copy, of dense weights. A fit with an l1 part that leaves few weights keeps them sparse: then this
+        is a dense copy, and `sparse_coef_` the weights as they are. After `sparsify`, a sparse matrix.
+        """
         check_is_fitted(self, "model_")
-        return self.model_.weights.T
+        weights = self.model_.weights
+        return weights.toarray().T if sp.issparse(weights) and not self._sparsified else weights.T
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """`coef_` as a CSR matrix, (n_outputs, n_features), always."""
+        check_is_fitted(self, "model_")
+        return sp.csr_matrix(self.model_.weights.T)
+
+    def sparsify(self) -> LinearEstimator:
+        """Keep the weights sparse, and `coef_` with them; predictions stay the same."""
+        check_is_fitted(self, "model_")
+        self.model_ = self.model_.sparsify()
+        self._sparsified = True
+        return self
+
+    def densify(self) -> LinearEstimator:
+        """Keep the weights as a dense array, as before `sparsify`."""
+        check_is_fitted(self, "model_")
+        self.model_ = self.model_.densify()
+        self._sparsified = False
+        return self
 
     @property
     def intercept_(self) -> Array:

@@ -15,24 +15,21 @@ from sklearn.utils.validation import column_or_1d
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
 from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
-from manyclass.problem import Array
-from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA, Solver
+from manyclass.problem import Array, Problem
 
 __all__ = ["SDCAClassifier"]
 
 #: name -> the loss of this gamma for many classes, and for two (one margin, one column of weights).
 _LOSSES: dict[str, tuple[Any, Any]] = {
     "multinomial": (lambda gamma: Multinomial(), lambda gamma: LogLoss()),
+    "softmax_hinge": (lambda gamma: Multinomial(1.0), lambda gamma: LogLoss(1.0)),
     "crammer_singer": (CrammerSinger, SmoothHinge),
     "log_loss": (lambda gamma: LogLoss(), lambda gamma: LogLoss()),
     "smooth_hinge": (SmoothHinge, SmoothHinge),
     "hinge": (lambda gamma: SmoothHinge(0.0), lambda gamma: SmoothHinge(0.0)),
     "squared_hinge": (lambda gamma: SquaredHinge(), lambda gamma: SquaredHinge()),
 }
-_SOLVERS = {"sdca": SDCA, "sdca_active": ActiveSDCA, "sdca_async": AsyncSDCA}
-
-#: Classes from which the active-set solver serves crammer_singer: below, whole rows of scores vectorise better.
-_MANY = 100
+_JOINT = ("multinomial", "softmax_hinge", "crammer_singer")
 
 
 def _has_probabilities(estimator: SDCAClassifier) -> bool:
@@ -48,14 +45,15 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"multinomial", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge"}
+    loss : {"multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge"}
         ``multinomial``: softmax regression. ``crammer_singer``: the multiclass support vector machine, smoothed by
-        ``gamma``. The others are one-vs-rest, and take multi-label targets as well. With two classes there is one
-        margin and one column of weights: multinomial is then log_loss and crammer_singer is smooth_hinge.
+        ``gamma``; ``softmax_hinge``: its smooth upper bound, log(1 + sum_{j != y} exp(1 + s_j - s_y)). The others are
+        one-vs-rest, and take multi-label targets as well. With two classes there is one margin m and one column of
+        weights: multinomial is then log_loss, crammer_singer is smooth_hinge, softmax_hinge is log(1 + exp(1 - m)).
     alpha : float
         Strength of the penalty, > 0.
     l1_ratio : float
-        Part of the penalty that is l1, in [0, 1).
+        Part of the penalty that is l1, in [0, 1]. With 1 (no l2 part) the certificate is that of the pure problem.
     tol : float
         Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
     max_iter : int
@@ -65,11 +63,19 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     gamma : float
         Smoothing of ``crammer_singer`` and ``smooth_hinge``, >= 0 (0: none). The smooth loss lies below the plain one
         by at most gamma/2.
-    solver : {"auto", "sdca", "sdca_active", "sdca_async"}
-        ``sdca``: exact dual steps on whole rows of scores. ``sdca_active``: for crammer_singer, sparse duals on active
-        sets of rivals. ``sdca_async``: threads share the weights without locks; faster on several threads, certified
-        like the others, but not reproducible. ``auto``: sdca_active for crammer_singer with 100 classes or more, else
-        sdca.
+    solver : {"auto", "sdca", "accelerated", "sdca_active", "sdca_async", "cd", "fista", "lbfgs", "sgd", "asgd"}
+        ``sdca``: exact dual steps on whole rows of scores. ``accelerated``: an accelerated proximal point method around
+        it, for small alpha. ``sdca_active``: for crammer_singer, sparse duals on active sets of rivals. ``sdca_async``:
+        threads share the weights without locks; faster on several threads, certified all the same, but not
+        reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part. ``fista``,
+        ``lbfgs``, ``sgd``, ``asgd`` (averaged): for comparison, on the same objective and certificate. ``auto``: the
+        fastest by measurement: sdca_active for crammer_singer with 100 classes or more; cd for a penalty with an l1
+        part and few outputs; accelerated for a smooth loss with R^2 / (gamma alpha n) > 10; else sdca.
+    option : {"I", "II", "III", "IV", "V"}
+        Dual step of Prox-SDCA. "I", the exact one, is the fastest for every loss.
+    sampling : {"permutation", "uniform", "importance"}
+        Which examples an epoch of Prox-SDCA takes: each once in random order, n draws with replacement, or n draws with
+        probability proportional to gamma alpha n + ||x_i||^2.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.
     random_state : int, RandomState or None
@@ -88,6 +94,9 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
+    sparse_coef_ : CSR matrix of the same shape
+    solver_ : str
+        The solver that ran.
     intercept_ : ndarray of shape (n_classes,) or (1,)
     classes_ : ndarray of shape (n_classes,)
     duality_gap_ : float
@@ -113,7 +122,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     References
     ----------
     Shalev-Shwartz and Zhang, "Accelerated proximal stochastic dual coordinate ascent for regularized loss
-    minimization", ICML 2014: Prox-SDCA, Option I.
+    minimization", ICML 2014.
 
     Examples
     --------
@@ -139,6 +148,8 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         fit_intercept: bool = True,
         gamma: float = 0.1,
         solver: str = "auto",
+        option: str = "I",
+        sampling: str = "permutation",
         class_weight: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -154,6 +165,8 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.gamma = gamma
         self.solver = solver
+        self.option = option
+        self.sampling = sampling
         self.class_weight = class_weight
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -180,6 +193,12 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         SDCAClassifier
             Itself.
         """
+        problem, facts = self._build(X, y, sample_weight)
+        self._wrap(self._minimise(problem), **facts)
+        return self
+
+    def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
+        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
         weights = self._weights(sample_weight, X)
@@ -194,17 +213,13 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y_index])
                 weights = by_class[y_index] * (1.0 if weights is None else weights)
         loss = _LOSSES[self.loss][0 if many else 1](self.gamma)
-        solver = self._solver(loss, targets.n_outputs)
-        result = self._minimise(X, targets, loss, weights, solver)
-        self._wrap(result, classes=self.classes_, task=task, link=loss.probability or "identity")
-        return self
+        link = "identity" if self.loss == "softmax_hinge" else loss.probability or "identity"
+        return self._problem(X, targets, loss, weights), {"classes": self.classes_, "task": task, "link": link}
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.loss not in _LOSSES:
             raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
-        if self.solver != "auto" and self.solver not in _SOLVERS:
-            raise ValueError(f"solver must be one of 'auto', {', '.join(map(repr, _SOLVERS))}, got {self.solver!r}")
         _number("gamma", self.gamma, low=0.0)
 
     def _label_targets(self, y: Any) -> tuple[Targets, Array]:
@@ -222,12 +237,12 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             indptr = np.zeros(len(index) + 1, np.int64)
             np.cumsum(index, out=indptr[1:])
             return SignTargets(indptr, np.zeros(len(positive), np.int32), 1), index
-        if self.loss in ("multinomial", "crammer_singer"):
+        if self.loss in _JOINT:
             return ClassTargets(index, K), index
         return SignTargets(np.arange(len(index) + 1, dtype=np.int64), index, K), index
 
     def _indicator_targets(self, y: Any) -> Targets:
-        if self.loss in ("multinomial", "crammer_singer"):
+        if self.loss in _JOINT:
             raise ValueError(
                 f"loss {self.loss!r} takes one class per example, and y is a multi-label indicator of shape "
                 f"{y.shape}: choose a one-vs-rest loss (log_loss, smooth_hinge, hinge, squared_hinge)"
@@ -243,15 +258,6 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             labels.eliminate_zeros()
         self.classes_ = np.arange(labels.shape[1])
         return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
-
-    def _solver(self, loss: Any, n_outputs: int) -> Solver:
-        name = self.solver
-        if name == "auto":
-            name = "sdca_active" if isinstance(loss, CrammerSinger) and n_outputs >= _MANY else "sdca"
-        if name == "sdca_active" and self.loss == "crammer_singer" and n_outputs == 1:
-            name = "sdca"  # two classes: one margin, no rivals to choose from
-        solver: Solver = _SOLVERS[name]()
-        return solver
 
     # --- prediction -------------------------------------------------------------------------------------------------
 
@@ -295,5 +301,5 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = self.loss not in ("multinomial", "crammer_singer")
+        tags.classifier_tags.multi_label = self.loss not in _JOINT
         return tags

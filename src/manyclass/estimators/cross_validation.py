@@ -103,6 +103,8 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         fit_intercept: bool = True,
         gamma: float = 0.1,
         solver: str = "auto",
+        option: str = "I",
+        sampling: str = "permutation",
         class_weight: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -122,6 +124,8 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         self.fit_intercept = fit_intercept
         self.gamma = gamma
         self.solver = solver
+        self.option = option
+        self.sampling = sampling
         self.class_weight = class_weight
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -200,7 +204,10 @@ class SDCARegressorCV(Search, SDCARegressor):
         tol: float = 1e-3,
         max_iter: int = 100,
         fit_intercept: bool = True,
-        solver: str = "sdca",
+        epsilon: float = 1.35,
+        solver: str = "auto",
+        option: str = "I",
+        sampling: str = "permutation",
         random_state: Any = None,
         n_jobs: int | None = None,
         dtype: Any = None,
@@ -217,7 +224,10 @@ class SDCARegressorCV(Search, SDCARegressor):
         self.tol = tol
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
+        self.epsilon = epsilon
         self.solver = solver
+        self.option = option
+        self.sampling = sampling
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.dtype = dtype

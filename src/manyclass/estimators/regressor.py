@@ -5,40 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from manyclass.estimators.base import LinearEstimator
+from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.kernels.targets import RealTargets
-from manyclass.losses import Squared
-from manyclass.problem import Array
-from manyclass.solvers import SDCA, AsyncSDCA, Solver
+from manyclass.losses import Huber, Squared
+from manyclass.problem import Array, Problem
 
 __all__ = ["SDCARegressor"]
 
-_SOLVERS = {"sdca": SDCA, "sdca_async": AsyncSDCA}
+_LOSSES = ("squared", "huber")
 
 
 class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type: ignore[misc]
     """Linear regression fitted by proximal stochastic dual coordinate ascent, stopped on a true duality gap.
 
-    Minimises ``(1/2n) sum_i c_i ||W^T x_i + b - y_i||^2 + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``:
-    that of scikit-learn's ElasticNet, and of its Ridge with ``alpha * n_samples``.
+    Minimises ``(1/n) sum_i c_i phi(W^T x_i + b - y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``. With
+    phi(r) = ||r||^2 / 2 that is the objective of scikit-learn's ElasticNet and Lasso, and of its Ridge with
+    ``alpha * n_samples``.
 
     Parameters
     ----------
-    loss : {"squared"}
-        Ridge regression, and the elastic net with ``l1_ratio``.
+    loss : {"squared", "huber"}
+        ``squared``: ridge regression, elastic net and Lasso by ``l1_ratio``. ``huber``: phi is r^2 / 2 up to
+        ``epsilon`` and epsilon |r| - epsilon^2 / 2 beyond, so that outliers pull no harder than that.
     alpha : float
         Strength of the penalty, > 0.
     l1_ratio : float
-        Part of the penalty that is l1, in [0, 1).
+        Part of the penalty that is l1, in [0, 1]; 1 is the Lasso.
     tol : float
         Certified relative duality gap to stop at.
     max_iter : int
         Most epochs.
     fit_intercept : bool
         Fit an unpenalised intercept.
-    solver : {"sdca", "sdca_async"}
+    epsilon : float
+        Where the Huber loss turns linear, in units of y, > 0.
+    solver : {"auto", "sdca", "accelerated", "sdca_async", "cd", "fista", "lbfgs", "sgd", "asgd"}
+        See `SDCAClassifier`; "auto" is cd for up to ten targets and a penalty with an l1 part, else one of the two.
+    option, sampling
         See `SDCAClassifier`.
     random_state, n_jobs, warm_start, dtype, verbose
         See `SDCAClassifier`.
@@ -47,7 +53,8 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
     ----------
     coef_ : ndarray of shape (n_features,), or (n_targets, n_features) for 2-D y
     intercept_ : float, or ndarray of shape (n_targets,)
-    duality_gap_, objective_, n_iter_, history_, model_, n_features_in_, feature_names_in_
+    sparse_coef_ : CSR matrix of shape (n_targets, n_features)
+    duality_gap_, objective_, solver_, n_iter_, history_, model_, n_features_in_, feature_names_in_
         See `SDCAClassifier`.
 
     Raises
@@ -74,7 +81,10 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         tol: float = 1e-3,
         max_iter: int = 100,
         fit_intercept: bool = True,
-        solver: str = "sdca",
+        epsilon: float = 1.35,
+        solver: str = "auto",
+        option: str = "I",
+        sampling: str = "permutation",
         random_state: Any = None,
         n_jobs: int | None = None,
         warm_start: bool = False,
@@ -87,7 +97,10 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         self.tol = tol
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
+        self.epsilon = epsilon
         self.solver = solver
+        self.option = option
+        self.sampling = sampling
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.warm_start = warm_start
@@ -110,20 +123,24 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         SDCARegressor
             Itself.
         """
+        problem, facts = self._build(X, y, sample_weight)
+        self._wrap(self._minimise(problem), **facts)
+        return self
+
+    def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
+        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
         self._check_parameters()
-        if self.loss != "squared":
-            raise ValueError(f"loss must be 'squared', got {self.loss!r}")
-        if self.solver not in _SOLVERS:
-            raise ValueError(f"solver must be one of {', '.join(map(repr, _SOLVERS))}, got {self.solver!r}")
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
+        _number("epsilon", self.epsilon, low=0.0, low_open=True)
         X, y = self._check_fit_input(X, y)
         weights = self._weights(sample_weight, X)
         dtype = X.dtype if self.dtype is None else self.dtype
         self._flat = y.ndim == 1
         values = np.ascontiguousarray(y.reshape(len(y), -1), dtype)
-        solver: Solver = _SOLVERS[self.solver]()
-        result = self._minimise(X, RealTargets(values, values.shape[1]), Squared(), weights, solver)
-        self._wrap(result, classes=None, task="regression", link="identity")
-        return self
+        loss: Any = Squared() if self.loss == "squared" else Huber(float(self.epsilon))
+        problem = self._problem(X, RealTargets(values, values.shape[1]), loss, weights)
+        return problem, {"classes": None, "task": "regression", "link": "identity"}
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = super()._check_fit_input(X, y)
@@ -134,10 +151,15 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         return X, y
 
     @property
-    def coef_(self) -> Array:
-        """Weights, (n_features,) for 1-D y, else (n_targets, n_features). A view, not a copy."""
+    def coef_(self) -> Any:
+        """Weights, (n_features,) for 1-D y, else (n_targets, n_features).
+
+        A view, not a copy, of dense weights. A fit with an l1 part that leaves few weights keeps them sparse: then this
+        is a dense copy, and `sparse_coef_` the weights as they are. After `sparsify`, a (n_targets, n_features) sparse
+        matrix.
+        """
         coef = super().coef_
-        return np.asarray(coef[0] if self._flat else coef)
+        return coef if sp.issparse(coef) else np.asarray(coef[0] if self._flat else coef)
 
     @property
     def intercept_(self) -> Any:

@@ -138,29 +138,12 @@ def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: fl
     return np.asarray(np.geomspace(largest, largest * eps if n_alphas > 1 else largest, n_alphas))
 
 
-class _Built(Exception):
-    """Carries the problem out of the fit that has built it."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__()
-        self.problem = problem
-
-
 def _problem(estimator: LinearEstimator, data: Checked) -> Problem:
     """The problem that a fit would minimise, at alpha = 1."""
-
-    def stop(problem: Problem, solver: Any) -> None:
-        raise _Built(problem)
-
     probe = clone(estimator).set_params(alpha=1.0, verbose=0)
-    # What a fit asks right before it starts the solver: the targets, the loss and the weights are settled there.
-    probe._warm_state = stop
-    try:
-        with config_context(assume_finite=True):
-            probe.fit(data.X, data.y, sample_weight=data.sample_weight)
-    except _Built as built:
-        return built.problem
-    raise RuntimeError(f"{type(estimator).__name__}.fit has built no problem")
+    with config_context(assume_finite=True):
+        problem: Problem = probe._build(data.X, data.y, data.sample_weight)[0]
+    return problem
 
 
 def _smoothness(problem: Problem) -> float:

@@ -18,10 +18,12 @@ __all__ = ["LogLoss"]
 
 @describe(targets="sign", probability="sigmoid", smoothness=4.0)
 class LogLoss(NamedTuple):
-    """phi(s; y) = log(1 + exp(-ys)), y in {-1, +1}; 1/4-smooth.
+    """phi(s; y) = log(1 + exp(margin - ys)), y in {-1, +1}; 1/4-smooth. ``margin = 0`` is logistic regression.
 
-    With a = y b, 0 <= b <= 1: phi*(-a) = b log b + (1 - b) log(1 - b).
+    With a = y b, 0 <= b <= 1: phi*(-a) = b log b + (1 - b) log(1 - b) - margin b.
     """
+
+    margin: float = 0.0
 
 
 @implements(unit_value)
@@ -30,8 +32,8 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
         return None
 
     def softplus(loss, s, y):
-        margin = np.float64(y) * np.float64(s)
-        return math.log1p(math.exp(-abs(margin))) + max(-margin, 0.0)
+        z = np.float64(y) * np.float64(s) - np.float64(loss.margin)
+        return math.log1p(math.exp(-abs(z))) + max(-z, 0.0)
 
     return softplus
 
@@ -43,7 +45,7 @@ def _gradient(loss: Any, s: Any, y: Any) -> Any:
 
     def sigmoid(loss, s, y):
         one = y - y + np.float32(1)
-        return -y / (one + exp(y * s))
+        return -y / (one + exp(y * s - loss.margin))
 
     return sigmoid
 
@@ -58,7 +60,7 @@ def _conjugate(loss: Any, a: Any, y: Any) -> Any:
         value = 0.0
         if 0.0 < b < 1.0:
             value = b * math.log(b) + (1.0 - b) * math.log1p(-b)
-        return value
+        return value - np.float64(loss.margin) * b
 
     return negative_entropy
 
@@ -70,11 +72,11 @@ def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
     tolerance = 1e-4 if s == types.float32 else 1e-8
 
     def newton(loss, s, a, y, q):
-        # With b = 1 / (1 + exp(-z)) stationarity reads f(z) = z + q b(z) - (q b_old - y s) = 0. f rises, and is convex
-        # left of 0 and concave right of it, so that Newton from 0 climbs to the root without overshooting.
+        # With b = 1 / (1 + exp(-z)) stationarity reads f(z) = z + q b(z) - (q b_old - y s + margin) = 0. f rises, and
+        # is convex left of 0 and concave right of it, so that Newton from 0 climbs to the root without overshooting.
         one = a - a + np.float32(1)
         b = y * a
-        goal = q * b - y * s
+        goal = q * b - y * s + loss.margin
         z = one - one
         for _ in range(100):
             b = one / (one + exp(-z))

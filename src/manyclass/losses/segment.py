@@ -130,7 +130,7 @@ def _unit_young(loss: Any, s: Any, a: Any, y: Any) -> Any:
 
         def divergence(loss, s, a, y):
             b = min(max(np.float64(a) * np.float64(y), 0.0), 1.0)
-            z = np.float64(y) * np.float64(s)
+            z = np.float64(y) * np.float64(s) - np.float64(loss.margin)
             # log sigmoid(-z) and log sigmoid(z)
             tail = math.log1p(math.exp(-abs(z)))
             return _entropy_gap(b, min(-z, 0.0) - tail) + _entropy_gap(1.0 - b, min(z, 0.0) - tail)

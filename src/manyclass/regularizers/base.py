@@ -12,7 +12,7 @@ C = TypeVar("C", bound=type)
 
 def provides(*abilities: str) -> Callable[[C], C]:
     """Class decorator: what a solver may ask of this regulariser ("conjugate": grad g* and g* are known everywhere;
-    "prox": the proximal map of g)."""
+    "prox": the proximal map of g; "gradient": g is differentiable)."""
 
     def settle(cls: C) -> C:
         cls.provides = frozenset(abilities)  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ from manyclass.solvers.fista import FISTA
 from manyclass.solvers.lbfgs import LBFGS
 from manyclass.solvers.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.sgd import SGD, AveragedSGD
+from manyclass.solvers.slight_l2 import SlightL2
 
 __all__ = [
     "Accelerated",
@@ -20,6 +21,7 @@ __all__ = [
     "Progress",
     "SDCA",
     "SGD",
+    "SlightL2",
     "Solver",
     "State",
     "largest_penalty",

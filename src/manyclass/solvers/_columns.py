@@ -28,8 +28,9 @@ __all__ = ["FULL", "ColumnView", "DenseColumns", "Gram", "Model", "SparseColumns
 
 #: Most features of a Gram matrix of dense rows: 128 MiB.
 MOST = 4096
-#: Up to as many features all are worked on at once: choosing costs more than it spares.
-FULL = 256
+#: Up to as many features all are worked on at once: choosing costs more than it spares. A quarter of it where the Gram
+#: matrix changes from model to model.
+FULL = 512
 #: Most features of a Gram matrix of sparse rows.
 MOST_SPARSE = 400
 #: Numbers of a block of dense rows, 2 MiB in float64, and features whose products with a vector are one task.
@@ -45,7 +46,7 @@ class Gram:
 
     def __init__(self, products: Array, moments: Array, spread: float) -> None:
         self.matrix = products
-        #: ``X' h``, and 1 / sum h with an intercept, else 0.
+        #: With an intercept ``X' h`` and 1 / sum h; without one the latter is 0, and the former not used.
         self.moments = moments
         self.spread = spread
 
@@ -312,14 +313,22 @@ class DenseColumns:
     def gram(self, features: Array, h: Array) -> Gram:
         G = np.zeros((len(features), len(features)))
         moments = np.zeros(len(features))
-        root, means = np.sqrt(h), self.means[features]
+        # h that is one number (a squared loss without weights) goes in at the end.
+        flat = bool(np.all(h == h[0]))
+        root, means = np.ones(self.n) if flat else np.sqrt(h), self.means[features]
         for rows, x in self._blocks(len(features)):
-            block = np.empty((len(x), len(features)))
             # Means near those of these h: what is left to take away below is small, and loses no digits.
-            columns.gather_scaled(x, features, means, root[rows], block)
+            if flat and not self.intercept:
+                block = self._taken(x, features)
+            else:
+                block = np.empty((len(x), len(features)))
+                columns.gather_scaled(x, features, means, root[rows], block)
             if self.intercept:
                 moments += root[rows] @ block
             G += block.T @ block
+        if flat:
+            G *= h[0]
+            moments *= h[0]
         spread = 1.0 / h.sum() if self.intercept else 0.0
         G -= spread * np.outer(moments, moments)
         return Gram(G, moments + means * h.sum(), spread)

@@ -149,7 +149,7 @@ class _Work:
         if self.l2:
             self.l1 *= float(getattr(problem.regularizer, "threshold", 0.0))
         self.quadratic = isinstance(self.loss, Squared)
-        few = problem.n_features <= FULL
+        self.few = few = problem.n_features <= (FULL if self.quadratic else FULL // 4)
         #: Lengths of the columns, where there are so many features that a choice is made.
         self.norms = np.zeros(0) if few else np.sqrt(self.view.norms(self.share))
         self.gram: Gram | None = self.view.gram(self.view.all, self.share) if few and self.quadratic else None
@@ -255,7 +255,7 @@ class _Work:
     def working_set(self, w: Array, pull: Array, violations: Array) -> Array:
         """The features whose weights are not zero and as many again: those nearest to the bound |slope| <= l1."""
         size = max(_LEAST, 2 * int(np.count_nonzero(w)))
-        if len(w) <= FULL or size >= len(w) <= self.view.most:
+        if self.few or size >= len(w) <= self.view.most:
             return self.view.all
         # An empty column's weight is zero unless a warm start says otherwise: it comes last, or is put right.
         norms = np.where(self.norms > 0.0, self.norms, 1.0)
