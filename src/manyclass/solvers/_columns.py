@@ -60,8 +60,9 @@ class Gram:
         slope = slope + l2 * w
         start, begin = slope.copy(), w.copy()
         everything = np.arange(len(w))
-        for _ in range(100):
-            if coordinate.gram_epochs(G, slope, w, l1, everything, 1) <= enough:
+        for number in range(100):
+            # Where columns are alike an epoch meets less than it leaves: one epoch alone is never the last.
+            if coordinate.gram_epochs(G, slope, w, l1, everything, 1) <= enough and number:
                 return
             _settle(G, slope, w, l1)
             # Afresh: of the support's alone the slope was kept up.
@@ -244,7 +245,7 @@ class SparseColumns:
             work += sizes.sum()
             if first_worst is None:
                 first_worst = worst
-            # Where columns are alike an epoch meets less than it leaves: one epoch alone would never be the last.
+            # As on a Gram matrix, one epoch alone is never the last.
             if worst <= enough and worst <= 0.3 * first_worst:
                 break
             support = np.flatnonzero(w)

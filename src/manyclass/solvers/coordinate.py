@@ -88,7 +88,10 @@ class CoordinateDescent:
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         n, d, K = problem.n_samples, problem.n_features, problem.n_outputs
-        held = {"weights": d * K * problem.dtype.itemsize, "scores and slopes": 8 * (8 * n + 4 * d) * problem.n_threads}
+        held = {
+            "weights": d * K * problem.dtype.itemsize,
+            "scores and slopes": 8 * (12 * n + 6 * d) * problem.n_threads,
+        }
         if isinstance(problem.rows, CSRRows):
             stored = problem.rows.data.nbytes + problem.rows.indices.nbytes + problem.rows.indptr.itemsize * d
             held["a copy of X by columns"] = stored
@@ -116,7 +119,8 @@ class CoordinateDescent:
 
         outputs = [(k, k + 1) for k in range(problem.n_outputs)]
         run(lambda k, _: evaluate(k), outputs, problem.n_threads)
-        passes = float(state["passes"]) + 1.0
+        # A warm start counts from zero, a resumed run goes on.
+        passes = 1.0 + (float(state["passes"]) if int(state["iteration"]) else 0.0)
         while True:
             gaps = sides[:, 0] - sides[:, 1]
             # What is left of the others together is a tenth of the whole.
