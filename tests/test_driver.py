@@ -360,7 +360,7 @@ def test_an_objective_that_is_not_finite_ends_the_run(tmp_path):
     with pytest.warns(ConvergenceWarning, match="no longer a finite number"):
         result = minimise(problem, solver, checkpoint=tmp_path / "run.ckpt")
     assert result.outcome is Outcome.DIVERGED
-    assert result.n_iter == 1
+    assert result.n_iter == 2
     assert not (tmp_path / "run.ckpt").exists(), "nothing worth keeping"
 
 
@@ -369,7 +369,18 @@ def test_convergence_is_declared_on_a_final_certificate_only():
     solver = Scripted(0.5, 1e-9)
     result = minimise(problem, solver, tol=1e-3)
     assert result.outcome is Outcome.CONVERGED
-    assert solver.asked == [(1, False), (2, False), (2, True)]
+    assert solver.asked == [(2, False), (2, True)]
+
+
+def test_where_the_goal_is_in_sight_one_certificate_is_enough():
+    solver = Scripted(0.1, 0.01, 0.9e-3)
+    result = minimise(make_problem(Squared(), make_data("real")), solver, tol=1e-3)
+    assert result.outcome is Outcome.CONVERGED
+    assert solver.asked == [(2, False), (3, True)]
+    # Misjudged: the run goes on.
+    solver = Scripted(0.1, 0.01, 2e-3, 1e-4)
+    assert minimise(make_problem(Squared(), make_data("real")), solver, tol=1e-3).n_iter == 4
+    assert solver.asked == [(2, False), (3, True), (4, True)]
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])

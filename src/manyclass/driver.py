@@ -129,10 +129,12 @@ def minimise(
         if value is not None and value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     require_fit(problem, solver)
+    fresh = state is None
     if state is None:
         require(solver.nbytes(problem), "dtype=np.float32, fewer features (hashing), or a solver with sparse duals")
         state = solver.state(problem)
     history = History()
+    begin = int(state["iteration"])  # a resumed run certifies as if it had never ended
     keeper = None
     before = checkpoints.Spent()
     if checkpoint is not None:
@@ -174,7 +176,7 @@ def minimise(
 
         try:
             steps = solver.iterate(problem, state, seed)
-            check = _next_check(history, first, tol, check_every)
+            check, near = _next_check(history, begin, tol, check_every, fresh)
             final = False
             while iteration - first < max_iter:
                 with clock:
@@ -184,14 +186,14 @@ def minimise(
                 certificate = progress.bound
                 final = certificate is not None
                 if not solver.certifies and iteration >= check:
-                    certificate = solver.certificate(problem, state, final=False)
-                    if certificate.relative_gap <= max(tol, certificate.resolution):
+                    certificate, final = solver.certificate(problem, state, final=near), near
+                    if not final and certificate.relative_gap <= max(tol, certificate.resolution):
                         certificate, final = solver.certificate(problem, state, final=True), True
                 if certificate is not None:
                     outcome = record(certificate)
                     if outcome is not Outcome.MAX_ITER:
                         break
-                    check = _next_check(history, first, tol, check_every)
+                    check, near = _next_check(history, begin, tol, check_every, fresh)
                 if keeper is not None:
                     keeper.offer(state, history, spent())
             else:
@@ -245,25 +247,29 @@ class _Clock:
         self.seconds += spent - (compile_clock.seconds - self._compiled)
 
 
-def _next_check(history: History, first: int, tol: float, every: int | None) -> int:
-    """The iteration to certify next; from the certificates alone, so that a resumed run certifies where it would have.
+def _next_check(history: History, first: int, tol: float, every: int | None, fresh: bool) -> tuple[int, bool]:
+    """The iteration to certify next, and whether tol is expected to be met there.
 
-    The gap of a linearly convergent method falls geometrically: two certificates tell when it will meet tol. Never
-    further ahead than half as far again as the run has come, so that a misjudged trend costs little.
+    From the certificates alone, so that a resumed run certifies where it would have. The gap of a linearly convergent
+    method falls geometrically: two certificates tell when it will meet tol. Never further ahead than half as far again
+    as the run has come, so that a misjudged trend costs little. A fresh start has a relative gap of 1: its dual is 0.
     """
     iteration = history.last.iteration if len(history) else first
     if every is not None:
-        return iteration - iteration % every + every
-    records = [r for r in history.records[-2:] if r.relative_gap > 0]
-    if len(records) < 2 or tol <= 0:
-        return iteration + 1
-    older, newer = records
-    fall = math.log(older.relative_gap / newer.relative_gap) / (newer.iteration - older.iteration)
-    furthest = max(1, len(history) // 2, (iteration - history[0].iteration + 1) // 2)
+        return iteration - iteration % every + every, False
+    known = [(r.iteration, r.relative_gap) for r in history.records[-2:] if r.relative_gap > 0]
+    if fresh and len(known) == 1 and iteration > first:
+        known = [(first, 1.0), *known]
+    if len(known) < 2 or tol <= 0:
+        return iteration + (2 if fresh and not len(history) else 1), False
+    (older, wide), (newer, narrow) = known
+    fall = math.log(wide / narrow) / (newer - older)
+    start = first if fresh else history[0].iteration
+    furthest = max(1, len(history) // 2, (iteration - start + (2 if fresh else 1)) // 2)
     if fall <= 0:
-        return iteration + furthest
-    ahead = math.ceil(math.log(newer.relative_gap / tol) / fall) if newer.relative_gap > tol else 1
-    return iteration + min(max(1, ahead), furthest)
+        return iteration + furthest, False
+    ahead = max(1, math.ceil(math.log(narrow / tol) / fall)) if narrow > tol else 1
+    return iteration + min(ahead, furthest), ahead <= furthest
 
 
 def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> None:

@@ -167,6 +167,15 @@ class Problem:
         return 1.0 / (self.lam * self.n_samples)
 
     @property
+    def n_columns(self) -> int:
+        """Columns of the arrays that the kernels of SDCA work on: K, or a few more that hold zeros.
+
+        Rows of whole vectors of 8 numbers are read and written 1.2 to 1.4 times as fast as rows of, say, 20.
+        """
+        whole = -(-self.n_outputs // 8) * 8
+        return whole if self.n_outputs < 128 and whole <= 1.25 * self.n_outputs else self.n_outputs
+
+    @property
     def resolution(self) -> float:
         """The least relative gap that is more than rounding: 32 units in the last place of ``dtype``.
 
@@ -237,10 +246,12 @@ class Problem:
         self.dual_image(alpha, V)
         if isinstance(self.regularizer, L1):
             # Every domain of phi*(-a) here is convex and holds a = 0: what is shrunk stays feasible.
-            largest = float(np.abs(V).max(initial=0.0))
-            if largest > 1.0:
-                alpha /= self.dtype.type(largest)
-                V /= self.dtype.type(largest)
+            # Outputs of a separable loss are problems of their own, and shrink each by itself.
+            largest = np.maximum(np.abs(V).max(axis=0, initial=0.0), 1.0)
+            if self.loss.joint:
+                largest[:] = largest.max()
+            alpha /= largest[: self.n_outputs]
+            V /= largest
         parts = run(
             lambda b, e: respond.conjugate_rows(self.targets, self.weights, self.loss, alpha, b, e),
             ranges(self.n_samples, _ROWS),
@@ -258,7 +269,8 @@ class Problem:
         pieces = ranges(V.shape[0], _ROWS)
         parts = run(lambda b, e: kernels.regularizer_sums(V, self.regularizer, b, e), pieces, self.n_threads)
         g, conjugate = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
-        return float(g) - self._along_shift(self.primal(V)), float(conjugate)
+        shifted = 0.0 if self.shift is None else self._along_shift(self.primal(V)[:, : self.n_outputs])
+        return float(g) - shifted, float(conjugate)
 
     def _along_shift(self, W: Array) -> float:
         """<W, Z>."""
@@ -278,7 +290,7 @@ class Problem:
             self.n_threads,
         )
         if self.shift is not None:
-            V += self.shift
+            V[:, : self.n_outputs] += self.shift
 
     def first_intercept(self) -> Array:
         """Where an intercept starts: the mean target of a regression, else zero."""

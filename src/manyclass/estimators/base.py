@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from manyclass._version import __version__
 from manyclass.driver import Result, minimise
-from manyclass.estimators.solving import DUAL, SOLVERS, make_solver
+from manyclass.estimators.solving import DUAL, SOLVERS, lineage, make_solver, warm_state
 from manyclass.history import History
 from manyclass.kernels.rows import has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
@@ -137,11 +137,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         kept = getattr(self, "_warm", None)
         if not self.warm_start or kept is None or not _same(kept[0], _signature(problem, solver)):
             return None
-        state: State = kept[1]
-        state["iteration"] = np.zeros((), np.int64)  # n_iter_ counts this fit
-        # The data, the weights or alpha may have changed: the certificate's call rebuilds the image of the duals.
-        solver.certificate(problem, state, final=True)
-        return state
+        return warm_state(problem, solver, kept[1])
 
     def _wrap(self, result: Result, *, classes: Array | None, task: str, link: str) -> None:
         names = getattr(self, "feature_names_in_", None)
@@ -256,8 +252,9 @@ def _signature(problem: Problem, solver: Solver) -> tuple[Any, ...]:
     """What must be unchanged for old duals to be feasible."""
     arrays = tuple(np.array(part) for part in problem.targets if isinstance(part, np.ndarray))
     return (
-        solver.name,
+        lineage(solver),
         type(problem.loss),
+        tuple(problem.loss),
         problem.n_samples,
         problem.n_features,
         problem.n_outputs,

@@ -1,9 +1,11 @@
-"""The solvers by name, and which of them a problem gets when the user leaves the choice."""
+"""The solvers by name, which of them a problem gets when the user leaves the choice, and how one goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from manyclass.losses import CrammerSinger
 from manyclass.memory import available
@@ -23,8 +25,9 @@ from manyclass.solvers import (
     Solver,
 )
 from manyclass.solvers.accelerated import is_ill_conditioned
+from manyclass.solvers.base import State, Warm
 
-__all__ = ["DUAL", "SOLVERS", "make_solver"]
+__all__ = ["DUAL", "SOLVERS", "lineage", "make_solver", "warm_state"]
 
 DUAL: dict[str, Callable[..., SDCA]] = {"sdca": SDCA, "accelerated": Accelerated, "sdca_async": AsyncSDCA}
 _OTHERS: dict[str, Callable[[], Any]] = {
@@ -36,6 +39,9 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "asgd": AveragedSGD,
 }
 SOLVERS = (*DUAL, *_OTHERS)
+
+#: What a state of plain Prox-SDCA holds.
+_PLAIN = ("iteration", "alpha", "V", "bias", "pull")
 
 #: Classes from which the active-set solver serves crammer_singer: below, whole rows of scores vectorise better.
 _MANY = 100
@@ -71,3 +77,23 @@ def _choice(problem: Problem) -> str:
         if there is None or 2 * sum(Accelerated().nbytes(problem).values()) < there:
             return "accelerated"
     return "sdca"
+
+
+def lineage(solver: Solver) -> str:
+    """What the solvers that go on from each other's states have in common: a dual point for every example, or a name."""
+    shared = isinstance(solver, SDCA | SlightL2) and not isinstance(solver, ActiveSDCA)
+    return "dual" if shared else solver.name
+
+
+def warm_state(problem: Problem, solver: Solver, state: State) -> State:
+    """Where ``solver`` begins if a solver of its lineage has left ``state``, which may be changed in place.
+
+    That run may have been on other data, weights, lam or penalty, but on the same targets, loss and shapes.
+    """
+    state["iteration"] = np.zeros((), np.int64)  # the iterations of a fit are counted by themselves
+    if isinstance(solver, Warm):
+        return solver.warm(problem, state)
+    if lineage(solver) == "dual":
+        state = {name: state[name] for name in _PLAIN}
+    solver.certificate(problem, state, final=True)
+    return state

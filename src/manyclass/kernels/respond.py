@@ -22,18 +22,18 @@ def respond_rows(rows, targets, weights, loss, plain, W, bias, alpha, begin, end
 
     ``plain`` is the `L2` regulariser, whose primal map is the identity: W holds the weights themselves.
     """
-    outputs = W.shape[1]
-    s = np.empty(outputs, W.dtype)
+    outputs = bias.shape[0]
+    s = np.zeros(W.shape[1], W.dtype)
     work = np.empty(outputs, W.dtype)
     buffer = np.empty(outputs, W.dtype)
     losses = 0.0
     for i in range(begin, end):
         for k in range(outputs):
             s[k] = bias[k]
-        add_scores(rows, i, W, 0, outputs, plain, s)
+        add_scores(rows, i, W, 0, W.shape[1], plain, s)
         t = target_row(targets, i, 0, outputs, buffer)
-        losses += np.float64(weights[i]) * loss_value(loss, s, t, work)
-        loss_gradient(loss, s, t, work)
+        losses += np.float64(weights[i]) * loss_value(loss, s[:outputs], t, work)
+        loss_gradient(loss, s[:outputs], t, work)
         for k in range(outputs):
             alpha[i, k] = -work[k]
     return losses
@@ -42,17 +42,17 @@ def respond_rows(rows, targets, weights, loss, plain, W, bias, alpha, begin, end
 @jit
 def value_rows(rows, targets, weights, loss, plain, W, bias, begin, end):
     """``sum_i c_i phi(s_i)`` over begin <= i < end."""
-    outputs = W.shape[1]
-    s = np.empty(outputs, W.dtype)
+    outputs = bias.shape[0]
+    s = np.zeros(W.shape[1], W.dtype)
     work = np.empty(outputs, W.dtype)
     buffer = np.empty(outputs, W.dtype)
     losses = 0.0
     for i in range(begin, end):
         for k in range(outputs):
             s[k] = bias[k]
-        add_scores(rows, i, W, 0, outputs, plain, s)
+        add_scores(rows, i, W, 0, W.shape[1], plain, s)
         t = target_row(targets, i, 0, outputs, buffer)
-        losses += np.float64(weights[i]) * loss_value(loss, s, t, work)
+        losses += np.float64(weights[i]) * loss_value(loss, s[:outputs], t, work)
     return losses
 
 

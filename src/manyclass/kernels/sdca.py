@@ -1,7 +1,7 @@
 """Kernels of Prox-SDCA: one epoch, the two sides of the gap, the dual image, the balance of an intercept.
 
 All of them are written once, for every row view, target, loss and regulariser. Arrays: ``V`` d x K is the dual image
-X^T (c * alpha) / (lam n), ``alpha`` n x K the dual vectors a_i, ``weights`` the sample weights c_i of mean 1,
+X^T (c * alpha) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``alpha`` n x K the dual vectors a_i, ``weights`` the sample weights c_i of mean 1,
 ``norms`` the squared row norms. Sums of objectives are accumulated in float64.
 """
 
@@ -42,8 +42,10 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
     term that stands in for a penalty. Returns the number of examples whose dual moved.
     """
     real = V.dtype.type
-    s = np.empty(hi - lo, V.dtype)
-    new = np.empty(hi - lo, V.dtype)
+    # The last range of outputs takes the zero columns behind them along: whole vectors are faster than their remainders.
+    end = V.shape[1] if hi == alpha.shape[1] else hi
+    s = np.zeros(end - lo, V.dtype)
+    new = np.zeros(end - lo, V.dtype)
     buffer = np.empty(hi - lo, V.dtype)
     moved = 0
     for position in range(order.shape[0]):
@@ -54,9 +56,9 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
         q = c * (real(norms[i]) * real(inv_lam_n) + real(bias_step))
         for k in range(hi - lo):  # a slice assignment would compile 1.5 s longer, for its error message
             s[k] = bias[lo + k]
-        add_scores(rows, i, V, lo, hi, reg, s)
+        add_scores(rows, i, V, lo, end, reg, s)
         a = alpha[i, lo:hi]
-        dual_step(loss, s, a, target_row(targets, i, lo, hi, buffer), q, new)
+        dual_step(loss, s[: hi - lo], a, target_row(targets, i, lo, hi, buffer), q, new[: hi - lo])
         change = real(0)
         for k in range(hi - lo):
             delta = new[k] - a[k]
@@ -70,15 +72,15 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
                     bias[lo + k] += real(bias_step) * new[k]
             for k in range(hi - lo):
                 new[k] *= real(inv_lam_n)
-            add_outer(rows, i, new, lo, hi, V)
+            add_outer(rows, i, new, lo, end, V)
     return moved
 
 
 @jit
 def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end):
     """``(sum_i c_i phi(s_i; y_i), sum_i c_i phi*(-a_i))`` over begin <= i < end, at fixed weights."""
-    outputs = V.shape[1]
-    s = np.empty(outputs, V.dtype)
+    outputs = alpha.shape[1]
+    s = np.zeros(V.shape[1], V.dtype)
     work = np.empty(outputs, V.dtype)
     buffer = np.empty(outputs, V.dtype)
     losses = 0.0
@@ -89,9 +91,9 @@ def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end)
             continue
         for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
             s[k] = bias[k]
-        add_scores(rows, i, V, 0, outputs, reg, s)
+        add_scores(rows, i, V, 0, V.shape[1], reg, s)
         t = target_row(targets, i, 0, outputs, buffer)
-        losses += c * loss_value(loss, s, t, work)
+        losses += c * loss_value(loss, s[:outputs], t, work)
         conjugates += c * loss_conjugate(loss, alpha[i], t)
     return losses, conjugates
 

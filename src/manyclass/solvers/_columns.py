@@ -83,6 +83,8 @@ def _settle(G: Array, slope: Array, w: Array, l1: float) -> None:
 def _jump(G: Array, slope: Array, w: Array, l1: float) -> None:
     """To the minimum for the signs that ``w`` has; beyond the first change of a sign only if that is better."""
     support = np.flatnonzero(w)
+    if not len(support):
+        return
     old, part = w[support], G if len(support) == len(w) else G[np.ix_(support, support)]
     rise = slope[support] + l1 * np.sign(old)
     step, failed = dposv(part, -rise)[1:]

@@ -97,18 +97,42 @@ class Accelerated(SDCA):
         if problem.shift is not None:
             raise ValueError("solver 'accelerated' shifts the regulariser itself: take solver 'sdca' with a shift")
         state = super().state(problem)
+        return {**state, **self._arrays(state, np.zeros_like(state["V"])), **self._settings(problem)}
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """Go on from a state of this solver, or of plain Prox-SDCA, that belongs to other data or another lam.
+
+        The duals are feasible as they are; the weights reached become the centre of the first inner problem.
+        """
+        if "Y" not in state:
+            state.update(self._arrays(state, problem.primal(state["V"]).copy()))
+        state.update(self._settings(problem))
+        state["iteration"] = np.zeros((), np.int64)
+        state["Y"][:] = state["W"]
+        state["bias_centre"] = state["bias"].copy()
+        if problem.intercept:
+            problem.balance(state["best_alpha"])
+        self._refresh(problem, state)
+        return state
+
+    @staticmethod
+    def _arrays(state: State, W: Array) -> State:
+        """What is kept besides the state of plain Prox-SDCA: two points, the last and the centre, and the best dual."""
+        return {
+            "W": W,
+            "Y": W.copy(),
+            "bias_centre": state["bias"].copy(),
+            "best_alpha": state["alpha"].copy(),
+            "best_V": np.zeros_like(W),
+        }
+
+    def _settings(self, problem: Problem) -> State:
+        """The numbers a run begins with."""
         gamma = float(problem.loss.smoothness) or 0.1
         kappa = _largest_kappa(problem, gamma)
         if self.inner != "accuracy":
             kappa = min(max(_START * kappa, problem.lam), kappa)
-        V, alpha = state["V"], state["alpha"]
         return {
-            **state,
-            "W": np.zeros_like(V),
-            "Y": np.zeros_like(V),
-            "bias_centre": state["bias"].copy(),
-            "best_alpha": np.zeros_like(alpha),
-            "best_V": np.zeros_like(V),
             "best_dual": np.full((), np.nan),
             "epochs": np.zeros((), np.int64),
             "theta": np.ones(()),
@@ -124,8 +148,11 @@ class Accelerated(SDCA):
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        size = problem.dtype.itemsize * problem.n_outputs
-        return {"weights": 5 * problem.n_features * size, "dual variables": 3 * problem.n_samples * size}
+        size = problem.dtype.itemsize
+        return {
+            "weights": 5 * problem.n_features * problem.n_columns * size,
+            "dual variables": 4 * problem.n_samples * problem.n_outputs * size,
+        }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         settings = None
@@ -211,16 +238,9 @@ class Accelerated(SDCA):
         kappa = float(state["kappa"])
         lam = problem.lam + kappa
         pull, scale = kappa / lam, lam / problem.lam
-        alpha, image = state["alpha"], np.empty_like(state["V"])
+        alpha, image = state["alpha"], np.zeros_like(state["V"])
         if final:
-            # The duals may have come from another fit, and the images have gathered rounding errors.
-            problem.dual_image(alpha, image)
-            state["V"][:] = image / problem.dtype.type(scale) + problem.dtype.type(pull) * state["Y"]
-            if problem.intercept:
-                sums = weighted_sums(problem.weights, alpha)
-                state["pull"] = np.asarray(bias_step(problem) / scale * sums, problem.dtype)
-            problem.dual_image(state["best_alpha"], state["best_V"])
-            state["best_dual"] = np.full((), np.nan)
+            self._refresh(problem, state, image)
         else:
             V, Y = state["V"], state["Y"]
             _each(problem, lambda b, e: kernels.own_image(V, Y, pull, scale, image, b, e))
@@ -244,6 +264,25 @@ class Accelerated(SDCA):
         if not problem.loss.smoothness:
             self._sharpen(problem, state, found.gap)
         return found
+
+    def _refresh(self, problem: Problem, state: State, image: Array | None = None) -> None:
+        """Make afresh what follows from the duals: the images, which gather rounding errors, and the intercept's pull.
+
+        ``image`` receives that of ``alpha`` in the original problem.
+        """
+        kappa = float(state["kappa"])
+        lam = problem.lam + kappa
+        pull, scale = problem.dtype.type(kappa / lam), problem.dtype.type(lam / problem.lam)
+        alpha, V = state["alpha"], state["V"]
+        image = V if image is None else image
+        problem.dual_image(alpha, image)
+        np.divide(image, scale, out=V)
+        V += pull * state["Y"]
+        if problem.intercept:
+            sums = weighted_sums(problem.weights, alpha)
+            state["pull"] = np.asarray(bias_step(problem) * problem.lam / lam * sums, problem.dtype)
+        problem.dual_image(state["best_alpha"], state["best_V"])
+        state["best_dual"] = np.full((), np.nan)
 
     def _adapt(self, problem: Problem, state: State, primal: float, losses: float, image: Array) -> None:
         """Fit kappa to how well one epoch solves an inner problem, and restart the momentum where P rose.
@@ -329,7 +368,7 @@ class Accelerated(SDCA):
         self._change_kappa(problem, state, _largest_kappa(problem, wanted))
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        return state["W"], state["bias"]
+        return np.ascontiguousarray(state["W"][:, : problem.n_outputs]), state["bias"]
 
 
 def _largest_kappa(problem: Problem, gamma: float) -> float:
@@ -350,7 +389,7 @@ def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
 
 def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
     """The duality gap of an inner problem, its proximal term on the intercept included."""
-    shifted = replace(inner, shift=inner.dtype.type(pull) * state["Y"])
+    shifted = replace(inner, shift=inner.dtype.type(pull) * state["Y"][:, : inner.n_outputs])
     found = shifted.certificate(state["V"], live, state["alpha"])
     gap = found.primal - found.dual
     if inner.intercept:

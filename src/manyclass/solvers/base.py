@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from manyclass.problem import Array, Certificate, Problem
 
-__all__ = ["Progress", "Solver", "State"]
+__all__ = ["Progress", "Solver", "State", "Warm"]
 
 #: Everything a solver must remember between iterations, by name: saved, restored, and resumed to the same bits.
 State: TypeAlias = dict[str, Array]
@@ -60,3 +60,14 @@ class Solver(Protocol):
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         """``(W, b)``: d x K and K."""
+
+
+@runtime_checkable
+class Warm(Protocol):
+    """A solver with more in its state than the duals or weights reached, and what its final certificate makes of them.
+
+    Without this method a warm start is the old state, and ``certificate(final=True)`` on the new problem.
+    """
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """A state to begin from, made of what a run on the same targets, loss and shapes has left; in place or not."""

@@ -84,18 +84,23 @@ class SDCA:
         self.sampling = sampling
 
     def state(self, problem: Problem) -> State:
-        shape = problem.n_features, problem.n_outputs
+        V = np.zeros((problem.n_features, problem.n_columns), problem.dtype)
+        if problem.shift is not None:
+            V[:, : problem.n_outputs] = problem.shift
         return {
             "iteration": np.zeros((), np.int64),
             "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
-            "V": np.zeros(shape, problem.dtype) if problem.shift is None else problem.shift.copy(),
+            "V": V,
             "bias": problem.first_intercept(),
             "pull": np.zeros(problem.n_outputs, problem.dtype),
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        size = problem.dtype.itemsize * problem.n_outputs
-        return {"weights": problem.n_features * size, "dual variables": problem.n_samples * size}
+        size = problem.dtype.itemsize
+        return {
+            "weights": problem.n_features * problem.n_columns * size,
+            "dual variables": problem.n_samples * problem.n_outputs * size,
+        }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         epoch = Epoch(problem, self._loss(problem), bias_step(problem))
@@ -158,7 +163,7 @@ class SDCA:
         return problem.certificate(state["V"], state["bias"], state["alpha"])
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        return problem.primal(state["V"]), state["bias"]
+        return np.ascontiguousarray(problem.primal(state["V"])[:, : problem.n_outputs]), state["bias"]
 
 
 class AsyncSDCA(SDCA):

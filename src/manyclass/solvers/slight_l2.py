@@ -16,7 +16,7 @@ import numpy as np
 
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.regularizers import L1, ElasticNet
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, State, Warm
 from manyclass.solvers.sdca import SDCA
 
 __all__ = ["SlightL2"]
@@ -47,11 +47,17 @@ class SlightL2:
     def state(self, problem: Problem) -> State:
         if not isinstance(problem.regularizer, L1):
             raise ValueError(f"solver {self.name!r} is for the L1 regulariser, got {problem.regularizer!r}")
-        zero = problem.value(
-            np.zeros((problem.n_features, problem.n_outputs), problem.dtype), problem.first_intercept()
-        )
-        eps, at_zero = np.asarray(self.eps), np.asarray(max(zero, 1e-12))
+        eps, at_zero = np.asarray(self.eps), _at_zero(problem)
         return {**self.solver.state(_reduced(problem, eps, at_zero)), "eps": eps, "at_zero": at_zero}
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """Go on from a state of this solver, or of the one it drives; eps begins as in a cold start."""
+        state["eps"], state["at_zero"] = np.asarray(self.eps), _at_zero(problem)
+        reduced = _reduced(problem, state["eps"], state["at_zero"])
+        if isinstance(self.solver, Warm):
+            return self.solver.warm(reduced, state)
+        self.solver.certificate(reduced, state, final=True)
+        return state
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
@@ -70,7 +76,7 @@ class SlightL2:
         reduced = _reduced(problem, state["eps"], state["at_zero"])
         near = self.solver.certificate(reduced, state, final=final)
         W, bias = self.solver.weights(reduced, state)
-        answer, V = np.empty_like(state["alpha"]), np.empty_like(state["V"])
+        answer, V = np.empty_like(state["alpha"]), np.zeros_like(state["V"])
         losses = problem.respond(W, bias, answer)
         found = problem.certify(W, bias, losses, state["alpha"].copy(), V)
         # The losses' answer to the weights is a dual point as well, and often the better one once it is shrunk.
@@ -84,6 +90,12 @@ class SlightL2:
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self.solver.weights(_reduced(problem, state["eps"], state["at_zero"]), state)
+
+
+def _at_zero(problem: Problem) -> Array:
+    """P(0), and the intercept a fit begins with."""
+    W = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
+    return np.asarray(max(problem.value(W, problem.first_intercept()), 1e-12))
 
 
 def _reduced(problem: Problem, eps: Array, at_zero: Array) -> Problem:
