@@ -16,7 +16,9 @@ from manyclass.cli.main import _in_options, build_parser, main
 from manyclass.data import FORMATS
 from manyclass.data.labels import TASKS
 from manyclass.data.reader import _SUFFIXES
-from manyclass.estimators import classifier, solving
+from manyclass.estimators import classifier, regressor, solving
+from manyclass.losses import OPTIONS
+from manyclass.solvers.sdca import SAMPLINGS
 from test_cli_support import digits, left, make, refused, run
 
 COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench")
@@ -74,7 +76,10 @@ def test_wrong_usage_is_one_sentence(capsys, words, needle):
 
 def test_names_are_those_of_the_library():
     assert set(fit.LOSSES) == set(classifier._LOSSES)
+    assert set(fit.REGRESSION) == set(regressor._LOSSES)
     assert set(fit.SOLVERS) == {"auto", *solving.SOLVERS}
+    assert fit.OPTIONS == OPTIONS
+    assert fit.SAMPLINGS == SAMPLINGS
     assert set(demo.LOSSES) <= set(fit.LOSSES)
     assert _data.FORMATS == FORMATS
     assert _data.TASKS == TASKS

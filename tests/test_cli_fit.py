@@ -80,6 +80,31 @@ def test_numbers_to_predict(capsys, tmp_path):
     assert as_names.classes.dtype.kind == "U"
 
 
+@pytest.mark.parametrize(
+    ("words", "parameters"),
+    [
+        ("--loss huber --epsilon 0.2", {"loss": "huber", "epsilon": 0.2}),
+        ("--l1-ratio 1", {"loss": "squared", "l1_ratio": 1.0}),
+        ("--loss huber --l1-ratio 1 --solver sdca", {"loss": "huber", "l1_ratio": 1.0, "solver": "sdca"}),
+    ],
+)
+def test_robust_and_sparse_regression(capsys, tmp_path, words, parameters):
+    X, _ = digits()
+    y = np.asarray(X[:, :20] @ np.linspace(-1, 1, 20)) + 0.25
+    y[::10] += 50.0
+    path = tmp_path / "data.svm"
+    write_svmlight(path, X, y)
+    words = [*words.split(), "--alpha", "0.01", "--max-iter", "2000", "--dtype", "float64"]
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *words)
+    data = read(path, task="regression")
+    expected = SDCARegressor(alpha=0.01, max_iter=2000, random_state=0, dtype=np.float64, **parameters)
+    expected.fit(data.X, data.y)
+    np.testing.assert_array_equal(model.predict(data.X), expected.predict(data.X))
+    assert {name: model.parameters[name] for name in parameters} == parameters
+    assert f"solver {expected.solver_}; memory besides the data: " in ran.err
+    assert model.is_sparse == ("--l1-ratio" in words)
+
+
 def test_whole_numbers_are_predicted_if_the_loss_says_so(capsys, tmp_path):
     model, _ = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--loss", "squared", "--max-iter", "1000")
     assert (model.task, model.n_outputs, model.classes) == ("regression", 1, None)
@@ -144,6 +169,29 @@ def test_options_reach_the_estimator(capsys, tmp_path):
     assert 0 < model.record["relative_gap"] <= 0.01
 
 
+@pytest.mark.parametrize(
+    ("words", "given", "solver"),
+    [
+        ("--solver accelerated", {"solver": "accelerated"}, "accelerated"),
+        ("--solver lbfgs", {"solver": "lbfgs"}, "lbfgs"),
+        ("--option II --sampling importance", {"option": "II", "sampling": "importance"}, "accelerated"),
+        ("--loss log_loss --l1-ratio 1 --option III", {"l1_ratio": 1.0, "option": "III"}, "accelerated + slight l2"),
+    ],
+)
+def test_solvers_options_and_samplings(capsys, tmp_path, words, given, solver):
+    words = [*words.split(), "--alpha", "1e-3", "--max-iter", "3000", "--dtype", "float64"]
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
+    assert {name: model.parameters[name] for name in given} == given
+    assert f"solver {solver}; " in ran.err
+    assert model.record["relative_gap"] <= 1e-3
+    X, y = digits()
+    loss = model.parameters["loss"]
+    again = SDCAClassifier(loss, alpha=1e-3, max_iter=3000, random_state=0, dtype=np.float64, **given).fit(X, y)
+    assert again.solver_ == solver
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+    assert model.record["objective"] == again.objective_
+
+
 def test_sparsify(capsys, tmp_path):
     path = make("svm", tmp_path)
     dense, _ = fitted(capsys, path, "-o", tmp_path / "dense")
@@ -204,7 +252,8 @@ def test_what_a_fit_will_take_is_what_the_driver_asks_for(capsys, monkeypatch, t
     monkeypatch.setattr("manyclass.driver.require", lambda needs, remedy: asked.append(needs))
     for number, loss in enumerate(("multinomial", "crammer_singer", "hinge", "squared")):
         _, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--loss", loss, "--max-iter", "1000")
-        line = next(line for line in ran.err.splitlines() if line.startswith("memory besides the data: "))
+        line = next(line for line in ran.err.splitlines() if "; memory besides the data: " in line)
+        assert line.startswith("solver ")
         for name, size in asked[number].items():
             assert f"{name} {human(size)}" in line
 
@@ -322,12 +371,13 @@ def interrupt_after(monkeypatch, epochs):
 
 def test_ctrl_c_keeps_the_model_reached(capsys, monkeypatch, tmp_path):
     interrupt_after(monkeypatch, 3)
-    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--tol", "1e-6")
+    words = ["--tol", "1e-6", "--solver", "sdca"]
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
     assert "interrupted after 3 epochs: the model reached so far is kept" in ran.err
     assert "warm_start" not in ran.err
     assert "certified" in ran.out
     X, y = digits()
-    expected = SDCAClassifier(random_state=0, tol=1e-6)
+    expected = SDCAClassifier(random_state=0, tol=1e-6, solver="sdca")
     with pytest.warns(match="interrupted"):
         expected.fit(X, y)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
@@ -340,7 +390,7 @@ def test_ctrl_c_before_the_first_epoch_keeps_nothing(capsys, monkeypatch, tmp_pa
         yield
 
     monkeypatch.setattr(SDCA, "iterate", iterate)
-    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", "--solver", "sdca")
     assert ran.code == 130
     assert left(tmp_path) == {"data.svm"}
 
@@ -378,7 +428,11 @@ def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
     [
         (["--alpha", "-1"], "alpha"),
         (["--alpha", "nan"], "alpha"),
-        (["--l1-ratio", "1"], "l1-ratio"),
+        (["--l1-ratio", "1.1"], "l1-ratio"),
+        (["--loss", "huber", "--epsilon", "0"], "epsilon"),
+        (["--option", "VI"], "--option"),
+        (["--sampling", "cyclic"], "--sampling"),
+        (["--solver", "lbfgs", "--option", "II"], "option and sampling belong to Prox-SDCA"),
         (["--tol", "-1"], "tol"),
         (["--max-iter", "0"], "max-iter"),
         (["--gamma", "-1"], "gamma"),
@@ -448,5 +502,6 @@ def test_a_run_that_diverged_leaves_no_model(capsys, monkeypatch, tmp_path):
         return Certificate(float("inf"), 0.0)
 
     monkeypatch.setattr(SDCA, "certificate", certificate)
-    refused(run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m"), "no longer a finite number")
+    words = ["-o", tmp_path / "m", "--solver", "sdca"]
+    refused(run(capsys, "fit", make("svm", tmp_path), *words), "no longer a finite number")
     assert left(tmp_path) == {"data.svm"}

@@ -373,12 +373,12 @@ def test_convergence_is_declared_on_a_final_certificate_only():
 
 
 def test_where_the_goal_is_in_sight_one_certificate_is_enough():
-    solver = Scripted(0.1, 0.01, 0.9e-3)
+    solver = Scripted(0.1, 0.009, 0.9e-3)
     result = minimise(make_problem(Squared(), make_data("real")), solver, tol=1e-3)
     assert result.outcome is Outcome.CONVERGED
     assert solver.asked == [(2, False), (3, True)]
     # Misjudged: the run goes on.
-    solver = Scripted(0.1, 0.01, 2e-3, 1e-4)
+    solver = Scripted(0.1, 0.009, 2e-3, 1e-4)
     assert minimise(make_problem(Squared(), make_data("real")), solver, tol=1e-3).n_iter == 4
     assert solver.asked == [(2, False), (3, True), (4, True)]
 

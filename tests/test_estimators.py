@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from manyclass import SDCAClassifier, SDCARegressor
 
 ONE_VS_REST = ["log_loss", "smooth_hinge", "hinge", "squared_hinge"]
-LOSSES = ["multinomial", "crammer_singer", *ONE_VS_REST]
+LOSSES = ["multinomial", "softmax_hinge", "crammer_singer", *ONE_VS_REST]
 
 #: scikit-learn asks that weights and repeated rows give the same model to 1e-7. A stochastic solver draws its rows in
 #: another order when there are more of them, and stops on a gap: the two models agree to the tolerance, which
@@ -38,7 +38,14 @@ def _expected_failures(estimator: object) -> dict[str, str]:
 
 @parametrize_with_checks(
     [SDCAClassifier(loss=loss, max_iter=300) for loss in LOSSES]
-    + [SDCAClassifier(loss="crammer_singer", solver="sdca_active", max_iter=300), SDCARegressor(max_iter=1000)],
+    + [
+        SDCAClassifier(loss="crammer_singer", solver="sdca_active", max_iter=300),
+        SDCAClassifier(solver="accelerated", max_iter=300),
+        SDCAClassifier(l1_ratio=0.5, max_iter=300),
+        SDCARegressor(max_iter=1000),
+        SDCARegressor(loss="huber", max_iter=1000),
+        SDCARegressor(l1_ratio=1.0),
+    ],
     expected_failed_checks=_expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
@@ -363,8 +370,9 @@ BAD = [
     ({"max_iter": 2.5}, {}, "max_iter must be"),
     ({"gamma": -0.1}, {}, "gamma must be"),
     ({"loss": "hinge loss"}, {}, "loss must be one of 'multinomial'"),
-    ({"solver": "lbfgs"}, {}, "solver must be one of 'auto'"),
+    ({"solver": "newton"}, {}, "solver must be one of 'auto'"),
     ({"solver": "sdca_active"}, {}, "needs a loss with a sparse_dual"),
+    ({"loss": "hinge", "option": "V"}, {}, "option 'V' takes steps in proportion to the smoothness"),
     ({"dtype": np.int32}, {}, "dtype must be"),
     ({"n_jobs": 0}, {}, "n_jobs must be"),
     ({"class_weight": "heavy"}, {}, "class_weight"),
@@ -381,8 +389,11 @@ def test_bad_input_is_refused_with_a_sentence(parameters, data, message):
 
 def test_regressor_refuses():
     X = np.eye(3)
-    with pytest.raises(ValueError, match="loss must be"):
-        SDCARegressor(loss="huber").fit(X, [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="loss must be one of 'squared', 'huber', got 'absolute'"):
+        SDCARegressor(loss="absolute").fit(X, [1.0, 2.0, 3.0])
+    for epsilon in (0.0, -1.0, np.inf, np.nan, "1"):
+        with pytest.raises(ValueError, match="epsilon must be a finite number greater than 0"):
+            SDCARegressor(loss="huber", epsilon=epsilon).fit(X, [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="y must hold numbers"):
         SDCARegressor().fit(X, ["a", "b", "c"])
     with pytest.raises(ValueError, match="NaN"):

@@ -20,7 +20,7 @@ import helpers
 from manyclass import LinearModel, RegularizationPath, SDCAClassifier, SDCARegressor, regularization_path
 from manyclass.estimators import solving
 from manyclass.estimators.walk import check, walk
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.regularizers import L2
 from manyclass.solvers import SDCA
 
 
@@ -34,7 +34,14 @@ class Case(NamedTuple):
 CASES = {
     "ridge": Case(SDCARegressor(), helpers.squared),
     "elastic net": Case(SDCARegressor(l1_ratio=0.9), helpers.squared),
+    "lasso": Case(SDCARegressor(l1_ratio=1.0), helpers.squared),
+    "lasso-slight": Case(SDCARegressor(l1_ratio=1.0, solver="accelerated"), helpers.squared),
+    "huber": Case(SDCARegressor("huber", epsilon=30.0), helpers.huber(30.0)),
     "multinomial": Case(SDCAClassifier(), helpers.multinomial),
+    "multinomial-accelerated": Case(SDCAClassifier(solver="accelerated"), helpers.multinomial),
+    "multinomial-fista": Case(SDCAClassifier(solver="fista", l1_ratio=1.0), helpers.multinomial),
+    "multinomial-lbfgs": Case(SDCAClassifier(solver="lbfgs"), helpers.multinomial),
+    "softmax_hinge": Case(SDCAClassifier("softmax_hinge"), helpers.softmax_hinge),
     "multinomial-l1": Case(SDCAClassifier(l1_ratio=0.9), helpers.multinomial),
     "crammer_singer-l1": Case(SDCAClassifier("crammer_singer", l1_ratio=0.5), helpers.crammer_singer(0.1)),
     "sdca_active": Case(SDCAClassifier("crammer_singer", solver="sdca_active"), helpers.crammer_singer(0.1)),
@@ -60,10 +67,9 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def data_of(name: str, X: Any, y: Any, weights: Any = None) -> helpers.Data:
-    formula = CASES[name].formula
     if isinstance(CASES[name].estimator, SDCARegressor):
         return helpers.Data(X, y[:, None], 1, weights)
-    by_class = formula is helpers.multinomial or CASES[name].estimator.loss == "crammer_singer"
+    by_class = CASES[name].estimator.loss in ("multinomial", "softmax_hinge", "crammer_singer")
     return helpers.Data(X, y if by_class else np.where(y[:, None] == np.arange(3), 1.0, -1.0), 3, weights)
 
 
@@ -76,16 +82,14 @@ def test_each_point_is_the_fit_at_its_alpha(name, form):
     assert len(path) == 6
     assert path.gaps.max() <= 1e-5
     ratio = estimator.l1_ratio
-    reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
     for point, model in zip(path.points, path.models):
         cold = clone(estimator).set_params(alpha=point.alpha).fit(form(X), y)
         # Both lie above the least objective by no more than their gaps.
         assert point.objective == pytest.approx(cold.objective_, rel=1e-5)
         # The weights kept are those that were certified, whatever the later fits did to the solver's.
         W = model.weights.toarray() if model.is_sparse else model.weights
-        found = helpers.objective(
-            CASES[name].formula, data_of(name, X, y), reg, point.alpha * (1 - ratio), W, model.intercept
-        )
+        found = helpers.objective(CASES[name].formula, data_of(name, X, y), L2(), 0.0, W, model.intercept)
+        found += point.alpha * (0.5 * (1 - ratio) * (W**2).sum() + ratio * np.abs(W).sum())
         assert found == pytest.approx(point.objective, rel=1e-9)
 
 
@@ -143,13 +147,54 @@ def test_supports_and_weights_are_scikit_learns(ratio):
     assert (path.n_features == (theirs != 0).sum(axis=0)).mean() > 0.95
 
 
-@pytest.mark.parametrize("name", ["elastic net", "multinomial", "multinomial-l1"])
-def test_warm_fits_need_fewer_epochs(name):
+@pytest.mark.parametrize(
+    ("name", "solver"),
+    [
+        ("ridge", "auto"),  # sdca, then accelerated
+        ("ridge", "fista"),
+        ("elastic net", "sdca"),
+        ("huber", "accelerated"),
+        ("lasso-slight", "accelerated"),  # through a slight l2 part
+        ("multinomial", "auto"),
+        ("multinomial", "accelerated"),
+        ("multinomial", "lbfgs"),
+        ("multinomial-l1", "auto"),  # sdca, then accelerated
+        ("log_loss-l1", "auto"),  # cd
+        ("sdca_active", "sdca_active"),
+    ],
+)
+def test_warm_fits_need_fewer_epochs(name, solver):
     X, y = load(name)
-    estimator = make(name, tol=1e-6)
+    estimator = make(name, tol=1e-6, solver=solver)
     path = regularization_path(estimator, X, y, n_alphas=20, eps=1e-2)
     cold = sum(clone(estimator).set_params(alpha=alpha).fit(X, y).n_iter_ for alpha in path.alphas)
     assert path.epochs.sum() < 0.9 * cold
+
+
+def test_duals_pass_from_one_solver_to_another():
+    X, y = load("multinomial")
+    model = make("multinomial", alpha=0.1, tol=1e-7, warm_start=True)
+    for ratio in (0.0, 0.9, 1.0):
+        for solver in ("sdca", "accelerated", "sdca", "sdca_async", "accelerated"):
+            model.set_params(l1_ratio=ratio, solver=solver, tol=1e-4 if ratio == 1 else 1e-7)
+            ends_at = clone(model).fit(X, y)
+            model.fit(X, y)
+            assert model.solver_.split()[0] == solver
+            assert model.duality_gap_ <= model.tol
+            assert model.objective_ == pytest.approx(ends_at.objective_, rel=2 * model.tol)
+    # It is going on that made it so: the second of two fits has nothing left to do.
+    model.set_params(l1_ratio=0.0, tol=1e-7, solver="sdca").fit(X, y)
+    for solver in ("accelerated", "sdca"):
+        assert model.set_params(solver=solver).fit(X, y).n_iter_ <= 3
+
+
+def test_duals_that_are_not_feasible_are_not_taken_over():
+    X, y = load("huber")
+    model = make("huber", alpha=0.1, epsilon=50.0, warm_start=True, solver="sdca", tol=1e-8).fit(X, y)
+    model.set_params(epsilon=5.0).fit(X, y)  # its duals are at most 5
+    cold = clone(model).set_params(warm_start=False).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, cold.coef_)
+    assert model.n_iter_ == cold.n_iter_
 
 
 @pytest.mark.parametrize("name", ["elastic net", "multinomial-l1"])
@@ -209,8 +254,8 @@ def test_the_estimator_is_left_alone():
 
 def test_the_rows_are_not_copied(monkeypatch):
     X, y = load("multinomial")
-    fit, seen = SDCAClassifier._minimise, []
-    monkeypatch.setattr(SDCAClassifier, "_minimise", lambda self, X, *rest: seen.append(X) or fit(self, X, *rest))
+    build, seen = SDCAClassifier._problem, []
+    monkeypatch.setattr(SDCAClassifier, "_problem", lambda self, X, *rest: seen.append(X) or build(self, X, *rest))
     for given in (X, sp.csr_matrix(X)):
         data = check(make("multinomial"), given, y, None)
         for _ in walk(make("multinomial"), data, [0.2, 0.1]):
@@ -301,7 +346,7 @@ class _Interrupted(SDCA):
 
 def test_an_interrupted_path_keeps_what_it_has(monkeypatch):
     X, y = load("multinomial-l1")
-    estimator = make("multinomial-l1", tol=1e-6)
+    estimator = make("multinomial-l1", tol=1e-6, solver="sdca")
     whole = regularization_path(estimator, X, y, n_alphas=6, eps=0.1)
     monkeypatch.setitem(solving.DUAL, "sdca", _Interrupted)
     _Interrupted.left = int(whole.epochs[:3].sum()) + 1

@@ -84,6 +84,7 @@ def minimise(
     verbose: int = 0,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
+    warn: bool = True,
 ) -> Result:
     """Run ``solver`` on ``problem`` until the certified relative gap is at most ``tol``.
 
@@ -111,6 +112,8 @@ def minimise(
         of a run that met ``tol``.
     checkpoint_seconds : float
         See above.
+    warn : bool
+        Whether an end short of ``tol`` is told by a ConvergenceWarning.
 
     Returns
     -------
@@ -215,7 +218,7 @@ def minimise(
     if outcome is Outcome.CONVERGED:
         if keeper is not None:
             keeper.remove()
-    else:
+    elif warn:
         _warn(problem, history, outcome, tol)
     W, intercept = solver.weights(problem, state)
     last_record = history.last

@@ -35,11 +35,24 @@ if TYPE_CHECKING:
     from manyclass.history import History
     from manyclass.model import LinearModel
 
-__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "LOSSES", "SOLVERS", "add_arguments", "run"]
+__all__ = [
+    "DESCRIPTION",
+    "EPILOG",
+    "HELP",
+    "USAGE",
+    "LOSSES",
+    "OPTIONS",
+    "SAMPLINGS",
+    "SOLVERS",
+    "add_arguments",
+    "run",
+]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
 LOSSES = ("multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge")
 REGRESSION = ("squared", "huber")
+OPTIONS = ("I", "II", "III", "IV", "V")
+SAMPLINGS = ("permutation", "uniform", "importance")
 SOLVERS = ("auto", "sdca", "accelerated", "sdca_async", "sdca_active", "cd", "fista", "lbfgs", "sgd", "asgd")
 
 USAGE = "DATA -o MODEL"
@@ -87,6 +100,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
     run = parser.add_argument_group("the run")
     run.add_argument("--solver", choices=SOLVERS, default="auto", help="default: %(default)s")
+    run.add_argument(
+        "--option", choices=OPTIONS, default="I", help="dual step of Prox-SDCA (default: I, the exact one)"
+    )
+    run.add_argument(
+        "--sampling", choices=SAMPLINGS, default="permutation", help="rows of an epoch of it (default: %(default)s)"
+    )
     run.add_argument(
         "--tol",
         type=float,
@@ -231,6 +250,9 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
     common: dict[str, Any] = {
         "alpha": args.alpha,
         "l1_ratio": args.l1_ratio,
+        "solver": args.solver,
+        "option": args.option,
+        "sampling": args.sampling,
         "tol": args.tol,
         "max_iter": args.max_iter,
         "fit_intercept": args.fit_intercept,
@@ -242,8 +264,8 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
     if loss in REGRESSION:
         if args.class_weight:
             raise CommandError("--class-weight is for classes, and the loss predicts numbers")
-        return SDCARegressor(loss, solver=args.solver, epsilon=args.epsilon, **common)
-    return SDCAClassifier(loss, solver=args.solver, gamma=args.gamma, class_weight=args.class_weight, **common)
+        return SDCARegressor(loss, epsilon=args.epsilon, **common)
+    return SDCAClassifier(loss, gamma=args.gamma, class_weight=args.class_weight, **common)
 
 
 def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
@@ -254,7 +276,7 @@ def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
     from manyclass.memory import available, human
 
     problem, _ = clone(estimator)._build(data.X, data.y, None)
-    solver = make_solver(estimator.solver, problem)
+    solver = make_solver(estimator.solver, problem, option=estimator.option, sampling=estimator.sampling)
     parts = ", ".join(f"{name} {human(size)}" for name, size in solver.nbytes(problem).items())
     there = available()
     screen.say(

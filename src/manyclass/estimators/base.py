@@ -13,8 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyclass._version import __version__
+from manyclass.columns import WIDTH, minimise_columns
 from manyclass.driver import Result, minimise
-from manyclass.estimators.solving import DUAL, SOLVERS, lineage, make_solver, warm_state
+from manyclass.estimators.solving import DUAL, SOLVERS, in_ranges, lineage, make_solver, warm_state
 from manyclass.history import History
 from manyclass.kernels.rows import has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
@@ -111,19 +112,23 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _minimise(self, problem: Problem) -> Result:
         """Run the solver, keep what the run tells."""
-        solver = make_solver(self.solver, problem, option=self.option, sampling=self.sampling)
+
+        def make(part: Problem) -> Solver:
+            return make_solver(self.solver, part, option=self.option, sampling=self.sampling)
+
+        solver = make(problem)
         self.solver_ = solver.name
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        state = self._warm_state(problem, solver)
-        result = minimise(
-            problem,
-            solver,
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
-            seed=seed,
-            state=state,
-            verbose=int(self.verbose),
-        )
+        settings: dict[str, Any] = {
+            "tol": float(self.tol),
+            "max_iter": int(self.max_iter),
+            "seed": int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            "verbose": int(self.verbose),
+        }
+        # Ranges of outputs by themselves take less memory and time, but keep no duals to start from another time.
+        if problem.n_outputs >= 2 * WIDTH and not self.warm_start and in_ranges(problem, solver):
+            result = minimise_columns(problem, make, **settings)
+        else:
+            result = minimise(problem, solver, state=self._warm_state(problem, solver), **settings)
         self.history_: History = result.history
         self.duality_gap_ = result.certificate.relative_gap
         self.objective_ = result.certificate.primal

@@ -46,7 +46,7 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         to the fits. Never changes the result (a fit on all rows with ``solver="sdca_async"`` aside).
     verbose : int
         1 shows the fit on all rows, 2 the fits on folds too.
-    tol, max_iter, fit_intercept, gamma, solver, class_weight, random_state, dtype
+    tol, max_iter, fit_intercept, gamma, solver, option, sampling, class_weight, random_state, dtype
         See `SDCAClassifier`; for every fit.
 
     Attributes
@@ -162,7 +162,7 @@ class SDCARegressorCV(Search, SDCARegressor):
         None: 5 folds. A number: those of `sklearn.model_selection.KFold`.
     scoring : str or callable, optional
         See `SDCAClassifierCV`. None: the negative mean squared error.
-    loss, tol, max_iter, fit_intercept, solver, random_state, dtype
+    loss, tol, max_iter, fit_intercept, epsilon, solver, option, sampling, random_state, dtype
         See `SDCARegressor`; for every fit.
 
     Attributes

@@ -130,9 +130,6 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
         """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
         self._check_parameters()
-        if self.loss not in _LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
-        _number("epsilon", self.epsilon, low=0.0, low_open=True)
         X, y = self._check_fit_input(X, y)
         weights = self._weights(sample_weight, X)
         dtype = X.dtype if self.dtype is None else self.dtype
@@ -141,6 +138,12 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         loss: Any = Squared() if self.loss == "squared" else Huber(float(self.epsilon))
         problem = self._problem(X, RealTargets(values, values.shape[1]), loss, weights)
         return problem, {"classes": None, "task": "regression", "link": "identity"}
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
+        _number("epsilon", self.epsilon, low=0.0, low_open=True)
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = super()._check_fit_input(X, y)

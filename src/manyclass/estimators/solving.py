@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from manyclass.losses import CrammerSinger
+from manyclass.losses import CrammerSinger, SmoothHinge
 from manyclass.memory import available
 from manyclass.problem import Problem
 from manyclass.regularizers import L1, L2
@@ -50,12 +50,27 @@ _FEW = 10
 
 
 def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str = "permutation") -> Solver:
-    """The solver called ``name`` for this problem, or for "auto" the one that is fastest by measurement."""
+    """The solver called ``name`` for this problem, or for "auto" the one that is fastest by measurement.
+
+    Raises
+    ------
+    ValueError
+        If ``option`` is one under which a loss with a kink would never move.
+    """
     solver: Solver
     if name == "auto":
         name = _choice(problem)
-    if name == "sdca_active" and not problem.loss.joint:
-        name = "sdca"  # two classes: one margin, no rivals to choose from
+        if name not in DUAL and (option, sampling) != ("I", "permutation"):
+            # Who names a dual step asks for a solver that takes some.
+            name = "accelerated" if problem.loss.smoothness and _is_hard(problem) else "sdca"
+    if name == "sdca_active" and isinstance(problem.loss, SmoothHinge) and problem.n_outputs == 1:
+        name = "sdca"  # Crammer and Singer's loss of two classes: one margin, no rivals to choose from
+    if option in ("IV", "V") and name != "accelerated" and not problem.loss.smoothness:
+        raise ValueError(
+            f"option {option!r} takes steps in proportion to the smoothness of the loss, and "
+            f"{type(problem.loss).__name__} has none: take option 'I', gamma > 0, or solver 'accelerated', which "
+            "smooths it"
+        )
     if name in DUAL:
         dual = DUAL[name](option=option, sampling=sampling)
         solver = SlightL2(dual) if isinstance(problem.regularizer, L1) else dual
@@ -79,6 +94,11 @@ def _choice(problem: Problem) -> str:
     return "sdca"
 
 
+def _is_hard(problem: Problem) -> bool:
+    """Whether acceleration pays; always where there is next to no l2 part."""
+    return isinstance(problem.regularizer, L1) or is_ill_conditioned(problem)
+
+
 def lineage(solver: Solver) -> str:
     """What the solvers that go on from each other's states have in common: a dual point for every example, or a name."""
     shared = isinstance(solver, SDCA | SlightL2) and not isinstance(solver, ActiveSDCA)
@@ -97,3 +117,9 @@ def warm_state(problem: Problem, solver: Solver, state: State) -> State:
         state = {name: state[name] for name in _PLAIN}
     solver.certificate(problem, state, final=True)
     return state
+
+
+def in_ranges(problem: Problem, solver: Solver) -> bool:
+    """Whether the outputs are fitted a range at a time (`manyclass.columns`): for a separable loss, by a dual method
+    whose result does not depend on the timing of threads."""
+    return not problem.loss.joint and isinstance(solver, SDCA | SlightL2) and not isinstance(solver, AsyncSDCA)

@@ -1,8 +1,9 @@
 """Kernels of Prox-SDCA: one epoch, the two sides of the gap, the dual image, the balance of an intercept.
 
 All of them are written once, for every row view, target, loss and regulariser. Arrays: ``V`` d x K is the dual image
-X^T (c * alpha) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``alpha`` n x K the dual vectors a_i, ``weights`` the sample weights c_i of mean 1,
-``norms`` the squared row norms. Sums of objectives are accumulated in float64.
+X^T (c * alpha) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``alpha`` n x K holds the dual
+vectors a_i, ``weights`` the sample weights c_i of mean 1, ``norms`` the squared row norms. Sums of objectives are
+accumulated in float64.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
     term that stands in for a penalty. Returns the number of examples whose dual moved.
     """
     real = V.dtype.type
-    # The last range of outputs takes the zero columns behind them along: whole vectors are faster than their remainders.
+    # The last range of outputs takes the zero columns behind it along: whole vectors are faster than remainders.
     end = V.shape[1] if hi == alpha.shape[1] else hi
     s = np.zeros(end - lo, V.dtype)
     new = np.zeros(end - lo, V.dtype)

@@ -16,6 +16,7 @@ import numpy as np
 
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.regularizers import L1, ElasticNet
+from manyclass.solvers.accelerated import Accelerated
 from manyclass.solvers.base import Progress, State, Warm
 from manyclass.solvers.sdca import SDCA
 
@@ -29,13 +30,16 @@ class SlightL2:
     ----------
     solver : SDCA or Accelerated
         What solves these.
-    eps : float
-        The first eps, as a part of P(0).
+    eps : float, optional
+        The first eps, as a part of P(0). None: by measurement 1e-3 for Accelerated, which does as well with any, and
+        0.5 for plain Prox-SDCA, which is slow where the l2 part is slight.
     """
 
     certifies = False
 
-    def __init__(self, solver: SDCA, *, eps: float = 1e-3) -> None:
+    def __init__(self, solver: SDCA, *, eps: float | None = None) -> None:
+        if eps is None:
+            eps = 1e-3 if isinstance(solver, Accelerated) else 0.5
         if not 0 < eps < 1:
             raise ValueError(f"eps must be between 0 and 1, got {eps!r}")
         self.solver = solver
