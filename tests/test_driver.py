@@ -14,7 +14,7 @@ from manyclass.driver import Outcome, minimise, require_fit
 from manyclass.losses import CrammerSinger, Multinomial, SmoothHinge, Squared
 from manyclass.problem import Certificate
 from manyclass.regularizers import L2, ElasticNet
-from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA, Progress
+from manyclass.solvers import SDCA, ActiveSDCA, AsyncActiveSDCA, AsyncSDCA, Progress
 from manyclass.solvers.sdca import bias_step
 from registry import LOSSES
 
@@ -90,7 +90,7 @@ def test_the_optimum_is_an_independent_solvers_and_the_gap_is_true(problem):
     assert reached - best <= result.certificate.gap + rounding
 
 
-@pytest.mark.parametrize("solver", [AsyncSDCA(), ActiveSDCA()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("solver", [AsyncSDCA(), ActiveSDCA(), AsyncActiveSDCA()], ids=lambda solver: solver.name)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_other_solvers_reach_the_same_certified_optimum(solver, intercept):
     data = make_data("class", n=80, K=12, weighted=True, seed=3)

@@ -49,7 +49,8 @@ CASES = {
     "smooth_hinge-l1": Case(SDCAClassifier("smooth_hinge", gamma=0.5, l1_ratio=0.9), helpers.smooth_hinge(0.5)),
     "squared_hinge": Case(SDCAClassifier("squared_hinge"), helpers.squared_hinge),
 }
-L1 = [name for name, case in CASES.items() if case.estimator.l1_ratio]
+#: FISTA may stop, on its gap, before the last weight is zero.
+L1 = [name for name, case in CASES.items() if case.estimator.l1_ratio and case.estimator.solver != "fista"]
 
 
 def make(name: str, **parameters: Any) -> Any:

@@ -323,3 +323,21 @@ def test_weights_certify_themselves(case):
                 np.testing.assert_allclose(problem.weights @ alpha, 0, atol=1e-9)
             if name == "l1":
                 assert np.abs(V).max() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("view", ["csr", "dense"])
+@pytest.mark.parametrize("K", [1, 3, 130])
+def test_the_dual_image_does_not_depend_on_threads(view, K):
+    data = make_data("sign", n=70, d=9, K=K, seed=5, weighted=True)
+    alpha = np.random.default_rng(0).normal(size=(70, K))
+    images = []
+    for threads in (1, 2, 5):
+        problem = make_problem(LogLoss(), data, view=view, n_threads=threads)
+        V = np.full((9, problem.n_columns), 7.0)
+        V[:, K:] = 0
+        problem.dual_image(alpha, V)
+        images.append(V)
+    expected = data.X.T @ (problem.weights[:, None] * alpha) * problem.inv_lam_n
+    np.testing.assert_allclose(images[0][:, :K], expected, atol=1e-12)
+    np.testing.assert_array_equal(images[0], images[1])
+    np.testing.assert_array_equal(images[0], images[2])

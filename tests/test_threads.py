@@ -72,10 +72,12 @@ def test_an_interrupt_waits_for_the_pieces_under_way():
 
     def task(begin, end):
         begun.append(begin)
-        if begin == 1:
-            signal.raise_signal(signal.SIGINT)
-        time.sleep(0.1)
-        ended.append(begin)
+        try:
+            if begin == 1:
+                signal.raise_signal(signal.SIGINT)
+            time.sleep(0.1)
+        finally:  # the caller's own piece ends by the interrupt
+            ended.append(begin)
 
     with pytest.raises(KeyboardInterrupt):
         run(task, ranges(50, 1), 2)

@@ -18,7 +18,7 @@ import numpy as np
 
 from manyclass.kernels import respond
 from manyclass.kernels import sdca as kernels
-from manyclass.kernels.rows import Rows
+from manyclass.kernels.rows import CSRRows, Rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
 from manyclass.parallel import ranges, run
 from manyclass.regularizers import L1, L2
@@ -282,15 +282,36 @@ class Problem:
         return float(np.sum(run(lambda b, e: respond.inner_product(one, two, b, e), pieces, self.n_threads)))
 
     def dual_image(self, alpha: Array, V: Array) -> None:
-        """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh, by ranges of columns."""
-        width = max(64, -(-self.n_outputs // self.n_threads))
-        run(
-            lambda lo, hi: kernels.dual_image(self.rows, self.weights, alpha, self.inv_lam_n, V, lo, hi),
-            ranges(self.n_outputs, width),
-            self.n_threads,
-        )
+        """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh.
+
+        By ranges of columns, or of features where columns are too few for the threads: the same numbers either way.
+        """
+        if self.n_threads > 1 and self.n_outputs < 64 * self.n_threads:
+            edges = self.feature_edges(self.n_threads)
+            run(
+                lambda at, _: kernels.dual_image_within(
+                    self.rows, self.weights, alpha, self.inv_lam_n, V, edges[at], edges[at + 1]
+                ),
+                ranges(self.n_threads, 1),
+                self.n_threads,
+            )
+        else:
+            width = max(64, -(-self.n_outputs // self.n_threads))
+            run(
+                lambda lo, hi: kernels.dual_image(self.rows, self.weights, alpha, self.inv_lam_n, V, lo, hi),
+                ranges(self.n_outputs, width),
+                self.n_threads,
+            )
         if self.shift is not None:
             V[:, : self.n_outputs] += self.shift
+
+    def feature_edges(self, parts: int) -> list[int]:
+        """Bounds of ``parts`` ranges of features with about as many stored values each."""
+        if not isinstance(self.rows, CSRRows):
+            return [self.n_features * part // parts for part in range(parts + 1)]
+        sample = np.sort(self.rows.indices[:: max(1, len(self.rows.indices) // 10_000)])
+        inner = [int(sample[len(sample) * part // parts]) if len(sample) else 0 for part in range(1, parts)]
+        return [0, *inner, self.n_features]
 
     def first_intercept(self) -> Array:
         """Where an intercept starts: the mean target of a regression, else zero."""

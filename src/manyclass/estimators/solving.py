@@ -18,6 +18,7 @@ from manyclass.solvers import (
     SGD,
     Accelerated,
     ActiveSDCA,
+    AsyncActiveSDCA,
     AsyncSDCA,
     AveragedSGD,
     CoordinateDescent,
@@ -71,6 +72,8 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
             f"{type(problem.loss).__name__} has none: take option 'I', gamma > 0, or solver 'accelerated', which "
             "smooths it"
         )
+    if name == "sdca_async" and isinstance(problem.loss, CrammerSinger) and problem.n_outputs >= _MANY:
+        return AsyncActiveSDCA()
     if name in DUAL:
         dual = DUAL[name](option=option, sampling=sampling)
         solver = SlightL2(dual) if isinstance(problem.regularizer, L1) else dual

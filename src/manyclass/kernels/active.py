@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.rows import add_scores, add_sparse_outer, add_sparse_scores, n_rows
+from manyclass.kernels.rows import add_scores, add_sparse_outer, add_sparse_outer_within, add_sparse_scores, n_rows
 from manyclass.losses.crammer_singer import project_rivals
 
 __all__ = [
@@ -244,10 +244,10 @@ def sparse_conjugates(weights, gamma, indptr, b):
 
 
 @jit
-def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V):
-    """``V = X^T (c * a) / (lam n)``, afresh, from the sparse duals."""
+def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V, first, last):
+    """``V = X^T (c * a) / (lam n)``, afresh, from the sparse duals, for the features first <= j < last."""
     real = V.dtype.type
-    V[:] = 0
+    V[first:last] = 0
     longest = 0
     for i in range(n_rows(rows)):
         longest = max(longest, indptr[i + 1] - indptr[i])
@@ -266,7 +266,7 @@ def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V):
         if m > 0 and scale > 0:
             classes[m] = y[i]
             coef[m] = scale * real(total)
-            add_sparse_outer(rows, i, coef, classes, m + 1, V)
+            add_sparse_outer_within(rows, i, coef, classes, m + 1, first, last, V)
 
 
 @jit

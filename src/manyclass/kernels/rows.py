@@ -21,8 +21,10 @@ __all__ = [
     "DenseRows",
     "Rows",
     "add_outer",
+    "add_outer_within",
     "add_scores",
     "add_sparse_outer",
+    "add_sparse_outer_within",
     "add_sparse_scores",
     "has_duplicates",
     "make_rows",
@@ -90,6 +92,11 @@ def add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) ->
     raise TypeError("compiled: call it from a kernel")
 
 
+def add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, first: Any, last: Any, V: Any) -> Any:
+    """`add_sparse_outer` for the features first <= j < last."""
+    raise TypeError("compiled: call it from a kernel")
+
+
 def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
     """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m."""
     raise TypeError("compiled: call it from a kernel")
@@ -97,6 +104,11 @@ def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any,
 
 def add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
     """``V[j, k] += x_ij coef[k - lo]`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
+    """``V[j] += x_ij coef`` for the features first <= j < last."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -220,6 +232,34 @@ def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
     return None
 
 
+@implements(add_outer_within)
+def _add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, first, last, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                j = rows.indices[t]
+                if first <= j < last:
+                    x = coef.dtype.type(rows.data[t])
+                    v = V[j]
+                    for k in range(coef.shape[0]):
+                        v[k] += x * coef[k]
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, first, last, V):
+            for j in range(first, last):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for k in range(coef.shape[0]):
+                        v[k] += x * coef[k]
+
+        return dense
+    return None
+
+
 @implements(add_sparse_outer)
 def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
@@ -236,6 +276,34 @@ def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any
 
         def dense(rows, i, coef, classes, m, V):
             for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for a in range(m):
+                        v[classes[a]] += x * coef[a]
+
+        return dense
+    return None
+
+
+@implements(add_sparse_outer_within)
+def _add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, first: Any, last: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, classes, m, first, last, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                j = rows.indices[t]
+                if first <= j < last:
+                    x = coef.dtype.type(rows.data[t])
+                    v = V[j]
+                    for a in range(m):
+                        v[classes[a]] += x * coef[a]
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, classes, m, first, last, V):
+            for j in range(first, last):
                 x = coef.dtype.type(rows.x[i, j])
                 if x != 0:
                     v = V[j]

@@ -12,13 +12,14 @@ import numpy as np
 
 from manyclass.kernels.jit import jit
 from manyclass.kernels.operations import conjugate_term, dual_step, loss_conjugate, loss_value, primal, value_term
-from manyclass.kernels.rows import add_outer, add_scores, n_rows, squared_norm
+from manyclass.kernels.rows import add_outer, add_outer_within, add_scores, n_rows, squared_norm
 from manyclass.kernels.targets import target_row
 
 __all__ = [
     "balance_classes",
     "class_masses",
     "dual_image",
+    "dual_image_within",
     "evaluate_rows",
     "primal_weights",
     "regularizer_sums",
@@ -133,6 +134,23 @@ def dual_image(rows, weights, alpha, inv_lam_n, V, lo, hi):
             largest = max(largest, abs(coef[k]))
         if largest > 0:
             add_outer(rows, i, coef, lo, hi, V)
+
+
+@jit
+def dual_image_within(rows, weights, alpha, inv_lam_n, V, first, last):
+    """`dual_image` for the features first <= j < last, all outputs: the same numbers, row by row."""
+    real = V.dtype.type
+    outputs = alpha.shape[1]
+    V[first:last] = 0
+    coef = np.zeros(V.shape[1], V.dtype)
+    for i in range(n_rows(rows)):
+        scale = real(weights[i]) * real(inv_lam_n)
+        largest = real(0)
+        for k in range(outputs):
+            coef[k] = scale * alpha[i, k]
+            largest = max(largest, abs(coef[k]))
+        if largest > 0:
+            add_outer_within(rows, i, coef, first, last, V)
 
 
 @jit

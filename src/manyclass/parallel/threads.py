@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["ranges", "resolve_n_jobs", "run"]
 
@@ -42,32 +41,40 @@ def ranges(n: int, size: int) -> list[tuple[int, int]]:
 def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_threads: int) -> list[T]:
     """``[task(begin, end) for each piece]``, on up to ``n_threads`` threads, in the order of the pieces.
 
-    An interrupt waits for the pieces under way, so that no thread writes to an array after this has returned.
+    The caller's thread is one of them: a thread that only waits would have the system put another on its core. An
+    interrupt, or an error, waits for the pieces under way: no thread writes to an array after this has returned.
     """
     if n_threads <= 1 or len(pieces) <= 1:
         return [task(begin, end) for begin, end in pieces]
-    # The executor's own bookkeeping has a gap: a thread that starts just as the interrupt comes is not waited for.
-    state = threading.Condition()
-    running, stopped = 0, False
+    results: list[Any] = [None] * len(pieces)
+    lock = threading.Lock()
+    left = iter(range(len(pieces)))
+    failures: list[BaseException] = []
 
-    def guarded(begin: int, end: int) -> T | None:
-        nonlocal running
-        with state:
-            if stopped:
-                return None
-            running += 1
-        try:
-            return task(begin, end)
-        finally:
-            with state:
-                running -= 1
-                state.notify()
+    def work() -> None:
+        while True:
+            with lock:
+                at = None if failures else next(left, None)
+            if at is None:
+                return
+            try:
+                results[at] = task(*pieces[at])
+            except BaseException as error:  # raised by the caller's thread, below
+                failures.append(error)
 
-    with ThreadPoolExecutor(min(n_threads, len(pieces))) as pool:
-        try:
-            futures = [pool.submit(guarded, begin, end) for begin, end in pieces]
-            return [future.result() for future in futures]  # type: ignore[misc]
-        finally:
-            with state:
-                stopped = True
-                state.wait_for(lambda: running == 0)
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(n_threads, len(pieces)) - 1)]
+    try:
+        for thread in threads:
+            thread.start()
+        work()
+    except BaseException as error:
+        failures.append(error)
+    for thread in threads:
+        while thread.is_alive():
+            try:
+                thread.join()
+            except KeyboardInterrupt as error:
+                failures.append(error)
+    if failures:
+        raise failures[0]
+    return results

@@ -1,7 +1,7 @@
 """Solvers: generators that improve a state; the driver does the rest."""
 
 from manyclass.solvers.accelerated import Accelerated
-from manyclass.solvers.active import ActiveSDCA
+from manyclass.solvers.active import ActiveSDCA, AsyncActiveSDCA
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.fista import FISTA
@@ -13,6 +13,7 @@ from manyclass.solvers.slight_l2 import SlightL2
 __all__ = [
     "Accelerated",
     "ActiveSDCA",
+    "AsyncActiveSDCA",
     "AsyncSDCA",
     "AveragedSGD",
     "CoordinateDescent",

@@ -23,10 +23,12 @@ from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.sdca import SDCA, Epoch
 
-__all__ = ["ActiveSDCA"]
+__all__ = ["ActiveSDCA", "AsyncActiveSDCA"]
 
 #: Rows a thread scores at a time.
 _ROWS = 512
+#: Examples after which a kernel returns to Python, so that Ctrl-C is heard.
+_SLICE = 1 << 18
 #: A feature that more classes than this share is no help in finding first rivals.
 _SHARED = 500
 
@@ -91,39 +93,30 @@ class ActiveSDCA(SDCA):
             yield progress
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
-        problem = epoch.problem
-        for begin, end in ranges(len(order), 1 << 18):
-            kernels.active_epoch(
-                problem.rows,
-                _y(problem),
-                problem.weights,
-                problem.norms,
-                order[begin:end],
-                _gamma(problem),
-                problem.regularizer,
-                state["V"],
-                live,
-                state["indptr"],
-                state["rivals"],
-                state["b"],
-                problem.inv_lam_n,
-                epoch.bias_step,
-            )
+        for begin, end in ranges(len(order), _SLICE):
+            _step(epoch, state, order[begin:end], live)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         """One exact pass: the true gap, and the violators it finds become active."""
         if problem.intercept:
             _balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
-        kernels.sparse_dual_image(
-            problem.rows,
-            _y(problem),
-            problem.weights,
-            state["indptr"],
-            state["rivals"],
-            state["b"],
-            problem.inv_lam_n,
-            state["V"],
+        edges = problem.feature_edges(problem.n_threads)
+        run(
+            lambda at, _: kernels.sparse_dual_image(
+                problem.rows,
+                _y(problem),
+                problem.weights,
+                state["indptr"],
+                state["rivals"],
+                state["b"],
+                problem.inv_lam_n,
+                state["V"],
+                edges[at],
+                edges[at + 1],
+            ),
+            ranges(problem.n_threads, 1),
+            problem.n_threads,
         )
         losses, found = self._propose(problem, state, self.more)
         g, conjugate = problem.regularizer_sums(state["V"])
@@ -197,6 +190,47 @@ class ActiveSDCA(SDCA):
         found = self._propose(problem, state, self.first)[1]
         V[:] = 0
         return found
+
+
+class AsyncActiveSDCA(ActiveSDCA):
+    """`ActiveSDCA` on several threads that share the weights without locks.
+
+    Each thread takes its part of every epoch's examples, and a step writes a few columns of a few rows of W only, so
+    that hardly ever two threads write to one place at a time. When they do an update may be lost: a run is not
+    reproducible. The dual image is computed afresh for every certificate, which is therefore true.
+    """
+
+    name = "sdca_active_async"
+
+    def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
+        threads = epoch.problem.n_threads
+        for begin, end in ranges(len(order), _SLICE * threads):
+            part = order[begin:end]
+            run(
+                lambda lo, hi, part=part: _step(epoch, state, part[lo:hi], live),  # type: ignore[misc]
+                ranges(len(part), -(-len(part) // threads)),
+                threads,
+            )
+
+
+def _step(epoch: Epoch, state: State, order: Array, live: Array) -> None:
+    problem = epoch.problem
+    kernels.active_epoch(
+        problem.rows,
+        _y(problem),
+        problem.weights,
+        problem.norms,
+        order,
+        _gamma(problem),
+        problem.regularizer,
+        state["V"],
+        live,
+        state["indptr"],
+        state["rivals"],
+        state["b"],
+        problem.inv_lam_n,
+        epoch.bias_step,
+    )
 
 
 def _y(problem: Problem) -> Array:

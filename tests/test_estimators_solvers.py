@@ -1,0 +1,385 @@
+"""The estimators' losses, penalties and solvers: the optimum of independent solvers, refusals, sparse weights."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso
+from sklearn.preprocessing import StandardScaler
+
+import helpers
+import references
+from helpers import Data
+from manyclass import LinearModel, SDCAClassifier, SDCARegressor
+from manyclass.losses import OPTIONS, Huber, LogLoss, Multinomial
+from manyclass.regularizers import L2, ElasticNet
+from manyclass.solvers.sdca import SAMPLINGS
+from registry import LossCase
+
+
+def value(formula: helpers.Formula, data: Data, model: Any, W: Any = None, b: Any = None) -> float:
+    """The objective of an estimator by its definition; of its own weights, or of others."""
+    W = model.model_.densify().weights if W is None else W
+    b = model.model_.intercept if b is None else b
+    ratio = model.l1_ratio
+    losses = helpers.objective(formula, data, L2(), 0.0, W, b)
+    return losses + model.alpha * (0.5 * (1 - ratio) * float((W**2).sum()) + ratio * float(np.abs(W).sum()))
+
+
+def certified(model: Any, formula: helpers.Formula, data: Data, best: float) -> None:
+    """The objective is what it says, and no certificate on the way was less than the true suboptimality."""
+    assert model.objective_ == pytest.approx(value(formula, data, model), rel=1e-9)
+    for record in model.history_:
+        assert record.dual <= best * (1 + 1e-9)
+        assert record.primal >= best * (1 - 1e-9)
+    assert model.objective_ <= best * (1 + 1.01 * model.tol)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:400] / 16.0, y[:400]
+
+
+# --- the pure l1 penalty ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("solver", "ran", "tol"),
+    [
+        ("auto", "cd", 1e-9),
+        ("cd", "cd", 1e-9),
+        ("fista", "fista", 1e-9),
+        ("accelerated", "accelerated + slight l2", 1e-7),
+        ("sdca", "sdca + slight l2", 1e-3),
+        ("sdca_async", "sdca_async + slight l2", 1e-3),
+    ],
+)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_lasso_is_scikit_learns(diabetes, solver, ran, tol, intercept):
+    X, y = diabetes
+    alpha = 10.0
+    theirs = Lasso(alpha=alpha, fit_intercept=intercept, tol=1e-13, max_iter=100_000).fit(X, y)
+    args = {"alpha": alpha, "l1_ratio": 1.0, "tol": tol, "fit_intercept": intercept, "random_state": 0}
+    ours = SDCARegressor(solver=solver, max_iter=20_000, **args).fit(X, y)
+    assert ours.solver_ == ran
+    assert ours.duality_gap_ <= tol
+    data = Data(X, y[:, None], 1, None)
+    certified(ours, helpers.squared, data, value(helpers.squared, data, ours, theirs.coef_[:, None], theirs.intercept_))
+    if tol <= 1e-7:
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=0.02)
+        assert ours.intercept_ == pytest.approx(theirs.intercept_, rel=1e-6)
+        np.testing.assert_array_equal(ours.coef_ != 0, theirs.coef_ != 0)
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "softmax_hinge", "crammer_singer"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_joint_losses_with_a_pure_l1_penalty(iris, loss, intercept):
+    X, y = iris
+    formula = {
+        "multinomial": helpers.multinomial,
+        "softmax_hinge": helpers.softmax_hinge,
+        "crammer_singer": helpers.crammer_singer(0.1),
+    }[loss]
+    args = {"loss": loss, "alpha": 0.01, "l1_ratio": 1.0, "fit_intercept": intercept, "max_iter": 50_000}
+    best = SDCAClassifier(solver="fista", tol=1e-8, **args).fit(X, y).objective_
+    data = Data(X, y, 3, None)
+    for solver, ran in (("auto", "accelerated + slight l2"), ("accelerated", "accelerated + slight l2")):
+        model = SDCAClassifier(solver=solver, tol=1e-5, random_state=0, **args).fit(X, y)
+        assert model.solver_ == ran
+        certified(model, formula, data, best)
+        assert 0 < np.count_nonzero(model.coef_) < model.coef_.size
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "log_loss"])
+def test_one_vs_rest_with_a_pure_l1_penalty(iris, loss):
+    X, y = iris
+    y = y == 1
+    args = {"loss": loss, "alpha": 0.05, "l1_ratio": 1.0, "tol": 1e-3, "max_iter": 20_000, "random_state": 0}
+    fits = [SDCAClassifier(solver=solver, **args).fit(X, y) for solver in ("auto", "sdca", "accelerated")]
+    assert fits[0].solver_ == ("sdca + slight l2" if loss == "hinge" else "cd")
+    assert max(fit.history_.last.dual for fit in fits) <= min(fit.objective_ for fit in fits)
+    assert max(fit.duality_gap_ for fit in fits) <= 1e-3
+
+
+# --- Huber and the soft-max-of-hinge ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+@pytest.mark.parametrize("solver", ["auto", "sdca", "accelerated", "fista"])
+def test_huber_is_scipys(diabetes, ratio, solver):
+    X, y = diabetes
+    y = y.copy()
+    y[::25] += 1000.0  # outliers
+    data = Data(X, y[:, None], 1, None)
+    epsilon, alpha = 40.0, 1.0
+    model = SDCARegressor("huber", epsilon=epsilon, alpha=alpha, l1_ratio=ratio, solver=solver, tol=1e-6)
+    model.set_params(max_iter=20_000, random_state=0).fit(X, y)
+    case = LossCase(Huber(epsilon), helpers.huber(epsilon), "band")
+    reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
+    best = references.quasi_newton(case, data, reg, alpha * (1 - ratio), True)
+    certified(model, case.formula, data, best)
+    # What the outliers can do is bounded: the intercept stays where most of y is, the squared loss's does not.
+    assert abs(model.intercept_ - np.median(y)) < 30
+    assert abs(SDCARegressor(alpha=alpha, random_state=0).fit(X, y).intercept_ - np.median(y)) > 30
+
+
+def test_huber_of_several_targets_is_each_by_itself(diabetes):
+    X, y = diabetes
+    args = {"loss": "huber", "epsilon": 20.0, "alpha": 0.5, "tol": 1e-9, "max_iter": 20_000, "random_state": 0}
+    both = SDCARegressor(**args).fit(X, np.column_stack([y, -2 * y]))
+    for k, target in enumerate((y, -2 * y)):
+        np.testing.assert_allclose(both.coef_[k], SDCARegressor(**args).fit(X, target).coef_, atol=0.05)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+@pytest.mark.parametrize("solver", ["auto", "sdca", "accelerated", "fista"])
+def test_softmax_hinge_is_scipys(iris, classes, ratio, solver):
+    X, y = iris
+    X, y = X[y < classes], y[y < classes]
+    if classes == 2:
+        case, data = (
+            LossCase(LogLoss(1.0), helpers.softplus_hinge, "box"),
+            Data(X, np.where(y, 1.0, -1.0)[:, None], 1, None),
+        )
+    else:
+        case, data = LossCase(Multinomial(1.0), helpers.softmax_hinge, "simplex"), Data(X, y, 3, None)
+    model = SDCAClassifier("softmax_hinge", alpha=0.02, l1_ratio=ratio, solver=solver, tol=1e-7)
+    model.set_params(max_iter=20_000, random_state=0).fit(X, y)
+    reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
+    best = references.quasi_newton(case, data, reg, 0.02 * (1 - ratio), True)
+    certified(model, case.formula, data, best)
+    assert model.score(X, y) > 0.9
+    assert not hasattr(model, "predict_proba")  # its link is none: scores are no log-odds
+
+
+def test_softmax_hinge_is_an_upper_bound_of_crammer_singer(iris):
+    X, y = iris
+    args = {"alpha": 0.01, "tol": 1e-5, "max_iter": 5000, "random_state": 0}
+    upper = SDCAClassifier("softmax_hinge", **args).fit(X, y)
+    lower = SDCAClassifier("crammer_singer", gamma=0.0, **args).fit(X, y)
+    assert upper.objective_ > lower.history_.last.dual
+
+
+# --- every solver -----------------------------------------------------------------------------------------------------
+
+#: loss, l1_ratio -> the solvers that fit it.
+DUALS = ("sdca", "accelerated", "sdca_async")
+FITS = {
+    ("multinomial", 0.0): (*DUALS, "fista", "lbfgs", "sgd", "asgd"),
+    ("multinomial", 0.5): (*DUALS, "fista"),
+    ("crammer_singer", 0.0): (*DUALS, "sdca_active", "fista", "lbfgs", "sgd", "asgd"),
+    ("crammer_singer", 0.5): (*DUALS, "sdca_active", "fista"),
+    ("squared_hinge", 0.0): (*DUALS, "cd", "fista", "lbfgs", "sgd", "asgd"),
+    ("log_loss", 0.5): (*DUALS, "cd", "fista"),
+}
+
+
+@pytest.mark.parametrize(("loss", "ratio"), FITS)
+def test_every_solver_reaches_the_same_objective(digits, loss, ratio):
+    X, y = digits
+    models = {}
+    for solver in ("auto", *FITS[loss, ratio]):
+        slow = solver in ("sgd", "asgd")
+        model = SDCAClassifier(loss, alpha=0.05, l1_ratio=ratio, solver=solver, tol=0.05 if slow else 1e-3)
+        model.set_params(max_iter=3000, random_state=0, n_jobs=2).fit(X, y)
+        assert model.duality_gap_ <= model.tol
+        assert solver in ("auto", model.solver_)
+        models[solver] = model
+    # No lower bound is above any objective: they agree to their gaps.
+    assert max(m.history_.last.dual for m in models.values()) <= min(m.objective_ for m in models.values()) * (1 + 1e-12)
+
+
+REFUSED = [
+    ({"solver": "lbfgs", "l1_ratio": 0.5}, "solver 'lbfgs' needs a regularizer with a gradient; ElasticNet has none"),
+    ({"solver": "lbfgs", "l1_ratio": 1.0}, "solver 'lbfgs' needs a regularizer with a gradient; L1 has none"),
+    ({"solver": "sgd", "l1_ratio": 0.5}, "solver 'sgd' needs a regularizer with a gradient"),
+    ({"solver": "asgd", "l1_ratio": 1.0}, "solver 'asgd' needs a regularizer with a gradient"),
+    ({"solver": "cd"}, "solver 'cd' needs a loss that is separable and smooth; Multinomial is joint"),
+    ({"solver": "cd", "loss": "hinge"}, "solver 'cd' needs a loss that is separable and smooth; SmoothHinge has a kink"),
+    ({"solver": "fista", "loss": "hinge"}, "solver 'fista' needs a smooth loss"),
+    ({"solver": "lbfgs", "loss": "crammer_singer", "gamma": 0.0}, "solver 'lbfgs' needs a smooth loss"),
+    ({"solver": "sdca_active"}, "solver 'sdca_active' needs a loss with a sparse_dual; Multinomial has none"),
+    ({"solver": "sdca_active", "loss": "smooth_hinge"}, "solver 'sdca_active' needs a loss with a sparse_dual"),
+    (
+        {"solver": "sdca_active", "loss": "crammer_singer", "l1_ratio": 1.0},
+        "solver 'sdca_active' needs a regularizer with a conjugate; L1 has none",
+    ),
+    ({"option": "IV", "loss": "hinge"}, "option 'IV' takes steps in proportion to the smoothness of the loss"),
+    ({"option": "V", "loss": "crammer_singer", "gamma": 0.0, "solver": "sdca"}, "take option 'I', gamma > 0"),
+    ({"option": "II", "solver": "cd"}, "option and sampling belong to Prox-SDCA: solver 'cd' has none"),
+    ({"sampling": "uniform", "solver": "sdca_active"}, "option and sampling belong to Prox-SDCA"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), REFUSED, ids=[str(parameters) for parameters, _ in REFUSED])
+def test_what_a_solver_cannot_do_is_refused_before_any_work(digits, monkeypatch, parameters, message):
+    X, y = digits
+    monkeypatch.setattr("manyclass.history.Reporter.iterated", lambda *_: pytest.fail("iterated"))
+    with pytest.raises(ValueError, match=message):
+        SDCAClassifier(**parameters).fit(X, y)
+
+
+def test_what_a_regressor_cannot_do_is_refused_before_any_work(diabetes):
+    X, y = diabetes
+    for parameters, message in (
+        ({"solver": "sdca_active"}, "needs a loss with a sparse_dual; Squared has none"),
+        ({"solver": "lbfgs", "l1_ratio": 0.1}, "needs a regularizer with a gradient"),
+        ({"solver": "newton"}, "solver must be one of 'auto'"),
+        ({"solver": "fista", "sampling": "uniform"}, "option and sampling belong to"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SDCARegressor(**parameters).fit(X, y)
+
+
+def test_auto_chooses_by_the_problem(digits, diabetes):
+    X, y = digits
+    chosen = {
+        "sdca": SDCAClassifier(alpha=1.0),
+        "accelerated": SDCAClassifier(alpha=1e-5, tol=0.1),
+        "cd": SDCAClassifier("log_loss", alpha=0.05, l1_ratio=0.5),
+        "accelerated + slight l2": SDCAClassifier(alpha=0.05, l1_ratio=1.0),
+        "sdca + slight l2": SDCAClassifier("crammer_singer", gamma=0.0, alpha=0.05, l1_ratio=1.0, tol=0.1, max_iter=2000),
+    }
+    for name, model in chosen.items():
+        assert model.set_params(random_state=0).fit(X, y).solver_ == name
+    # Who names an option or a sampling gets a solver that has them.
+    for given in ({"option": "II"}, {"sampling": "uniform"}):
+        model = SDCAClassifier("log_loss", alpha=0.05, l1_ratio=0.5, max_iter=1000, random_state=0, **given)
+        assert model.fit(X, y).solver_ in ("sdca", "accelerated")
+    X, y = diabetes
+    assert SDCARegressor(alpha=1.0, l1_ratio=1.0).fit(X, y).solver_ == "cd"
+
+
+def test_two_classes_have_no_rivals_to_be_active(iris):
+    X, y = iris
+    args = {"loss": "crammer_singer", "alpha": 0.01, "random_state": 0}
+    model = SDCAClassifier(solver="sdca_active", **args).fit(X[:100], y[:100])
+    assert model.solver_ == "sdca"
+    np.testing.assert_array_equal(model.coef_, SDCAClassifier(solver="sdca", **args).fit(X[:100], y[:100]).coef_)
+
+
+# --- options and samplings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["sdca", "accelerated"])
+@pytest.mark.parametrize(
+    ("option", "sampling"), [(option, SAMPLINGS[0]) for option in OPTIONS[1:]] + [("I", s) for s in SAMPLINGS[1:]]
+)
+def test_options_and_samplings_end_at_the_same_objective(iris, solver, option, sampling):
+    X, y = iris
+    args = {"alpha": 0.05, "solver": solver, "tol": 1e-4, "max_iter": 20_000, "random_state": 0}
+    plain = SDCAClassifier(**args).fit(X, y)
+    model = SDCAClassifier(option=option, sampling=sampling, **args).fit(X, y)
+    assert model.duality_gap_ <= 1e-4
+    assert max(plain.history_.last.dual, model.history_.last.dual) <= min(plain.objective_, model.objective_)
+    # They are other methods, and not the same under another name.
+    assert (model.coef_ != plain.coef_).any()
+    assert model.model_.parameters["option"] == option
+    assert model.model_.parameters["sampling"] == sampling
+
+
+# --- sparse weights ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def few(digits):
+    """A fit that leaves few weights."""
+    X, y = digits
+    return SDCAClassifier(alpha=0.03, l1_ratio=1.0, max_iter=1000, random_state=0).fit(X, y)
+
+
+def test_few_weights_are_kept_sparse(digits, few, tmp_path):
+    X, y = digits
+    assert few.model_.is_sparse
+    assert isinstance(few.coef_, np.ndarray)
+    assert isinstance(few.sparse_coef_, sp.csr_matrix)
+    assert few.coef_.shape == few.sparse_coef_.shape == (10, 64)
+    np.testing.assert_array_equal(few.sparse_coef_.toarray(), few.coef_)
+    assert 0 < few.sparse_coef_.nnz == np.count_nonzero(few.coef_) < 0.3 * few.coef_.size
+    np.testing.assert_allclose(few.decision_function(X), X @ few.coef_.T + few.intercept_, atol=1e-12)
+    few.model_.save(tmp_path / "m")
+    loaded = LinearModel.load(tmp_path / "m")
+    assert loaded.is_sparse
+    np.testing.assert_array_equal(loaded.predict(X), few.predict(X))
+    np.testing.assert_array_equal(loaded.decision_function(X), few.decision_function(X))
+    # Without an l1 part the weights stay as they are, and so they do where sparse ones would take as much room.
+    dense = SDCAClassifier(alpha=0.03, random_state=0).fit(X, y)
+    assert not dense.model_.is_sparse
+    np.testing.assert_array_equal(dense.sparse_coef_.toarray(), dense.coef_)
+    many = SDCAClassifier(alpha=1e-4, l1_ratio=0.01, max_iter=500, random_state=0).fit(X, y)
+    assert not many.model_.is_sparse
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_sparsify_and_densify(digits, tmp_path, ratio):
+    X, y = digits
+    model = SDCAClassifier(alpha=0.03, l1_ratio=ratio, max_iter=1000, random_state=0).fit(X, y)
+    before, predicted, scores = model.coef_.copy(), model.predict(X), model.decision_function(X)
+    assert model.sparsify() is model
+    assert sp.issparse(model.coef_)
+    np.testing.assert_array_equal(model.coef_.toarray(), before)
+    np.testing.assert_array_equal(model.predict(X), predicted)
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
+    model.model_.save(tmp_path / "m")
+    np.testing.assert_array_equal(LinearModel.load(tmp_path / "m").predict(X), predicted)
+    assert model.densify() is model
+    assert not model.model_.is_sparse
+    assert isinstance(model.coef_, np.ndarray)
+    np.testing.assert_array_equal(model.coef_, before)
+    np.testing.assert_array_equal(model.predict(X), predicted)
+    # A later fit begins anew.
+    model.sparsify().fit(X, y)
+    assert isinstance(model.coef_, np.ndarray)
+    np.testing.assert_array_equal(model.coef_, before)
+
+
+def test_sparse_weights_of_regressions(diabetes):
+    X, y = diabetes
+    one = SDCARegressor(alpha=20.0, l1_ratio=1.0).fit(X, y)
+    assert one.model_.is_sparse
+    assert one.coef_.shape == (10,)
+    assert one.sparse_coef_.shape == (1, 10)
+    np.testing.assert_array_equal(one.sparse_coef_.toarray()[0], one.coef_)
+    predicted = one.predict(X)
+    np.testing.assert_allclose(predicted, X @ one.coef_ + one.intercept_)
+    assert one.sparsify().coef_.shape == (1, 10)
+    np.testing.assert_allclose(one.predict(X), predicted)
+    two = SDCARegressor(alpha=20.0, l1_ratio=1.0).fit(X, np.column_stack([y, y[::-1]]))
+    assert two.coef_.shape == two.sparse_coef_.shape == (2, 10)
+
+
+@pytest.mark.parametrize("solver", ["cd", "fista", "accelerated", "sgd"])
+def test_float32_and_threads(digits, solver):
+    X, y = digits
+    ratio = 0.0 if solver == "sgd" else 1.0
+    model = SDCAClassifier("squared_hinge", alpha=0.05, l1_ratio=ratio, solver=solver, tol=1e-2, max_iter=2000)
+    model.set_params(random_state=0)
+    double = clone(model).fit(X, y)
+    single = clone(model).fit(X.astype(np.float32), y)
+    assert single.sparse_coef_.dtype == np.float32
+    assert max(single.history_.last.dual, double.history_.last.dual) <= min(single.objective_, double.objective_)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fits = [clone(model).set_params(n_jobs=n_jobs, max_iter=3, tol=0.0).fit(X, y) for n_jobs in (1, 2)]
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
