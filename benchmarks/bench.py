@@ -170,6 +170,10 @@ class Bench:
         figure = Figure(figsize=(4.6 * panels, height), layout="constrained")
         axes = figure.subplots(1, panels, squeeze=False)[0]
         yield axes
+        self.save(figure)
+
+    def save(self, figure: Any) -> None:
+        """Put a figure of one's own making where figures go: NAME.png."""
         about = f"{self._machine['cpu']}, {self._machine['revision']}, {str(self._machine['date'])[:10]}"
         figure.suptitle(f"{self.name}  ({about}{', QUICK' if self.options.quick else ''})", fontsize=8)
         figure.savefig(self._file(".png"), dpi=150)
