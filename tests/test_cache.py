@@ -33,7 +33,7 @@ from manyclass.regularizers import L2
 rows, targets = make_rows(np.eye(2)), RealTargets(np.array([[1.0], [2.0]]), 1)
 V, alpha, one = np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2)
 order = np.arange(2, dtype=np.int32)
-sdca_epoch(rows, targets, one, one, order, Squared(), L2(), V, np.zeros(1), alpha, 0.5, 0.0, 0, 1)
+sdca_epoch(rows, targets, one, one, order, Squared(), L2(), V, np.zeros(1), alpha, np.zeros(1, np.int8), 0.5, 0.0, 0, 1)
 print(json.dumps({"alpha": alpha.ravel().tolist(), "kernels": compile_clock.kernels, "seconds": compile_clock.seconds}))
 """
 

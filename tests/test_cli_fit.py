@@ -94,10 +94,10 @@ def test_robust_and_sparse_regression(capsys, tmp_path, words, parameters):
     y[::10] += 50.0
     path = tmp_path / "data.svm"
     write_svmlight(path, X, y)
-    words = [*words.split(), "--alpha", "0.01", "--max-iter", "2000", "--dtype", "float64"]
+    words = [*words.split(), "--alpha", "0.1", "--max-iter", "2000", "--dtype", "float64"]
     model, ran = fitted(capsys, path, "-o", tmp_path / "m", *words)
     data = read(path, task="regression")
-    expected = SDCARegressor(alpha=0.01, max_iter=2000, random_state=0, dtype=np.float64, **parameters)
+    expected = SDCARegressor(alpha=0.1, max_iter=2000, random_state=0, dtype=np.float64, **parameters)
     expected.fit(data.X, data.y)
     np.testing.assert_array_equal(model.predict(data.X), expected.predict(data.X))
     assert {name: model.parameters[name] for name in parameters} == parameters

@@ -38,7 +38,8 @@ _WEIGHTS = {
         SDCAClassifierCV("squared_hinge", alphas=[1.0], l1_ratio=[0.2, 0.5], cv=2, n_jobs=2, max_iter=300),
         SDCARegressorCV(n_alphas=2, eps=0.1, l1_ratio=0.5, cv=2, max_iter=1000),
     ],
-    expected_failed_checks=lambda estimator: _WEIGHTS,
+    # With an l1 part coordinate descent ends at the optimum itself, and the choice is one that folds do not change.
+    expected_failed_checks=lambda estimator: {} if estimator.l1_ratio else _WEIGHTS,
 )
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():

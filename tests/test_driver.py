@@ -435,3 +435,31 @@ def test_numbers_of_iterations_below_one_are_refused(option):
     problem = make_problem(Squared(), make_data("real"))
     with pytest.raises(ValueError, match=f"{option} must be an integer of at least 1, got 0"):
         minimise(problem, SDCA(), **{option: 0})
+
+
+@pytest.mark.parametrize("solver", [SDCA, ActiveSDCA])
+def test_examples_at_rest_are_left_out_and_looked_at_again(solver):
+    """Easy examples fall out of most epochs, and the optimum is the one without that."""
+    data = make_data("class", n=300, d=4, K=6, seed=13)
+    problem = make_problem(CrammerSinger(0.1), data, lam=0.02)
+    found = minimise(problem, solver(), tol=1e-8, max_iter=5000)
+    assert found.outcome is Outcome.CONVERGED
+    assert found.history.last.passes < 0.8 * found.n_iter
+
+    class Restless(solver):
+        def _order(self, problem, seed, epoch):
+            problem_state["idle"][:] = 0
+            return super()._order(problem, seed, epoch)
+
+    problem_state = Restless().state(problem)
+    all_of_them = minimise(problem, Restless(), tol=1e-8, max_iter=5000, state=problem_state)
+    assert all_of_them.history.last.passes == all_of_them.n_iter
+    assert found.certificate.primal == pytest.approx(all_of_them.certificate.primal, rel=1.1e-8)
+    # An example that rests but must move again is found: the labels change, the state goes on.
+    other = make_problem(CrammerSinger(0.1), data._replace(T=data.T[::-1].copy()), lam=0.02)
+    moved = minimise(other, SDCA(), tol=1e-8, max_iter=5000)
+    again = SDCA().state(other)
+    again["idle"][:] = 100
+    assert minimise(other, SDCA(), tol=1e-8, max_iter=5000, state=again).certificate.primal == pytest.approx(
+        moved.certificate.primal, rel=1.1e-8
+    )

@@ -33,7 +33,9 @@ _WEIGHTS = {
 
 
 def _expected_failures(estimator: object) -> dict[str, str]:
-    return _WEIGHTS
+    # Coordinate descent takes no rows, and ends at the optimum itself.
+    by_columns = isinstance(estimator, SDCARegressor) and estimator.l1_ratio > 0
+    return {} if by_columns else _WEIGHTS
 
 
 @parametrize_with_checks(
@@ -295,7 +297,7 @@ def test_warm_start_goes_on(digits):
     assert model.duality_gap_ <= 1e-6
     assert model.objective_ < first
     cold = SDCAClassifier(alpha=1e-3, tol=1e-6, max_iter=200, random_state=0).fit(X, y)
-    assert len(model.history_) <= len(cold.history_)
+    assert model.n_iter_ < cold.n_iter_
     # Another alpha and other targets: the old duals are used where they are feasible, dropped where they are not.
     model.set_params(alpha=2e-3).fit(X, y)
     assert model.duality_gap_ <= 1e-6

@@ -40,12 +40,13 @@ def test_readme_shows_the_two_commands_first():
     assert first < second < readme.index("```python")
 
 
-def test_readme_runs(tmp_path):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = re.search(r"```python\n(.*?)```", readme, re.S)
-    assert code is not None
-    # In a folder of its own: the example saves a model.
-    subprocess.run([sys.executable, "-c", code[1]], check=True, env=_environment(), cwd=tmp_path, timeout=300)
+@pytest.mark.parametrize("page", ["README.md", "docs/paths.md"])
+def test_pages_run(page, tmp_path):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    code = "".join(re.findall(r"```python\n(.*?)```", text, re.S))
+    assert code
+    # In a folder of its own: the examples save a model.
+    subprocess.run([sys.executable, "-c", code], check=True, env=_environment(), cwd=tmp_path, timeout=300)
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

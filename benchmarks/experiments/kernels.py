@@ -137,6 +137,7 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
                 state["V"],
                 state["bias"],
                 state["alpha"],
+                state["idle"],
                 problem.inv_lam_n,
                 0.0,
                 0,

@@ -59,11 +59,11 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
         If ``option`` is one under which a loss with a kink would never move.
     """
     solver: Solver
+    plain = (option, sampling) == ("I", "permutation")
     if name == "auto":
         name = _choice(problem)
-        if name not in DUAL and (option, sampling) != ("I", "permutation"):
-            # Who names a dual step asks for a solver that takes some.
-            name = "accelerated" if problem.loss.smoothness and _is_hard(problem) else "sdca"
+        if not (plain or name in DUAL):  # who names a dual step asks for a solver that takes some
+            name = _dual_choice(problem)
     if name == "sdca_active" and isinstance(problem.loss, SmoothHinge) and problem.n_outputs == 1:
         name = "sdca"  # Crammer and Singer's loss of two classes: one margin, no rivals to choose from
     if option in ("IV", "V") and name != "accelerated" and not problem.loss.smoothness:
@@ -72,7 +72,7 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
             f"{type(problem.loss).__name__} has none: take option 'I', gamma > 0, or solver 'accelerated', which "
             "smooths it"
         )
-    if name == "sdca_async" and isinstance(problem.loss, CrammerSinger) and problem.n_outputs >= _MANY:
+    if name == "sdca_async" and plain and _has_many_rivals(problem):
         return AsyncActiveSDCA()
     if name in DUAL:
         dual = DUAL[name](option=option, sampling=sampling)
@@ -84,12 +84,16 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
 
 def _choice(problem: Problem) -> str:
     loss = problem.loss
-    if isinstance(loss, CrammerSinger) and problem.n_outputs >= _MANY and not isinstance(problem.regularizer, L1):
+    if _has_many_rivals(problem):
         return "sdca_active"
     if not isinstance(problem.regularizer, L2) and not loss.joint and loss.smoothness and problem.n_outputs <= _FEW:
         return "cd"
+    return _dual_choice(problem)
+
+
+def _dual_choice(problem: Problem) -> str:
     if isinstance(problem.regularizer, L1):
-        return "accelerated" if loss.smoothness else "sdca"
+        return "accelerated"  # of a slight l2 part plain SDCA makes little, whatever the loss
     if is_ill_conditioned(problem):
         there = available()
         if there is None or 2 * sum(Accelerated().nbytes(problem).values()) < there:
@@ -97,9 +101,10 @@ def _choice(problem: Problem) -> str:
     return "sdca"
 
 
-def _is_hard(problem: Problem) -> bool:
-    """Whether acceleration pays; always where there is next to no l2 part."""
-    return isinstance(problem.regularizer, L1) or is_ill_conditioned(problem)
+def _has_many_rivals(problem: Problem) -> bool:
+    """Whether active sets of rivals pay, and can: they need an l2 part."""
+    many = isinstance(problem.loss, CrammerSinger) and problem.n_outputs >= _MANY
+    return many and not isinstance(problem.regularizer, L1)
 
 
 def lineage(solver: Solver) -> str:

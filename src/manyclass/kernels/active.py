@@ -26,8 +26,11 @@ __all__ = [
 
 
 @jit
-def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, rivals, b, inv_lam_n, bias_step):
-    """One dual ascent step on each example of ``order``, exact over its active rivals."""
+def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, rivals, b, idle, inv_lam_n, bias_step):
+    """One dual ascent step on each example of ``order``, exact over its active rivals.
+
+    ``idle``: see `manyclass.kernels.sdca.sdca_epoch`.
+    """
     real = V.dtype.type
     longest = 0
     for i in range(indptr.shape[0] - 1):
@@ -72,6 +75,7 @@ def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, ri
             s[a] = -c * delta
             change = max(change, abs(delta))
         if change > 0:
+            idle[i] = 0
             s[m] = c * (total - old)
             if bias_step > 0:
                 for a in range(m + 1):
@@ -79,6 +83,8 @@ def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, ri
             for a in range(m + 1):
                 s[a] *= real(inv_lam_n)
             add_sparse_outer(rows, i, s, classes, m + 1, V)
+        else:
+            idle[i] = min(idle[i] + 1, 100)
 
 
 @inline

@@ -37,11 +37,12 @@ def row_norms(rows, out):
 
 
 @jit
-def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, inv_lam_n, bias_step, lo, hi):
+def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, idle, inv_lam_n, bias_step, lo, hi):
     """One dual ascent step (Option I) on each example of ``order``, for the output columns lo .. hi - 1.
 
     ``bias`` is the live intercept: its dual image is ``bias_step * sum_i c_i a_i`` away from the centre of the proximal
-    term that stands in for a penalty. Returns the number of examples whose dual moved.
+    term that stands in for a penalty. ``idle`` counts, up to 100, the visits in a row at which the dual of an example
+    has not moved at all. Returns the number of examples whose dual moved.
     """
     real = V.dtype.type
     # The last range of outputs takes the zero columns behind it along: whole vectors are faster than remainders.
@@ -68,6 +69,7 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
             change = max(change, abs(delta))
             new[k] = c * delta
         if change > 0:
+            idle[i] = 0
             moved += 1
             if bias_step > 0:
                 for k in range(hi - lo):
@@ -75,6 +77,8 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
             for k in range(hi - lo):
                 new[k] *= real(inv_lam_n)
             add_outer(rows, i, new, lo, end, V)
+        else:
+            idle[i] = min(idle[i] + 1, 100)
     return moved
 
 

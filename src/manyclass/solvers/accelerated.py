@@ -202,10 +202,10 @@ class Accelerated(SDCA):
         if paper:
             state["bound"] = np.asarray(self._bound(problem, state, kappa, eta, gap, centre))
         # In the published method an inner gap is a pass as well.
-        return float(state["epochs"]) * (2.0 if paper else 1.0)
+        return float(state["passes"]) + (float(state["epochs"]) if paper else 0.0)
 
     def _one_epoch(self, epoch: Epoch, state: State, seed: int, live: Array) -> None:
-        self._epoch(epoch, state, self._order(epoch.problem, seed, int(state["epochs"])), live)
+        self._visit(epoch, state, seed, int(state["epochs"]), live)
         state["epochs"] = state["epochs"] + 1
 
     def _momentum(self, problem: Problem, state: State, inner: Problem, beta: float) -> tuple[float, float]:

@@ -70,6 +70,8 @@ class ActiveSDCA(SDCA):
             "V": V,
             "bias": bias,
             "pull": np.zeros(K, problem.dtype),
+            "idle": np.zeros(problem.n_samples, np.int8),
+            "passes": np.zeros(()),
             "indptr": np.zeros(problem.n_samples + 1, np.int64),
             "rivals": np.zeros(0, np.int32),
             "b": np.zeros(0, problem.dtype),
@@ -122,6 +124,7 @@ class ActiveSDCA(SDCA):
         g, conjugate = problem.regularizer_sums(state["V"])
         conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
         _merge(state, found)
+        state["idle"][:] = 0  # new rivals, and W may have been rebuilt
         return Certificate(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
@@ -228,6 +231,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> None:
         state["indptr"],
         state["rivals"],
         state["b"],
+        state["idle"],
         problem.inv_lam_n,
         epoch.bias_step,
     )
