@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from manyclass._version import __version__
 from manyclass.columns import WIDTH, minimise_columns
 from manyclass.driver import Result, minimise
-from manyclass.estimators.solving import DUAL, SOLVERS, in_ranges, lineage, make_solver, warm_state
+from manyclass.estimators.solving import DUAL, SOLVERS, choose, in_ranges, lineage, make_solver
 from manyclass.history import History
 from manyclass.kernels.rows import has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
@@ -26,6 +26,7 @@ from manyclass.problem import Array, Problem
 from manyclass.regularizers import L1, L2, ElasticNet
 from manyclass.solvers import Solver, State
 from manyclass.solvers.sdca import SAMPLINGS
+from manyclass.solvers.warm import warm_state
 
 __all__ = ["LinearEstimator"]
 
@@ -113,8 +114,10 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _minimise(self, problem: Problem) -> Result:
         """Run the solver, keep what the run tells."""
 
+        name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
+
         def make(part: Problem) -> Solver:
-            return make_solver(self.solver, part, option=self.option, sampling=self.sampling)
+            return make_solver(name, part, option=self.option, sampling=self.sampling)
 
         solver = make(problem)
         self.solver_ = solver.name
@@ -184,7 +187,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         is a dense copy, and `sparse_coef_` the weights as they are. After `sparsify`, a sparse matrix.
         """
         check_is_fitted(self, "model_")
-        weights = self.model_.weights
+        weights: Any = self.model_.weights
         return weights.toarray().T if sp.issparse(weights) and not self._sparsified else weights.T
 
     @property

@@ -1,12 +1,12 @@
-"""The solvers by name, which of them a problem gets when the user leaves the choice, and how one goes on."""
+"""The solvers by name, which of them a problem gets when the user leaves the choice, and their kin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from manyclass.columns import WIDTH
+from manyclass.kernels.targets import SignTargets
 from manyclass.losses import CrammerSinger, SmoothHinge
 from manyclass.memory import available
 from manyclass.problem import Problem
@@ -26,9 +26,8 @@ from manyclass.solvers import (
     Solver,
 )
 from manyclass.solvers.accelerated import is_ill_conditioned
-from manyclass.solvers.base import State, Warm
 
-__all__ = ["DUAL", "SOLVERS", "lineage", "make_solver", "warm_state"]
+__all__ = ["DUAL", "SOLVERS", "choose", "lineage", "make_solver"]
 
 DUAL: dict[str, Callable[..., SDCA]] = {"sdca": SDCA, "accelerated": Accelerated, "sdca_async": AsyncSDCA}
 _OTHERS: dict[str, Callable[[], Any]] = {
@@ -40,9 +39,6 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "asgd": AveragedSGD,
 }
 SOLVERS = (*DUAL, *_OTHERS)
-
-#: What a state of plain Prox-SDCA holds.
-_PLAIN = ("iteration", "alpha", "V", "bias", "pull")
 
 #: Classes from which the active-set solver serves crammer_singer: below, whole rows of scores vectorise better.
 _MANY = 100
@@ -60,10 +56,7 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
     """
     solver: Solver
     plain = (option, sampling) == ("I", "permutation")
-    if name == "auto":
-        name = _choice(problem)
-        if not (plain or name in DUAL):  # who names a dual step asks for a solver that takes some
-            name = _dual_choice(problem)
+    name = choose(name, problem, plain=plain)
     if name == "sdca_active" and isinstance(problem.loss, SmoothHinge) and problem.n_outputs == 1:
         name = "sdca"  # Crammer and Singer's loss of two classes: one margin, no rivals to choose from
     if option in ("IV", "V") and name != "accelerated" and not problem.loss.smoothness:
@@ -82,6 +75,15 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
     return solver
 
 
+def choose(name: str, problem: Problem, *, plain: bool = True) -> str:
+    """The name itself, or what "auto" stands for; ``plain`` says that no dual step or sampling has been asked for."""
+    if name != "auto":
+        return name
+    found = _choice(problem)
+    # Who names a dual step asks for a solver that takes some.
+    return found if plain or found in DUAL else _dual_choice(problem)
+
+
 def _choice(problem: Problem) -> str:
     loss = problem.loss
     if _has_many_rivals(problem):
@@ -94,6 +96,8 @@ def _choice(problem: Problem) -> str:
 def _dual_choice(problem: Problem) -> str:
     if isinstance(problem.regularizer, L1):
         return "accelerated"  # of a slight l2 part plain SDCA makes little, whatever the loss
+    if isinstance(problem.targets, SignTargets) and problem.n_outputs >= 2 * WIDTH:
+        return "sdca"  # in ranges, from the duals of no positives: further on than acceleration gets
     if is_ill_conditioned(problem):
         there = available()
         if there is None or 2 * sum(Accelerated().nbytes(problem).values()) < there:
@@ -108,23 +112,9 @@ def _has_many_rivals(problem: Problem) -> bool:
 
 
 def lineage(solver: Solver) -> str:
-    """What the solvers that go on from each other's states have in common: a dual point for every example, or a name."""
+    """What solvers that go on from each other's states have in common: a dual vector for every example, or a name."""
     shared = isinstance(solver, SDCA | SlightL2) and not isinstance(solver, ActiveSDCA)
     return "dual" if shared else solver.name
-
-
-def warm_state(problem: Problem, solver: Solver, state: State) -> State:
-    """Where ``solver`` begins if a solver of its lineage has left ``state``, which may be changed in place.
-
-    That run may have been on other data, weights, lam or penalty, but on the same targets, loss and shapes.
-    """
-    state["iteration"] = np.zeros((), np.int64)  # the iterations of a fit are counted by themselves
-    if isinstance(solver, Warm):
-        return solver.warm(problem, state)
-    if lineage(solver) == "dual":
-        state = {name: state[name] for name in _PLAIN}
-    solver.certificate(problem, state, final=True)
-    return state
 
 
 def in_ranges(problem: Problem, solver: Solver) -> bool:

@@ -17,8 +17,9 @@ import numpy as np
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.regularizers import L1, ElasticNet
 from manyclass.solvers.accelerated import Accelerated
-from manyclass.solvers.base import Progress, State, Warm
+from manyclass.solvers.base import Progress, State
 from manyclass.solvers.sdca import SDCA
+from manyclass.solvers.warm import warm_state
 
 __all__ = ["SlightL2"]
 
@@ -57,11 +58,8 @@ class SlightL2:
     def warm(self, problem: Problem, state: State) -> State:
         """Go on from a state of this solver, or of the one it drives; eps begins as in a cold start."""
         state["eps"], state["at_zero"] = np.asarray(self.eps), _at_zero(problem)
-        reduced = _reduced(problem, state["eps"], state["at_zero"])
-        if isinstance(self.solver, Warm):
-            return self.solver.warm(reduced, state)
-        self.solver.certificate(reduced, state, final=True)
-        return state
+        driven = warm_state(_reduced(problem, state["eps"], state["at_zero"]), self.solver, state)
+        return {**driven, "eps": state["eps"], "at_zero": state["at_zero"]}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
@@ -89,6 +87,7 @@ class SlightL2:
             found = other
         if not final and near.gap < 0.1 * found.gap:
             state["eps"] = 0.2 * state["eps"]
+            state["idle"][:] = 0
             self.solver.certificate(_reduced(problem, state["eps"], state["at_zero"]), state, final=True)
         return found
 
