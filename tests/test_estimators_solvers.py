@@ -18,8 +18,10 @@ import helpers
 import references
 from helpers import Data
 from manyclass import LinearModel, SDCAClassifier, SDCARegressor
-from manyclass.losses import OPTIONS, Huber, LogLoss, Multinomial
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.estimators.solving import make_solver
+from manyclass.losses import OPTIONS, CrammerSinger, Huber, LogLoss, Multinomial
+from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.solvers import SDCA, Accelerated, ActiveSDCA, AsyncActiveSDCA, AsyncSDCA
 from manyclass.solvers.sdca import SAMPLINGS
 from registry import LossCase
 
@@ -273,6 +275,18 @@ def test_auto_chooses_by_the_problem(digits, diabetes):
         assert model.fit(X, y).solver_ in ("sdca", "accelerated")
     X, y = diabetes
     assert SDCARegressor(alpha=1.0, l1_ratio=1.0).fit(X, y).solver_ == "cd"
+
+
+def test_many_classes_have_rivals_to_be_active():
+    data = helpers.make_data("class", n=240, K=120)
+    net, pure = (helpers.make_problem(CrammerSinger(0.1), data, reg=reg) for reg in (ElasticNet(0.5), L1()))
+    assert type(make_solver("auto", net)) is ActiveSDCA
+    assert type(make_solver("sdca_async", net)) is AsyncActiveSDCA
+    # Active sets take no options, and need an l2 part.
+    assert type(make_solver("auto", net, option="II")) in (SDCA, Accelerated)
+    assert type(make_solver("sdca_async", net, sampling="uniform")) is AsyncSDCA
+    assert make_solver("auto", pure).name == "accelerated + slight l2"
+    assert make_solver("sdca_async", pure).name == "sdca_async + slight l2"
 
 
 def test_two_classes_have_no_rivals_to_be_active(iris):

@@ -21,7 +21,7 @@ WITH_INTERCEPT = ("news20", 1e-5)
 
 
 def run(bench: Bench) -> None:
-    chosen = bench.methods("sdca", "sklearn_lbfgs", "sklearn_newton_cg", "sklearn_saga")
+    chosen = bench.methods("auto", "sklearn_lbfgs", "sklearn_newton_cg", "sklearn_saga")
     for source in bench.datasets("news20", "panlex_swadesh"):
         data = source.read()
         for task in _tasks(bench, source.name, data):

@@ -23,7 +23,7 @@ SAMPLES = ((5000, 25), (200, 50))
 
 def run(bench: Bench) -> None:
     peers = ("liblinear", "liblinear_primal", "sklearn_linear_svc", "sklearn_linear_svc_primal")
-    chosen = bench.methods("sdca", *peers)
+    chosen = bench.methods("auto", *peers)
     for source in bench.datasets("news20", "icd10cm/3", "icd10cm"):
         data = source.read()
         classes = _sample(bench, data)

@@ -1,0 +1,21 @@
+"""SDCAClassifier(solver="accelerated"): an accelerated proximal point method around Prox-SDCA."""
+
+from __future__ import annotations
+
+from benchmarks.data import Data
+from benchmarks.methods import _sdca
+from benchmarks.task import Fit, Stop, Task
+
+PACKAGE = "manyclass"
+OBJECTIVES = ("multinomial", "crammer_singer", *_sdca.SEPARABLE)
+MULTILABEL = True
+
+refuses = _sdca.refuses
+
+
+def skip_reason() -> str | None:
+    return None
+
+
+def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
+    return _sdca.fit("accelerated", data, task, stop, threads=threads, seed=seed)
