@@ -71,7 +71,7 @@ def contested(rows: list[dict[str, str]], peers: set[str]) -> None:
 
 
 # The oldest matplotlib calls functions that the newest pyparsing deprecates.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:matplotlib")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("cache")
 class TestExperiments:
     def test_multinomial(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import warnings
 
@@ -378,7 +378,7 @@ def test_an_error_ends_the_search_soon(iris, n_jobs, error):
     assert len(calls) < 50  # of 800
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="os.kill sends no Ctrl-C there")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pthread_kill")
 def test_ctrl_c_ends_threads_soon(iris):
     X, y = iris
     calls = []
@@ -386,7 +386,8 @@ def test_ctrl_c_ends_threads_soon(iris):
     def scoring(estimator, X, y):
         calls.append(estimator.alpha)
         if len(calls) == 3:
-            os.kill(os.getpid(), signal.SIGINT)  # it reaches the main thread, which waits for the others
+            # As a terminal's Ctrl-C: to the main thread, which waits for the others.
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             time.sleep(0.05)
         return estimator.score(X, y)
 

@@ -160,7 +160,11 @@ def test_round_trip_of_all_else(path, layout):
     assert second.read_bytes() == path.read_bytes()
 
 
-@given(labels=hnp.arrays(np.dtype("U12"), st.integers(1, 12), elements=st.text(max_size=12)))
+# NumPy drops the NULs at the end of a string: such a label is none.
+_LABELS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
+
+
+@given(labels=hnp.arrays(np.dtype("U12"), st.integers(1, 12), elements=_LABELS))
 def test_any_strings(tmp_path_factory, labels):
     path = tmp_path_factory.mktemp("labels") / "m"
     k = len(labels)
