@@ -139,6 +139,19 @@ class TestExperiments:
                 assert row["measured_classes"] == "4"
                 assert float(row["measured_seconds"]) <= float(row["seconds"])
 
+    def test_accelerated(self, tmp_path: Path) -> None:
+        rows = run(tmp_path, "accelerated", "--data", "digits", "--alpha", "1e-3,1e-6", "--epochs", "400")
+        ends = {(row["method"], row["lam"]): row for row in rows if row["end"] == "True"}
+        assert len(ends) == 6
+        for row in rows:
+            assert float(row["primal"]) >= float(row["dual"])
+        assert {row["reached"] for (_, lam), row in ends.items() if lam == "0.001"} == {"True"}
+        # One objective: nobody's bound is above what another has reached.
+        for lam in ("0.001", "1e-06"):
+            mine = [row for row in rows if row["lam"] == lam]
+            assert max(float(row["dual"]) for row in mine) <= min(float(row["primal"]) for row in mine) + 1e-12
+        assert (tmp_path / "accelerated-quick.png").read_bytes().startswith(b"\x89PNG")
+
     def test_validated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.experiments import validated
 

@@ -14,17 +14,8 @@ from manyclass.cli import fit as command
 from manyclass.data import Dataset, TextVectorizer, read, write, write_svmlight
 from manyclass.files import atomic_path
 from manyclass.memory import human
-from manyclass.problem import Certificate
 from manyclass.solvers import SDCA
-from test_cli_support import KINDS, digits, label_sets, left, make, refused, run, table, texts
-
-
-def fitted(capsys, *words):
-    """The model that a fit which must succeed writes to the name behind -o."""
-    ran = run(capsys, "fit", *words)
-    assert ran.code == 0, ran.err
-    return LinearModel.load(words[words.index("-o") + 1]), ran
-
+from test_cli_support import KINDS, digits, fitted, label_sets, left, make, refused, run, table, texts
 
 # --- from every format to the model of the library --------------------------------------------------------------------
 
@@ -417,91 +408,4 @@ def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("manyclass.model_file.atomic_path", interrupted)
     ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
     assert ran.code == 130
-    assert left(tmp_path) == {"data.svm"}
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "needle"),
-    [
-        (["--alpha", "-1"], "alpha"),
-        (["--alpha", "nan"], "alpha"),
-        (["--l1-ratio", "1.1"], "l1-ratio"),
-        (["--loss", "huber", "--epsilon", "0"], "epsilon"),
-        (["--option", "VI"], "--option"),
-        (["--sampling", "cyclic"], "--sampling"),
-        (["--solver", "lbfgs", "--option", "II"], "option and sampling belong to Prox-SDCA"),
-        (["--tol", "-1"], "tol"),
-        (["--max-iter", "0"], "max-iter"),
-        (["--gamma", "-1"], "gamma"),
-        (["--n-jobs", "0"], "n-jobs"),
-        (["--loss", "squared", "--class-weight", "balanced"], "--class-weight"),
-        (["--history", "no/h.csv"], "--history no/h.csv: the folder no does not exist"),
-        (["--plot", "no/h.png"], "--plot no/h.png: the folder no does not exist"),
-        (["-o", "no/m"], "-o no/m: the folder no does not exist"),
-        (["-o", "."], "is a folder"),
-    ],
-)
-def test_wrong_options_are_refused_before_the_data_are_read(capsys, monkeypatch, tmp_path, words, needle):
-    path = make("svm", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("manyclass.data.read", lambda *_, **__: pytest.fail("read"))
-    refused(run(capsys, "fit", path, "-o", "m", *words), needle)
-    assert left(tmp_path) == {"data.svm"}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "needles"),
-    [
-        ("a.svm", "1 1:2\n0 1:x\n", ["a.svm, line 2: the value in '1:x'"]),
-        ("a.svm", "1 1:2\n0 2:1 -1:3\n", ["line 2", "negative"]),
-        ("a.svm", "1 1:2\n0 1:nan\n", ["line 2", "finite"]),
-        ("a.svm", "", ["a.svm: the file is empty"]),
-        ("a.txt", "what is this\n", ["its format is none of svmlight"]),
-        ("a.svm", "1 1:2\n1 1:3\n", ["one class only"]),
-        ("a.svm", " 1:2\n 1:3\n", ["has no labels"]),
-        ("a.txt", "2 3 4\n0 0:1\n", ["a.txt, line 2: the file ends after 1 row"]),
-        ("a.csv", "a,b,c\n1,2,3\n", ["a.csv, line 1: which column holds the texts?", "--text-column"]),
-        ("a.csv", "text,label\nx y\n", ["a.csv, line 2: 1 fields; expected 2"]),
-        ("a.npz", "PK\x03\x04", ["a.npz: cannot be read as a sparse matrix"]),
-        ("a.npy", "\x93NUMPY", ["a.npy: "]),
-    ],
-)
-def test_wrong_files_are_refused_with_their_place(capsys, tmp_path, name, content, needles):
-    (tmp_path / name).write_bytes(content.encode("latin-1"))
-    refused(run(capsys, "fit", tmp_path / name, "-o", tmp_path / "m"), *needles)
-    assert left(tmp_path) == {name}
-
-
-def test_the_input_is_not_overwritten_but_an_old_model_is(capsys, tmp_path):
-    path = make("svm", tmp_path)
-    before = path.read_bytes()
-    refused(run(capsys, "fit", path, "-o", path), "is the input itself")
-    assert path.read_bytes() == before
-    (tmp_path / "m").write_text("an old model")
-    assert fitted(capsys, path, "-o", tmp_path / "m")[0].task == "multiclass"
-
-
-def test_a_fit_that_would_not_fit_is_refused(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("manyclass.memory.available", lambda: 10_000)
-    refused(run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m"), "this fit needs", "to make it fit")
-    assert left(tmp_path) == {"data.svm"}
-
-
-def test_values_too_large_for_the_type_are_refused(capsys, tmp_path):
-    path = tmp_path / "data.svm"
-    path.write_text("0 1:1e20\n1 2:1e20\n")
-    refused(run(capsys, "fit", path, "-o", tmp_path / "m"), "row 0 of X", "--dtype float64")
-    assert left(tmp_path) == {"data.svm"}
-
-
-def test_a_run_that_diverged_leaves_no_model(capsys, monkeypatch, tmp_path):
-    def certificate(self, problem, state, *, final):
-        return Certificate(float("inf"), 0.0)
-
-    monkeypatch.setattr(SDCA, "certificate", certificate)
-    words = ["-o", tmp_path / "m", "--solver", "sdca"]
-    refused(run(capsys, "fit", make("svm", tmp_path), *words), "no longer a finite number")
     assert left(tmp_path) == {"data.svm"}

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
 
+from manyclass import LinearModel
 from manyclass.cli.main import main
 from manyclass.data import Dataset, write
 
@@ -32,6 +33,13 @@ def run(capsys, *argv) -> Ran:
     capsys.readouterr()
     code = main([str(word) for word in argv])
     return Ran(code, *capsys.readouterr())
+
+
+def fitted(capsys, *words) -> tuple[LinearModel, Ran]:
+    """The model that a fit which must succeed writes to the name behind -o."""
+    ran = run(capsys, "fit", *words)
+    assert ran.code == 0, ran.err
+    return LinearModel.load(words[words.index("-o") + 1]), ran
 
 
 def refused(ran: Ran, *needles: str) -> None:

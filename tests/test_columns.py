@@ -119,3 +119,39 @@ def test_estimators_take_ranges_where_there_are_many_outputs():
     regression = SDCARegressor(alpha=1e-2, random_state=0).fit(X, Y)
     assert regression.coef_.shape == (140, 40)
     assert regression.duality_gap_ <= 1e-3
+
+
+def test_an_interrupt_of_the_start_is_heard(monkeypatch):
+    data = make_data("sign", n=60, d=5, K=12, seed=4)
+    problem = make_problem(LOSSES["squared_hinge"].loss, data)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SDCA, "_epoch", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted.*: 0 of 3 ranges"):
+        found = minimise_columns(problem, lambda part: SDCA(), width=4)
+    assert found.outcome is Outcome.INTERRUPTED
+    assert not found.weights.any()
+    assert found.certificate.primal == pytest.approx(problem.value(found.weights, found.intercept))
+
+
+@pytest.mark.parametrize("order", [(0, 4), (4, 0)])
+def test_the_whole_ends_as_its_worst_range(order, monkeypatch):
+    """Whichever is done last."""
+    from manyclass import columns
+
+    ends = {0: Outcome.MAX_ITER, 4: Outcome.PRECISION}
+    data = make_data("sign", n=40, d=5, K=8, seed=6)
+    problem = make_problem(LOSSES["log_loss"].loss, data)
+    whole = columns.minimise
+    upcoming = iter(order)
+
+    def ended(*args, **options):
+        found = whole(*args, **options)
+        return columns.replace(found, outcome=ends[next(upcoming)]) if found.weights.shape[1] == 4 else found
+
+    monkeypatch.setattr(columns, "minimise", ended)
+    monkeypatch.setattr(columns, "ranges", lambda n, size: [(lo, lo + 4) for lo in order])
+    with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
+        assert minimise_columns(problem, lambda part: SDCA(), width=4).outcome is Outcome.MAX_ITER

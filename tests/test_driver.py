@@ -463,3 +463,16 @@ def test_examples_at_rest_are_left_out_and_looked_at_again(solver):
     assert minimise(other, SDCA(), tol=1e-8, max_iter=5000, state=again).certificate.primal == pytest.approx(
         moved.certificate.primal, rel=1.1e-8
     )
+
+
+def test_threads_without_locks_when_everybody_is_at_rest():
+    data = make_data("class", n=30, d=4, K=4, seed=14)
+    problem = make_problem(CrammerSinger(0.5), data, n_threads=2)
+    solver = AsyncSDCA()
+    state = solver.state(problem)
+    steps = solver.iterate(problem, state, 0)
+    next(steps)  # the first epoch, and every fifth after it, visits all
+    state["idle"][:] = 100
+    before = state["alpha"].copy()
+    assert next(steps).passes == 1.0
+    np.testing.assert_array_equal(state["alpha"], before)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import tracemalloc
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
@@ -498,58 +495,3 @@ def test_stochastic_solvers_take_no_shift(name):
 def test_a_memory_of_nothing_is_refused():
     with pytest.raises(ValueError, match="memory must be an integer of at least 1, got 0"):
         LBFGS(memory=0)
-
-
-# --- benchmarks -----------------------------------------------------------------------------------------------------
-
-#: (objective, l1_ratio, how the classes lie)
-TASKS = [
-    ("multinomial", 0.0, "two"),
-    ("multinomial", 0.0, "many"),
-    ("log_loss", 0.0, "several each"),
-    ("log_loss", 0.5, "many"),
-    ("log_loss", 1.0, "several each"),
-]
-
-
-@pytest.fixture
-def benchmark_modules(monkeypatch):
-    """The package of benchmarks is in the repository's root, not installed."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
-    return [importlib.import_module(f"benchmarks.{name}") for name in ("catalog", "data", "objective", "task")]
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: "-".join(map(str, task)))
-def test_benchmark_methods_minimise_the_task(benchmark_modules, name, task):
-    catalog, data, judge, tasks = benchmark_modules
-    method = catalog.method(name)
-    kind, l1_ratio, classes = task
-    asked = tasks.Task(kind, alpha=0.1, l1_ratio=l1_ratio, intercept=True)
-    if l1_ratio and name != "fista":
-        assert "l1_ratio must be 0" in method.refuses(asked)
-        return
-    assert method.refuses(asked) is None
-    several = classes == "several each"
-    small = make_data("sign" if several else "class", K=2 if classes == "two" else 4, seed=15)
-    X = sp.csr_matrix(small.X)
-    y = sp.csr_matrix(small.T > 0).astype(np.int8) if several else small.T
-    fit = method.fit(data.Data("random", X, y, X, y), asked, tasks.Stop(tol=1e-2, max_iter=3000))
-    assert fit.certificate["relative_gap"] <= 1e-2
-    reached = judge.objective(data.Data("random", X, y, X, y), asked, fit.weights, fit.intercept)
-    assert reached == pytest.approx(fit.certificate["primal"], rel=1e-12)
-    scores = small.X @ fit.weights + fit.intercept
-    predicted = fit.predict(X)
-    if several:
-        np.testing.assert_array_equal(predicted.toarray(), scores > 0)
-    else:
-        np.testing.assert_array_equal(predicted, scores[:, 0] > 0 if classes == "two" else scores.argmax(axis=1))
-
-
-def test_benchmark_methods_refuse_a_kink(benchmark_modules):
-    catalog, _, _, tasks = benchmark_modules
-    for name in BATCH:
-        assert "gamma must be above 0" in catalog.method(name).refuses(tasks.Task("crammer_singer"))
-        assert catalog.method(name).refuses(tasks.Task("crammer_singer", gamma=0.1)) is None
-        assert catalog.method(name).refuses(tasks.Task("hinge")) is not None
-    assert catalog.method("sgd").refuses(tasks.Task("hinge")) is None

@@ -37,7 +37,7 @@ _SETS: dict[str, tuple[tuple[int, ...], bool]] = {
 def run(bench: Bench) -> None:
     chosen = bench.options.only or SOLVERS
     for source in bench.datasets(*_SETS):
-        positive, whole = _SETS[source.name]
+        positive, whole = _SETS.get(source.name, ((1,), False))
         X, y = _problem_data(source.read(), positive, whole)
         for lam in bench.alphas(1e-6, 1e-7, 1e-8, 1e-9):
             for name in (name for name in SOLVERS if name in chosen):

@@ -93,7 +93,6 @@ def minimise_columns(
     W = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
     intercept = np.zeros(problem.n_outputs, problem.dtype)
     begun, compiled = time.perf_counter(), compile_clock.seconds
-    start = _Start(first, make, tol, max_iter, seed)
     history = History()
     with Reporter(verbose, tol, len(pieces)) as reporter:
         tally = _Tally(problem, len(pieces), begun, history, reporter)
@@ -110,6 +109,7 @@ def minimise_columns(
             tally.add(lo, found)
 
         try:
+            start = _Start(first, make, tol, max_iter, seed)
             run(fit, pieces, problem.n_threads)
         except KeyboardInterrupt:
             tally.outcome = Outcome.INTERRUPTED
@@ -166,6 +166,8 @@ class _Start:
         nothing = SignTargets(np.zeros(first.n_samples + 1, np.int64), np.zeros(0, np.int32), 1)
         alone = replace(first, targets=nothing)
         found = minimise(alone, SDCA(), tol=0.1 * tol, max_iter=max_iter, seed=seed, warn=False)
+        if found.outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt
         self.alpha = np.ascontiguousarray(found.state["alpha"][:, 0])
         self.V = np.ascontiguousarray(found.state["V"][:, 0])
 
@@ -187,17 +189,23 @@ class _Start:
         state["alpha"][rows, signs.indices] = 0
         taken = np.asarray(part.weights)[rows] * self.alpha[rows] * part.dtype.type(part.inv_lam_n)
         member = sp.csr_matrix((taken, (np.arange(len(rows)), signs.indices)), shape=(len(rows), part.n_outputs))
-        change = (_matrix(part)[rows].T @ member).tocoo() if len(rows) else None
-        if change is not None:
+        if len(rows):
+            change = (_rows_of(part, rows).T @ member).tocoo()
             V[change.row, change.col] -= change.data.astype(part.dtype)
         return state
 
 
-def _matrix(problem: Problem) -> Any:
+def _rows_of(problem: Problem, chosen: Array) -> Any:
+    """Some of the rows, few, as a sparse matrix."""
     rows = problem.rows
     if isinstance(rows, CSRRows):
-        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(problem.n_samples, problem.n_features))
-    return sp.csr_matrix(rows.x)
+        shape = problem.n_samples, problem.n_features
+        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape)[chosen]
+    return sp.csr_matrix(rows.x[chosen])
+
+
+#: How a range can end, from good to bad: the whole ends as its worst part.
+_BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED)
 
 
 class _Tally:
@@ -227,9 +235,7 @@ class _Tally:
             # Its duals and weights have been taken over, or are done with.
             empty = np.zeros((0, 0))
             self._parts[lo] = replace(found, weights=empty, intercept=empty, state={})
-            for worse in (Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED):
-                if found.outcome is worse and self.outcome is not Outcome.DIVERGED:
-                    self.outcome = worse
+            self.outcome = max(self.outcome, found.outcome, key=_BAD.index)
             self.record()
 
     def record(self, primal: float | None = None) -> None:

@@ -113,7 +113,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _minimise(self, problem: Problem) -> Result:
         """Run the solver, keep what the run tells."""
-
         name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
 
         def make(part: Problem) -> Solver:

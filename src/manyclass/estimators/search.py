@@ -216,8 +216,8 @@ def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list
     if min(n_threads, len(tasks)) <= 1:
         return [scores(task) for task in tasks]
     with ThreadPoolExecutor(min(n_threads, len(tasks))) as pool:
-        futures = [pool.submit(scores, task) for task in tasks]
         try:
+            futures = [pool.submit(scores, task) for task in tasks]
             done = wait(futures, return_when=FIRST_EXCEPTION).done
             for future in done:
                 future.result()

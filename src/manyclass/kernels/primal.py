@@ -1,4 +1,4 @@
-"""Kernels of the solvers that move a whole point at a time: inner products, the proximal step, what scores tell.
+"""Kernels of the solvers that move a whole point at a time: the proximal step, what scores tell.
 
 A point is an array of d + 1 rows: the weights W (d x K), and last the weights of a constant feature, free of penalty,
 that carry the intercept. Sums are accumulated in float64, over ranges of rows that do not depend on the threads.
@@ -13,7 +13,7 @@ from manyclass.kernels.operations import loss_gradient, loss_value, prox
 from manyclass.kernels.rows import add_scores
 from manyclass.kernels.targets import target_row
 
-__all__ = ["inner", "losses_at", "proximal_step", "respond_at", "scores", "step_sums"]
+__all__ = ["losses_at", "proximal_step", "respond_at", "scores", "step_sums"]
 
 
 @jit
@@ -51,16 +51,6 @@ def respond_at(targets, weights, loss, S, begin, end):
         loss_gradient(loss, S[i], t, work)
         for k in range(outputs):
             S[i, k] = -work[k]
-    return total
-
-
-@jit
-def inner(A, B, begin, end):
-    """``<A, B>`` over the rows begin <= j < end."""
-    total = 0.0
-    for j in range(begin, end):
-        for k in range(A.shape[1]):
-            total += np.float64(A[j, k]) * np.float64(B[j, k])
     return total
 
 

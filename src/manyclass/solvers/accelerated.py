@@ -51,8 +51,8 @@ def condition(problem: Problem, gamma: float) -> float:
 
 
 def is_ill_conditioned(problem: Problem) -> bool:
-    """Whether acceleration pays: R^2 / (gamma lam n) above 10, a smooth loss, and not Crammer and Singer's, whose duals
-    plain SDCA finds sooner (measured; see docs/benchmarks.md)."""
+    """Whether acceleration is expected to pay: R^2 / (gamma lam n) above 10, a smooth loss, and not Crammer and
+    Singer's, whose duals plain SDCA was seen to find sooner."""
     gamma = float(problem.loss.smoothness)
     return gamma > 0 and not isinstance(problem.loss, CrammerSinger) and condition(problem, gamma) > 10.0
 

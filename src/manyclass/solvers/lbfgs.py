@@ -9,7 +9,7 @@ import numpy as np
 
 from manyclass.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal import BatchSolver, curvature, inner, smoothness
+from manyclass.solvers.primal import BatchSolver, curvature, smoothness
 
 __all__ = ["LBFGS"]
 
@@ -102,7 +102,7 @@ class LBFGS(BatchSolver):
         while True:
             point = state["point"]
             self._direct(problem, state, gradient, direction, room)
-            fall = inner(problem, gradient, direction)
+            fall = problem.inner_product(gradient, direction)
             found, tried = None, 0
             if fall < 0:
                 found, tried = self._search(problem, state, direction, value, fall, trial, room)
@@ -132,18 +132,18 @@ class LBFGS(BatchSolver):
         slots = [pair % self.memory for pair in range(max(0, pairs - self.memory), pairs)]
         moves, turns = state["moves"], state["turns"]
         np.negative(gradient, out=direction)
-        bends = {slot: inner(problem, moves[slot], turns[slot]) for slot in slots}
+        bends = {slot: problem.inner_product(moves[slot], turns[slot]) for slot in slots}
         shares = {}
         for slot in reversed(slots):
-            shares[slot] = inner(problem, moves[slot], direction) / bends[slot]
+            shares[slot] = problem.inner_product(moves[slot], direction) / bends[slot]
             direction -= np.multiply(turns[slot], shares[slot], out=room)
         if slots:
             newest = turns[slots[-1]]
-            direction *= bends[slots[-1]] / inner(problem, newest, newest)
+            direction *= bends[slots[-1]] / problem.inner_product(newest, newest)
         else:
             direction *= _OPTIMISM / (curvature(problem, self.name) + problem.lam)
         for slot in slots:
-            share = shares[slot] - inner(problem, turns[slot], direction) / bends[slot]
+            share = shares[slot] - problem.inner_product(turns[slot], direction) / bends[slot]
             direction += np.multiply(moves[slot], share, out=room)
 
     def _search(
@@ -156,7 +156,7 @@ class LBFGS(BatchSolver):
             np.multiply(direction, step, out=trial)
             trial += state["point"]
             new = self._descend(problem, trial, state, gradient)
-            slope = inner(problem, gradient, direction)
+            slope = problem.inner_product(gradient, direction)
             down = new <= value + _DECREASE * step * fall
             down = down or (new <= value + noise and slope <= (2.0 * _DECREASE - 1.0) * fall)
             if not down:
@@ -174,8 +174,8 @@ class LBFGS(BatchSolver):
         move, turn = state["moves"][slot], state["turns"][slot]
         np.subtract(new, state["point"], out=move)
         np.subtract(new_gradient, old_gradient, out=turn)
-        lengths = math.sqrt(inner(problem, move, move) * inner(problem, turn, turn))
-        sound = inner(problem, move, turn) > float(np.finfo(problem.dtype).eps) * lengths
+        lengths = math.sqrt(problem.inner_product(move, move) * problem.inner_product(turn, turn))
+        sound = problem.inner_product(move, turn) > float(np.finfo(problem.dtype).eps) * lengths
         state["pairs"] = np.asarray(state["pairs"] + 1 if sound else 0, np.int64)
 
 

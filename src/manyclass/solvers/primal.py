@@ -12,13 +12,11 @@ import math
 
 import numpy as np
 
-from manyclass.kernels import primal as kernels
 from manyclass.kernels.sdca import weighted_sums
-from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 
-__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "inner", "smoothness"]
+__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "smoothness"]
 
 #: Rows of a point that a piece of a sum covers. Fixed: the sums must not depend on the number of threads.
 ROWS = 4096
@@ -97,11 +95,6 @@ class BatchSolver(PrimalSolver):
             slope[-1] = -constant(problem) / problem.n_samples * weighted_sums(problem.weights, alpha)
         else:
             slope[-1] = 0
-
-
-def inner(problem: Problem, A: Array, B: Array) -> float:
-    """``<A, B>`` in float64."""
-    return float(np.sum(run(lambda b, e: kernels.inner(A, B, b, e), ranges(len(A), ROWS), problem.n_threads)))
 
 
 def constant(problem: Problem) -> float:

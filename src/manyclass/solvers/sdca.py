@@ -196,7 +196,7 @@ class AsyncSDCA(SDCA):
         threads = epoch.problem.n_threads
         run(
             lambda begin, end: _step(epoch, state, order[begin:end], live, 0, epoch.problem.n_outputs),
-            ranges(len(order), -(-len(order) // threads)),
+            ranges(len(order), max(1, -(-len(order) // threads))),
             threads,
         )
 
