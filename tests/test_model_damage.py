@@ -120,7 +120,7 @@ def test_a_newer_format(path):
 
     rewrite(path, change)
     assert (
-        "has format version 2, written by manyclass 9.1, and this manyclass reads up to version 1: upgrade"
+        "has format version 3, written by manyclass 9.1, and this manyclass reads up to version 2: upgrade"
         in refusal(path)
     )
 

@@ -18,7 +18,6 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
 from manyclass.model import LinearModel
-from manyclass.model_file import FORMAT, VERSION
 
 D, K = 9, 5
 LABELS = {
@@ -221,7 +220,7 @@ def test_safetensors_reads_the_file(path, layout):
     bounds = arrays["classes.offsets"]
     assert [text[a:b].decode() for a, b in zip(bounds[:-1], bounds[1:])] == model.classes.tolist()
     _, description, _ = parts(path)
-    assert (description["format"], description["version"]) == (FORMAT, VERSION) == ("manyclass-model", 1)
+    assert (description["format"], description["version"], description["kind"]) == ("manyclass-model", 1, "linear")
     assert (description["task"], description["link"], description["shape"]) == ("multiclass", "softmax", [D, K])
 
 

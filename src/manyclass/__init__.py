@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
     from manyclass.estimators.regressor import SDCARegressor
     from manyclass.model import LinearModel
+    from manyclass.model_base import load_model
     from manyclass.path import RegularizationPath, regularization_path
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "SDCARegressor",
     "SDCARegressorCV",
     "__version__",
+    "load_model",
     "regularization_path",
 ]
 
@@ -35,6 +37,7 @@ _HOMES = {
     "SDCAClassifierCV": "manyclass.estimators.cross_validation",
     "SDCARegressor": "manyclass.estimators.regressor",
     "SDCARegressorCV": "manyclass.estimators.cross_validation",
+    "load_model": "manyclass.model_base",
     "regularization_path": "manyclass.path",
 }
 

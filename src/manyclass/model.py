@@ -7,8 +7,6 @@ from it (memory-mapped), scores rows, ranks classes and gives probabilities.
 from __future__ import annotations
 
 import numbers
-import operator
-import os
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -16,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass._version import __version__
-from manyclass.links import LINKS, normalized_sigmoid, sigmoid
-from manyclass.model_file import ModelFileError, read_model, write_model
+from manyclass.model_base import Model, positive
+from manyclass.model_file import ModelFileError
 from manyclass.model_parts import check_feature_names, check_meaning, check_weights, plain, plain_vectorizer, to_csr
 from manyclass.scoring import Scorer
 
@@ -27,7 +25,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(Model):
     """A linear model with scores ``X @ weights + intercept``.
 
     Parameters
@@ -87,6 +85,7 @@ class LinearModel:
     feature_names: Array | None = field(default=None, repr=False)
     vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
     library_version: str = __version__
+    kind = "linear"
 
     def __post_init__(self) -> None:
         check_weights(self.weights, self.intercept)
@@ -189,7 +188,7 @@ class LinearModel:
         ValueError
             If the model has no such class, or k is not a positive integer.
         """
-        k = _positive("k", k)
+        k = positive("k", k)
         column, sign = self._column_of(label)
         stored: Any = self.weights
         weights = sign * (stored[:, [column]].toarray()[:, 0] if self.is_sparse else np.asarray(stored[:, column]))
@@ -239,111 +238,12 @@ class LinearModel:
         """
         return Scorer(self.weights, self.intercept).scores(X, n_jobs)
 
-    def decision_function(self, X: Any, n_jobs: int | None = None) -> Array:
-        """Scores as scikit-learn wants them: (n,) for a binary model, positive for ``classes[1]``, else (n, n_outputs).
+    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
+        # Never an n x n_outputs array: one tile of scores for each thread.
+        return Scorer(self.weights, self.intercept).best(X, k, n_jobs)
 
-        Parameters, errors: see `scores`.
-        """
-        scores = self.scores(X, n_jobs)
-        return scores[:, 0] if self.task == "binary" else scores
-
-    def predict(self, X: Any, n_jobs: int | None = None, *, dense: bool = False) -> Any:
-        """The best class of each row; what `topk` ranks first.
-
-        Parameters
-        ----------
-        X, n_jobs
-            See `scores`.
-        dense : bool
-            Give the indicator of a multilabel model as an array.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Labels; of a binary model ``classes[1]`` where the score is positive; for regression the scores, of shape
-            (n,) if there is one output and (n, n_outputs) otherwise.
-        scipy.sparse.csr_matrix or ndarray of shape (n, n_classes)
-            For a multilabel model: int8, 1 where the score is positive.
-
-        Raises
-        ------
-        ValueError
-            See `scores`.
-        """
-        if self.task == "multilabel":
-            indicator = Scorer(self.weights, self.intercept).positive(X, n_jobs)
-            return indicator.toarray() if dense else indicator
-        if self.classes is None:
-            scores = self.scores(X, n_jobs)
-            return scores[:, 0] if self.n_outputs == 1 else scores
-        return self.topk(X, 1, n_jobs)[0][:, 0]
-
-    def topk(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first; of equal ones the lower class number first.
-
-        Never holds an n x n_classes array: one tile of scores for each thread.
-
-        Parameters
-        ----------
-        X, n_jobs
-            See `scores`.
-        k : int
-            1 to the number of classes.
-
-        Returns
-        -------
-        labels : ndarray of shape (n, k)
-        scores : ndarray of shape (n, k)
-            Of a binary model with score s: s for ``classes[1]`` and -s for ``classes[0]``, its margins for and against.
-
-        Raises
-        ------
-        ValueError
-            If k is out of range or the model has no classes; see `scores`.
-        """
-        if self.classes is None:
-            raise ValueError("a regression model has no classes to rank: use predict or scores")
-        if _positive("k", k) > len(self.classes):
-            raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
-        scorer = Scorer(self.weights, self.intercept)
-        if self.task != "binary":
-            columns, best = scorer.best(X, k, n_jobs)
-            return self.classes[columns], best
-        score = scorer.best(X, 1, n_jobs)[1]
-        first = (score > 0).astype(np.intp)
-        margin = np.abs(score)
-        return self.classes[np.hstack([first, 1 - first])[:, :k]], np.hstack([margin, -margin])[:, :k]
-
-    def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
-        """Probabilities of the classes.
-
-        Parameters
-        ----------
-        X, n_jobs
-            See `scores`.
-
-        Returns
-        -------
-        ndarray of shape (n, n_classes)
-            Rows sum to one, except those of a multilabel model, in which every class has a probability of its own.
-            One-vs-rest sigmoids of a multiclass model are divided by their sum.
-
-        Raises
-        ------
-        ValueError
-            If the link is identity; see `scores`.
-        """
-        if self.link == "identity":
-            raise ValueError(
-                "this model has no probabilities (its link is 'identity'): fit a loss that has them, such as "
-                "multinomial or log_loss, or use scores"
-            )
-        scores = self.scores(X, n_jobs)
-        if self.task == "binary":
-            # sigmoid(-s) rather than 1 - sigmoid(s): a small probability keeps its digits.
-            return sigmoid(np.hstack([-scores, scores]))
-        link = normalized_sigmoid if self.link == "sigmoid" and self.task == "multiclass" else LINKS[self.link]
-        return np.asarray(link(scores, out=scores))
+    def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
+        return Scorer(self.weights, self.intercept).positive(X, n_jobs)
 
     # --- other forms ------------------------------------------------------------------------------------------------
 
@@ -396,53 +296,15 @@ class LinearModel:
 
     # --- file -------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file (see `manyclass.model_file`), whole or not at all. No weight is copied.
-
-        Raises
-        ------
-        ValueError
-            If labels or arrays of the vectoriser are neither numbers nor strings.
-        OSError
-            If the file cannot be written.
-        """
-        write_model(path, self)
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {"weights": self.weights, "intercept": self.intercept}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool = True) -> LinearModel:
-        """Read a model.
-
-        Parameters
-        ----------
-        path : path
-            What `save` wrote.
-        mmap : bool
-            Map the weights into memory, read-only: opening takes no time, and processes share the pages. The file may
-            be replaced (as `save` does) while the model is in use, but not changed in place.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be opened.
-        ModelFileError
-            A ValueError: it is no model file, is damaged or cut short, or has a newer format version.
-        """
-        fields = read_model(path, mmap)
-        try:
-            return cls(**fields)
-        except ValueError as error:
-            raise ModelFileError(path, f"the model file is damaged ({error}): save the model again") from error
+    def from_parts(
+        cls: type[LinearModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
+    ) -> LinearModel:
+        return cls(**arrays, **common)
 
 
 def _type_name(labels: Array) -> str:
     return "str" if labels.dtype.kind == "U" else labels.dtype.name
-
-
-def _positive(name: str, value: Any) -> int:
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    return number

@@ -1,13 +1,14 @@
 """The file of a model: one safetensors file whose header carries a JSON description. No code, no pickle.
 
-Layout (format version 1)
--------------------------
+Layout (format version 1; 2 for models in stages)
+-------------------------------------------------
 A safetensors file is the length of its header (8 bytes, little-endian), the header (JSON: name, type, shape and place
 of every array) and the arrays. ``__metadata__`` of the header has one entry, ``manyclass``, a JSON text::
 
     format           "manyclass-model"
     version          1; a reader refuses what is newer than itself
     library_version  of the writer
+    kind             "linear" (or absent), "staged"
     task, link       as in `LinearModel`
     shape            [n_features, n_outputs] of the weights
     arrays           name -> how it is stored: "array" under its name; "text" as UTF-8 bytes NAME.text, one string
@@ -15,10 +16,12 @@ of every array) and the arrays. ``__metadata__`` of the header has one entry, ``
                      NAME.indices, NAME.indptr
     vectorizer       what `LinearModel.vectorizer` says besides its arrays, or null
     parameters, record
+    parts            of a model in stages: what its blocks of features and its calibrations say besides their arrays
 
 The arrays are ``weights`` ("array" or "csr"), ``intercept``, where the model has them ``classes`` and
-``feature_names``, and ``vectorizer.NAME``. Numbers in the JSON text may be NaN and Infinity, as Python's json module
-writes them. The header is padded with spaces so that the weights lie at a multiple of 64 bytes and can be mapped.
+``feature_names``, and ``vectorizer.NAME``; of a model in stages ``stage.NAME`` in place of weights and intercept.
+Numbers in the JSON text may be NaN and Infinity, as Python's json module writes them. The header is padded with spaces
+so that the weights lie at a multiple of 64 bytes and can be mapped.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,13 +42,13 @@ from manyclass.files import atomic_path
 from manyclass.model_parts import csr_fault
 
 if TYPE_CHECKING:
-    from manyclass.model import LinearModel
+    from manyclass.model_base import Model
 
-__all__ = ["FORMAT", "VERSION", "ModelFileError", "read_model", "write_model"]
+__all__ = ["FORMAT", "VERSION", "ModelFileError", "Stored", "read_model", "write_model"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-FORMAT, VERSION = "manyclass-model", 1
+FORMAT, VERSION = "manyclass-model", 2
 
 _KEY = "manyclass"
 _ALIGNMENT = 64
@@ -111,7 +114,7 @@ class ModelFileError(ValueError):
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def write_model(path: str | os.PathLike[str], model: LinearModel) -> None:
+def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write ``model``; the arrays go from where they are to the file, in chunks.
 
     Raises
@@ -119,7 +122,8 @@ def write_model(path: str | os.PathLike[str], model: LinearModel) -> None:
     ValueError
         If the model has labels or arrays of a type that the file cannot hold, before anything is written.
     """
-    arrays: dict[str, Any] = {"weights": model.weights, "intercept": model.intercept}
+    described, arrays = model.parts()
+    arrays = dict(arrays)
     if model.classes is not None:
         arrays["classes"] = model.classes
     if model.feature_names is not None:
@@ -137,7 +141,8 @@ def write_model(path: str | os.PathLike[str], model: LinearModel) -> None:
         tensors.update(parts)
     description = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if described else 1,
+        "kind": model.kind,
         "library_version": model.library_version,
         "task": model.task,
         "link": model.link,
@@ -146,6 +151,7 @@ def write_model(path: str | os.PathLike[str], model: LinearModel) -> None:
         "vectorizer": specification,
         "parameters": model.parameters,
         "record": model.record,
+        **({"parts": described} if described else {}),
     }
     # By falling item size every array lies at a multiple of its own, and no bytes between arrays are needed.
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, not name.startswith("weights")))
@@ -210,8 +216,17 @@ def _header(description: dict[str, Any], tensors: Mapping[str, Array]) -> bytes:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_model(path: str | os.PathLike[str], mmap: bool) -> dict[str, Any]:
-    """The fields of the `LinearModel` in a file.
+class Stored(NamedTuple):
+    """What a file holds: the kind of the model, the fields that all kinds have, and those of its kind."""
+
+    kind: str
+    common: dict[str, Any]
+    described: dict[str, Any]
+    arrays: dict[str, Any]
+
+
+def read_model(path: str | os.PathLike[str], mmap: bool) -> Stored:
+    """What the file of a model holds.
 
     Raises
     ------
@@ -225,15 +240,14 @@ def read_model(path: str | os.PathLike[str], mmap: bool) -> dict[str, Any]:
         described = reader.description
         arrays = {name: reader.array(name, kind, mmap) for name, kind in described["arrays"].items()}
     specification = described["vectorizer"]
-    state = {name.removeprefix("vectorizer."): arrays[name] for name in arrays if name.startswith("vectorizer.")}
-    return {
-        "weights": arrays["weights"],
-        "intercept": arrays["intercept"],
-        "classes": arrays.get("classes"),
-        "feature_names": arrays.get("feature_names"),
+    state = {name.removeprefix("vectorizer."): arrays.pop(name) for name in [*arrays] if name.startswith("vectorizer.")}
+    common = {
+        "classes": arrays.pop("classes", None),
+        "feature_names": arrays.pop("feature_names", None),
         "vectorizer": None if specification is None else (specification, state),
         **{name: described[name] for name in ("task", "link", "parameters", "record", "library_version")},
     }
+    return Stored(described["kind"], common, {**described["parts"], "shape": described["shape"]}, arrays)
 
 
 class _Reader:
@@ -242,6 +256,7 @@ class _Reader:
     def __init__(self, path: str | os.PathLike[str], file: BinaryIO) -> None:
         self.path = path
         self.file = file
+        self.map: Array | None = None
         header = self._read_header()
         self.description = self._describe(header.pop("__metadata__", None))
         self._check_container(header)
@@ -302,6 +317,9 @@ class _Reader:
         for name, kind in expected.items():
             if not isinstance(described.get(name), kind):
                 raise self.damaged(f"its description has no valid {name!r}")
+        for name, usual, kind in (("kind", "linear", str), ("parts", {}, dict)):
+            if not isinstance(described.setdefault(name, usual), kind):
+                raise self.damaged(f"its description has no valid {name!r}")
         if not isinstance(described.get("vectorizer", 0), dict | None):
             raise self.damaged("its description has no valid 'vectorizer'")
         shape = described["shape"]
@@ -326,7 +344,8 @@ class _Reader:
     def _check_names(self) -> None:
         kinds = self.description["arrays"]
         wrong = {name: kind for name, kind in kinds.items() if kind not in _kinds_of(name)}
-        wrong.update({name: None for name in ("weights", "intercept") if name not in kinds})
+        if self.description["kind"] == "linear":
+            wrong.update({name: None for name in ("weights", "intercept") if name not in kinds})
         if wrong:
             raise self.damaged(f"its arrays are described wrongly: {wrong}")
         expected = {name + part for name, kind in kinds.items() for part in _PARTS[kind]}
@@ -335,8 +354,8 @@ class _Reader:
             raise self.damaged(f"arrays missing: {sorted(missing)}, arrays unknown: {sorted(unknown)}")
 
     def array(self, name: str, kind: str, mmap: bool) -> Any:
-        """One array as `_pack` took it apart. Only weights are mapped: each map holds the file open."""
-        mmap = mmap and name == "weights"
+        """One array as `_pack` took it apart. Only weights are mapped."""
+        mmap = mmap and (name == "weights" or name.endswith(".weights"))
         shape = tuple(self.description["shape"])
         if kind == "text":
             return self._strings(name)
@@ -358,7 +377,10 @@ class _Reader:
         dtype, shape, begin = _DTYPES[entry["dtype"]], tuple(entry["shape"]), self.base + entry["data_offsets"][0]
         count = math.prod(shape)
         if mmap and count:
-            return np.memmap(self.file, dtype, "r", begin, shape)
+            # One map of the whole file: each holds it open.
+            if self.map is None:
+                self.map = np.memmap(self.file, np.uint8, "r")
+            return self.map[begin : begin + count * dtype.itemsize].view(dtype).reshape(shape)
         self.file.seek(begin)
         array = np.fromfile(self.file, dtype, count)
         if array.size != count:
@@ -381,6 +403,8 @@ class _Reader:
 
 
 def _kinds_of(name: str) -> tuple[str, ...]:
+    if name.startswith("stage."):
+        return ("array", "text", "csr")
     return ("array", "text") if name.startswith("vectorizer.") else _KINDS.get(name, ())
 
 

@@ -11,7 +11,7 @@ from manyclass.cli._common import CommandError, Screen, count, seconds
 
 if TYPE_CHECKING:
     from manyclass.data import Dataset, TextVectorizer
-    from manyclass.model import LinearModel
+    from manyclass.model_base import Model
 
 __all__ = [
     "FORMATS",
@@ -170,7 +170,7 @@ def describe(data: Dataset) -> str:
     return f"{', '.join(parts)} ({data.format})"
 
 
-def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: LinearModel, *, scored: bool) -> Dataset:
+def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: Model, *, scored: bool) -> Dataset:
     """Read data for a model: its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
     from manyclass.data import TextVectorizer
 

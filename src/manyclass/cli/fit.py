@@ -33,7 +33,7 @@ from manyclass.cli.score import METRICS, evaluate, unseen_sentence, with_targets
 if TYPE_CHECKING:
     from manyclass.data import Dataset
     from manyclass.history import History
-    from manyclass.model import LinearModel
+    from manyclass.model_base import Model
 
 __all__ = [
     "DESCRIPTION",
@@ -285,7 +285,7 @@ def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
     )
 
 
-def _completed(model: LinearModel, data: Dataset) -> LinearModel:
+def _completed(model: Model, data: Dataset) -> Model:
     """The model with what only the reader of the data knows: names of labels, the vectoriser, facts for predictions."""
     from manyclass.metrics import class_counts
 
@@ -301,12 +301,14 @@ def _completed(model: LinearModel, data: Dataset) -> LinearModel:
         facts["class_counts"] = class_counts(data.y, None if data.multilabel else classes)
         if data.multilabel and data.label_names is not None:
             classes = data.label_names
-    return replace(
-        model,
+    whole: Any = model  # a dataclass, of whatever kind
+    completed: Model = replace(
+        whole,
         classes=classes,
         vectorizer=None if data.vectorizer is None else data.vectorizer.to_state(),
         record={**model.record, "data": facts},
     )
+    return completed
 
 
 def _plot(history: History, loss: str, args: argparse.Namespace) -> None:

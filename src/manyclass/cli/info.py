@@ -11,7 +11,7 @@ from manyclass.cli._data import TASKS, add_file_options, read_data
 
 if TYPE_CHECKING:
     from manyclass.data import Dataset
-    from manyclass.model import LinearModel
+    from manyclass.model_base import Model
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
@@ -36,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Describe the file."""
     if _is_model(args.file):
-        from manyclass.model import LinearModel
+        from manyclass.model_base import load_model
 
-        model = LinearModel.load(args.file)
+        model = load_model(args.file)
         facts = {"file": args.file, "file_bytes": os.path.getsize(args.file), "kind": "model", **model.summary()}
         if args.json:
             write_json(facts)
@@ -72,7 +72,7 @@ def _is_model(path: str) -> bool:
     return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32
 
 
-def _model_rows(model: LinearModel, facts: dict[str, Any]) -> dict[str, str]:
+def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     from manyclass.memory import human
 
     parameters, record = facts["parameters"], facts["record"]

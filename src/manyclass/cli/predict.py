@@ -11,7 +11,7 @@ from manyclass.cli._common import CommandError, Screen, check_output, count, pie
 from manyclass.cli._data import add_model_data_options, read_for_model
 
 if TYPE_CHECKING:
-    from manyclass.model import LinearModel
+    from manyclass.model_base import Model
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Predict."""
     from manyclass.files import atomic_path
-    from manyclass.model import LinearModel
+    from manyclass.model_base import load_model
     from manyclass.parallel import resolve_n_jobs
 
     check_output("-o", args.output, args.model, args.data)
     resolve_n_jobs(args.n_jobs)
-    model = LinearModel.load(args.model)
+    model = load_model(args.model)
     _check(args, model)
     data = read_for_model(args.data, args, screen, model, scored=False)
     lines = _lines(model, data.X, args)
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace, model: LinearModel) -> None:
+def _check(args: argparse.Namespace, model: Model) -> None:
     """Refuse what the model cannot give, before the data are read."""
     if model.classes is None:
         if args.top_k is not None or args.proba:
@@ -79,7 +79,7 @@ def _check(args: argparse.Namespace, model: LinearModel) -> None:
         )
 
 
-def _lines(model: LinearModel, X: Any, args: argparse.Namespace) -> Iterator[str]:
+def _lines(model: Model, X: Any, args: argparse.Namespace) -> Iterator[str]:
     """The lines, predicted some rows at a time, so that no array of all rows and classes is made."""
     whole_rows = args.proba or model.task == "multilabel"
     for rows in pieces(X.shape[0], model.n_outputs if whole_rows else args.top_k or 1):
@@ -94,7 +94,7 @@ def _lines(model: LinearModel, X: Any, args: argparse.Namespace) -> Iterator[str
         yield from ("\t".join(row) + "\n" for row in cells)
 
 
-def _best(model: LinearModel, X: Any, args: argparse.Namespace) -> list[list[str]]:
+def _best(model: Model, X: Any, args: argparse.Namespace) -> list[list[str]]:
     """The best labels of each row, with what they score if that was asked for."""
     import numpy as np
 
@@ -112,7 +112,7 @@ def _best(model: LinearModel, X: Any, args: argparse.Namespace) -> list[list[str
     ]
 
 
-def _label_sets(model: LinearModel, X: Any, args: argparse.Namespace) -> list[list[str]]:
+def _label_sets(model: Model, X: Any, args: argparse.Namespace) -> list[list[str]]:
     """The labels with a positive score of each row, best first."""
     import numpy as np
 
@@ -121,7 +121,7 @@ def _label_sets(model: LinearModel, X: Any, args: argparse.Namespace) -> list[li
     classes = np.asarray(model.classes)
     cells = []
     for row, values in zip(scores, shown):
-        chosen = np.flatnonzero(row > 0)
+        chosen = np.flatnonzero(row > model.threshold)
         chosen = chosen[np.argsort(-row[chosen], kind="stable")]
         labels = [_label(label) for label in classes[chosen].tolist()]
         cells.append([f"{name}:{_text(values[c])}" for name, c in zip(labels, chosen)] if args.proba else labels)

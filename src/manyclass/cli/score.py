@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from manyclass.data import Dataset
-    from manyclass.model import LinearModel
+    from manyclass.model_base import Model
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -59,13 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Score the model."""
-    from manyclass.model import LinearModel
+    from manyclass.model_base import load_model
     from manyclass.parallel import resolve_n_jobs
 
     resolve_n_jobs(args.n_jobs)
     if args.top_k < 1:
         raise CommandError(f"--top-k must be at least 1, got {args.top_k}")
-    model = LinearModel.load(args.model)
+    model = load_model(args.model)
     data = read_for_model(args.data, args, screen, model, scored=True)
     metrics = evaluate(model, data, top_k=args.top_k, n_jobs=args.n_jobs)
     if metrics["unseen_labels"]:
@@ -87,7 +87,7 @@ class _Truth(NamedTuple):
     rows_with_unseen: int
 
 
-def evaluate(model: LinearModel, data: Dataset, *, top_k: int = 5, n_jobs: int | None = None) -> dict[str, Any]:
+def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None = None) -> dict[str, Any]:
     """All metrics of a model on labelled data, by name.
 
     Raises
@@ -143,7 +143,7 @@ def unseen_sentence(path: str, metrics: dict[str, Any]) -> str:
     )
 
 
-def _regression(model: LinearModel, data: Dataset, n_jobs: int | None) -> dict[str, Any]:
+def _regression(model: Model, data: Dataset, n_jobs: int | None) -> dict[str, Any]:
     import numpy as np
     from sklearn.metrics import r2_score
 
@@ -183,7 +183,7 @@ def with_targets(data: Dataset, task: str, n_outputs: int) -> Dataset:
     return single
 
 
-def _truth(model: LinearModel, data: Dataset) -> _Truth:
+def _truth(model: Model, data: Dataset) -> _Truth:
     """Labels as the model names them: integers where both are, else as texts."""
     import numpy as np
 
@@ -228,7 +228,7 @@ def _same_type(a: Array, b: Array) -> tuple[Array, Array]:
     return a, b
 
 
-def rank_shares(model: LinearModel, data: Dataset, *, n_jobs: int | None = None) -> dict[str, float]:
+def rank_shares(model: Model, data: Dataset, *, n_jobs: int | None = None) -> dict[str, float]:
     """The share of rows whose label is among the best r of all classes, for some ranks r; and the median rank.
 
     Ties count against the label.
