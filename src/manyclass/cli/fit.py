@@ -9,6 +9,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from manyclass.cli import methods
 from manyclass.cli._common import (
     MATPLOTLIB,
     CommandError,
@@ -66,6 +67,7 @@ examples:
   manyclass fit train.txt -o tags.model --loss squared_hinge --alpha 1e-5 --n-jobs -1
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
+  manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
 """
@@ -117,6 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")
     run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")
+    methods.add_arguments(parser)
     outputs = parser.add_argument_group("what is written")
     outputs.add_argument(
         "--sparsify", type=float, metavar="THRESHOLD", help="drop weights of this magnitude or less, store the others"
@@ -134,6 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_file_options(parser)
     add_vectorizer_options(parser)
+    parser.set_defaults(parser_default=parser.get_default)
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
@@ -149,7 +153,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             raise CommandError(f"--plot {args.plot}: figures are written as .png, .pdf or .svg")
     if args.sparsify is not None and not args.sparsify >= 0:
         raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
-    _estimator(args, args.loss or "multinomial", screen)._check_parameters()  # before a long file is read
+    methods.check(args, args.parser_default)
+    if args.method == "sdca":
+        _estimator(args, args.loss or "multinomial", screen)._check_parameters()  # before a long file is read
 
     started, compiled = time.perf_counter(), compile_clock.seconds
     data = _read(args, screen)
@@ -172,31 +178,36 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         if valid.y is None:
             raise CommandError(f"{args.valid} has no labels: name their file with --valid-labels")
         valid = with_targets(valid, task, data.y.shape[1] if data.y.ndim == 2 else 1)
-    estimator = _estimator(args, loss, screen)
-    _say_memory(estimator, data, screen)
+    if args.method == "sdca":
+        estimator = _estimator(args, loss, screen)
+        _say_memory(estimator, data, screen)
+        aim = f"{loss} to a relative gap of {args.tol:g}"
+    else:
+        estimator = methods.make(args, data, screen, args.parser_default)
+        loss = aim = args.method
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
-    screen.say(f"fitting {loss} to a relative gap of {args.tol:g}; Ctrl-C keeps what is reached")
+    screen.say(f"fitting {aim}; Ctrl-C keeps what is reached")
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
         estimator.fit(data.X, data.y)
-    history: History = estimator.history_
-    if history.outcome == "diverged":
+    outcome, done = methods.outcome(estimator), methods.iterations(estimator)
+    if outcome == "diverged":
         raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")
-    if history.outcome == "interrupted":
-        if not estimator.n_iter_:
+    if outcome == "interrupted":
+        if not done:
             raise KeyboardInterrupt
-        screen.warn(f"interrupted after {count(estimator.n_iter_, 'epoch')}: the model reached so far is kept")
+        screen.warn(f"interrupted after {count(done, _step(estimator))}: the model reached so far is kept")
 
     model = _completed(estimator.model_, data)
     if args.sparsify is not None:
         model = model.sparsify(args.sparsify)
     model.save(args.output)
     if args.history:
-        history.to_csv(args.history)
+        methods.write_history(estimator, args.history)
     if args.plot:
-        _plot(history, loss, args)
+        _plot(estimator.history_, loss, args)
     try:
         metrics = evaluate(model, data if valid is None else valid, n_jobs=args.n_jobs)
     except KeyboardInterrupt:
@@ -311,6 +322,11 @@ def _completed(model: Model, data: Dataset) -> Model:
     return completed
 
 
+def _step(estimator: Any) -> str:
+    """What its iterations are called."""
+    return "stage" if hasattr(estimator, "stage_records_") else "epoch"
+
+
 def _plot(history: History, loss: str, args: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
@@ -328,16 +344,20 @@ def _summarise(
     from manyclass.memory import human
 
     where = f"on {os.path.basename(args.valid)}" if args.valid else "on the training data"
-    facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"}
+    facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"} if args.method == "sdca" else {"method": args.method}
     names = ["accuracy", "f1_macro", "r2", "rmse"]
     if estimator.model_.task == "multilabel":
         names[0] = "precision@1"  # few whole sets of labels are ever right
     facts.update((f"{METRICS.get(name, 'P@1')} {where}", f"{metrics[name]:.4f}") for name in names if name in metrics)
-    facts["objective"] = f"{estimator.objective_:.8g}"
-    reached = "certified" if estimator.duality_gap_ <= args.tol else f"certified; {args.tol:g} was asked for"
-    facts["relative gap"] = f"{estimator.duality_gap_:.2e} ({reached})"
-    facts["epochs"] = count(estimator.n_iter_)
-    times = {"read": read_seconds, "compile": compile_clock.seconds, "solve": estimator.history_.last.seconds}
+    times = {"read": read_seconds, "compile": compile_clock.seconds}
+    history = getattr(estimator, "history_", None)
+    if history is not None and len(history):
+        facts["objective"] = f"{estimator.objective_:.8g}"
+        tol = estimator.tol
+        reached = "certified" if estimator.duality_gap_ <= tol else f"certified; {tol:g} was asked for"
+        facts["relative gap"] = f"{estimator.duality_gap_:.2e} ({reached})"
+        times["solve"] = history.last.seconds
+    facts[f"{_step(estimator)}s"] = count(methods.iterations(estimator))
     facts["seconds"] = ", ".join(f"{name} {seconds(spent)}" for name, spent in times.items())
     facts["model"] = f"{args.output}, {human(os.path.getsize(args.output))}"
     screen.facts("", facts)

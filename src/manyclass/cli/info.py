@@ -91,6 +91,12 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
         f"{facts['layout']} {facts['dtype']}, {human(facts['nbytes'])}, {count(facts['n_nonzero'])} not zero "
         f"({facts['density']:.2%})"
     )
+    if "n_stages" in facts:
+        made = f" of {', '.join(facts['blocks'])}" if facts["blocks"] else ""
+        rows["stages"] = (
+            f"{count(facts['n_stages'])} in {count(facts['n_members'], 'model')}, {facts['n_calibrated']} calibrated; "
+            f"{count(facts['n_block_features'], 'feature')}{made}"
+        )
     rows["intercept"] = "yes" if facts["has_intercept"] else "no"
     rows["probabilities"] = {"identity": "none"}.get(facts["link"], facts["link"])
     if facts["vectorizer"] is not None:
