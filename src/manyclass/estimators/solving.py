@@ -21,9 +21,12 @@ from manyclass.solvers import (
     AsyncActiveSDCA,
     AsyncSDCA,
     AveragedSGD,
+    ConjugateGradient,
     CoordinateDescent,
+    Newton,
     SlightL2,
     Solver,
+    SteepestDescent,
 )
 from manyclass.solvers.accelerated import is_ill_conditioned
 
@@ -35,6 +38,9 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "cd": CoordinateDescent,
     "fista": FISTA,
     "lbfgs": LBFGS,
+    "newton": Newton,
+    "cg": ConjugateGradient,
+    "gd": SteepestDescent,
     "sgd": SGD,
     "asgd": AveragedSGD,
 }

@@ -3,12 +3,15 @@
 from manyclass.solvers.accelerated import Accelerated
 from manyclass.solvers.active import ActiveSDCA, AsyncActiveSDCA
 from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.conjugate import ConjugateGradient
 from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.fista import FISTA
 from manyclass.solvers.lbfgs import LBFGS
+from manyclass.solvers.newton import Newton
 from manyclass.solvers.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.sgd import SGD, AveragedSGD
 from manyclass.solvers.slight_l2 import SlightL2
+from manyclass.solvers.steepest import SteepestDescent
 
 __all__ = [
     "Accelerated",
@@ -16,14 +19,17 @@ __all__ = [
     "AsyncActiveSDCA",
     "AsyncSDCA",
     "AveragedSGD",
+    "ConjugateGradient",
     "CoordinateDescent",
     "FISTA",
     "LBFGS",
+    "Newton",
     "Progress",
     "SDCA",
     "SGD",
     "SlightL2",
     "Solver",
     "State",
+    "SteepestDescent",
     "largest_penalty",
 ]
