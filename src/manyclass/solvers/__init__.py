@@ -3,6 +3,7 @@
 from manyclass.solvers.accelerated import Accelerated
 from manyclass.solvers.active import ActiveSDCA, AsyncActiveSDCA
 from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.bound import BatchBound, BoundMajorization
 from manyclass.solvers.conjugate import ConjugateGradient
 from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.fista import FISTA
@@ -19,6 +20,8 @@ __all__ = [
     "AsyncActiveSDCA",
     "AsyncSDCA",
     "AveragedSGD",
+    "BatchBound",
+    "BoundMajorization",
     "ConjugateGradient",
     "CoordinateDescent",
     "FISTA",

@@ -1,0 +1,1 @@
+"""Curvatures of log-linear models: the partition function's quadratic bound, full and of low rank."""
