@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from manyclass.curvature.labels import Labels
 from manyclass.kernels import bound as kernels
 from manyclass.kernels.rows import CSRRows, DenseRows, Rows, n_stored
 from manyclass.kernels.targets import ClassTargets, SignTargets
@@ -94,6 +95,10 @@ class Form:
         """Ranges of examples to work on at a time, so that their blocks take a few megabytes."""
         squares = float(np.mean(np.diff(self.offsets).astype(np.float64) ** 2)) if self.n else 1.0
         return ranges(self.n, max(1, min(PIECE, int(_BLOCKS / squares))))
+
+    def add_diagonal(self, labels: Labels, share: float, begin: int, end: int, V: Array) -> None:
+        """Add the diagonal of the curvature of a range of examples to a point."""
+        raise NotImplementedError
 
     # --- full rank ---
 
@@ -245,6 +250,28 @@ class KroneckerForm(Form):
             margin=self.margin,
             binary=self.binary,
         )
+
+    def add_diagonal(self, labels: Labels, share: float, begin: int, end: int, V: Array) -> None:
+        R = self.gather(labels.diagonal(share))
+        if isinstance(self.rows, DenseRows):
+            squared: Rows = DenseRows(self.rows.x[begin:end].astype(np.float64) ** 2)
+        else:
+            first, last = self.rows.indptr[begin], self.rows.indptr[end]
+            squared = CSRRows(
+                self.rows.data[first:last].astype(np.float64) ** 2,
+                self.rows.indices[first:last],
+                self.rows.indptr[begin : end + 1] - first,
+            )
+        part = KroneckerForm(
+            squared,
+            self.y[begin:end],
+            self.shape[1],
+            self.scale[begin:end],
+            n_features=self.shape[0] - 1,
+            constant=self.constant**2,
+            n_threads=self.n_threads,
+        )
+        part.add_slope(R, 0, end - begin, V)
 
     # --- full rank: parameters class by class, so that the curvature is K - 1 by K - 1 blocks X' diag(c_ab) X ---
 

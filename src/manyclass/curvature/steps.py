@@ -8,7 +8,6 @@ The curvature of a step is C = (1 - share) Hessian + share bound. With share = 1
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -17,10 +16,11 @@ from scipy import linalg
 
 from manyclass.curvature.forms import PIECE, Form
 from manyclass.curvature.labels import Labels
+from manyclass.curvature.low_rank import nystrom, woodbury
 from manyclass.kernels import bound as kernels
 from manyclass.parallel import ranges, run
 
-__all__ = ["Line", "Running", "Steps", "solve_definite"]
+__all__ = ["Line", "Running", "Steps", "low_rank_step", "solve_definite"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -72,6 +72,26 @@ class Steps:
             form.finish_gram(G)
             form.add_penalty(self.lam, G)
         return slope
+
+    def products(self, S: Array, share: float, ways: Array) -> tuple[Array, Array]:
+        """The curvature (without the penalty) times some points (q, rows, n_outputs), and its diagonal.
+
+        One pass over the data, with q times as many outputs; no block is formed.
+        """
+        form = self.form
+        q, rows, outputs = ways.shape
+        V = np.ascontiguousarray(ways.transpose(1, 0, 2)).reshape(rows, q * outputs)
+        image = np.zeros_like(V)
+        diagonal = np.zeros(form.shape)
+        for begin, end in form.pieces():
+            labels = self.labels(S, begin, end)
+            moved = form.scores(V, begin, end).reshape(-1, q, outputs)
+            turned = [
+                form.gather(labels.apply(share, form.spread(np.ascontiguousarray(moved[:, j])))) for j in range(q)
+            ]
+            form.add_slope(np.hstack(turned), begin, end, image)
+            form.add_diagonal(labels, share, begin, end, diagonal)
+        return np.ascontiguousarray(image.reshape(rows, q, outputs).transpose(1, 0, 2)), diagonal
 
     def line(self, point: Array, S: Array, ways: Sequence[tuple[Array, Array]]) -> Line:
         """P along some directions, each given with its scores."""
@@ -284,5 +304,47 @@ def next_share(share: float, step: float) -> float:
     return share / 10.0 if step > 0.5 else min(1.0, 3.0 * share + 1e-3)
 
 
-def finite(value: float) -> bool:
-    return math.isfinite(value)
+def low_rank_step(steps: Steps, state: dict[str, Array], seed: int) -> None:
+    """One iteration with a curvature of low rank and a diagonal, and an exact search on two directions.
+
+    ``state``: "point" and its "scores", "move" and "move_scores" of the last iteration, the "basis" of the curvature (k
+    points), and the "share" of the bound. With V the basis and A the curvature, the low-rank part is Nystrom's
+    A V (V'A V)^-1 V'A, which lies below A, and the diagonal that of what is left; the next basis spans A V.
+    """
+    form, point, S = steps.form, state["point"], state["scores"]
+    size, share = point.size, float(state["share"])
+    basis = state["basis"].reshape(len(state["basis"]), -1)
+    if not basis.any():
+        basis = _orthonormal(np.random.default_rng([seed]).normal(size=basis.shape))
+    slope = steps.gradient(point, S)
+    products, diagonal = steps.products(S, share, basis.reshape(-1, *form.shape))
+    products, diagonal = products.reshape(len(basis), size), diagonal.reshape(size)
+    rows = nystrom(basis, products)
+    rest = np.maximum(diagonal - np.einsum("ks,ks->s", rows, rows), _REST * diagonal)
+    penalty = steps.lam * np.broadcast_to(form.penalised, form.shape).reshape(size)
+    # A parameter that nothing touches has no slope either.
+    rest += penalty
+    rest += _REST**2 * (float(rest.mean()) or 1.0)
+    move = -woodbury(rest, rows, slope.reshape(size)).reshape(form.shape)
+    ways = [(move, steps.scores(move))]
+    if state["move"].any():
+        ways.append((state["move"], state["move_scores"]))
+    t, _, _ = steps.line(point, S, ways).minimum(np.eye(len(ways))[0])
+    moved, scores = (sum(a * way[part] for a, way in zip(t, ways)) for part in (0, 1))
+    state.update(
+        point=point + moved,
+        scores=S + scores,
+        move=np.asarray(moved),
+        move_scores=np.asarray(scores),
+        basis=_orthonormal(products).reshape(state["basis"].shape),
+        share=np.asarray(next_share(share, float(t[0]))),
+    )
+
+
+def _orthonormal(rows: Array) -> Array:
+    """An orthonormal basis of what the rows span, as rows."""
+    return np.ascontiguousarray(np.linalg.qr(rows.T)[0].T)
+
+
+#: The least share of the diagonal that a remainder is trusted to be.
+_REST = 1e-3

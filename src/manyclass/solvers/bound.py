@@ -8,7 +8,16 @@ import numpy as np
 
 from manyclass.curvature.forms import KroneckerForm
 from manyclass.curvature.labels import ORDERS
-from manyclass.curvature.steps import Running, Steps, batches, next_share, online_pass, printed_pass, solve_definite
+from manyclass.curvature.steps import (
+    Running,
+    Steps,
+    batches,
+    low_rank_step,
+    next_share,
+    online_pass,
+    printed_pass,
+    solve_definite,
+)
 from manyclass.losses import LogLoss, Multinomial
 from manyclass.problem import Array, Problem
 from manyclass.regularizers import L2
@@ -168,6 +177,11 @@ class BoundMajorization(_Majorising):
     point overshoots from the second pass on and comes in slowly. ``"restart"``: the same, but each pass begins anew; it
     converges linearly, and slowly where the bound is loose. Both are there for comparison, and neither searches.
 
+    ``rank=k`` keeps the curvature as k directions and a diagonal, k + 1 numbers a weight: the directions are those in which
+    it is largest, followed from pass to pass by subspace iteration, the diagonal is that of the rest. An exact search
+    on the plane of the step and the last move makes up for what such a curvature does not know: P never rises, and nothing is
+    to be tuned. An iteration takes 1 + k passes, products of sparse rows with k points.
+
     Parameters
     ----------
     schedule : {"tightening", "restart", "literal"}
@@ -179,6 +193,8 @@ class BoundMajorization(_Majorising):
         Length of the steps of "restart" and "literal", in (0, 2).
     order : {"ascending", "given"}
         In which order the bound takes the labels: by score, lowest first (tighter), or as they are numbered.
+    rank : int, optional
+        Of the curvature; None: the full matrix of (d K)^2 numbers.
 
     Raises
     ------
@@ -220,8 +236,13 @@ class BoundMajorization(_Majorising):
         batch_size: int | None = None,
         eta: float = 1.0,
         order: str = "ascending",
+        rank: int | None = None,
     ) -> None:
         super().__init__(order)
+        if rank is not None and rank < 1:
+            raise ValueError(f"rank must be an integer of at least 1, or None for a full curvature, got {rank!r}")
+        if rank is not None and schedule != "tightening":
+            raise ValueError(f"schedule {schedule!r} is of full rank: take schedule='tightening', or rank=None")
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}")
         if batch_size is not None and batch_size < 1:
@@ -229,11 +250,19 @@ class BoundMajorization(_Majorising):
         if not 0 < eta < 2:
             raise ValueError(f"eta must be a number greater than 0 and less than 2, got {eta!r}")
         self.schedule = schedule
+        self.rank = None if rank is None else int(rank)
         self.batch_size = None if batch_size is None else int(batch_size)
         self.eta = float(eta)
 
     def state(self, problem: Problem) -> State:
         state = super().state(problem)
+        if self.rank is not None:
+            state["share"] = np.ones(())
+            # Of the curvature and of the last step; the first iteration fills the one and does without the other.
+            state["basis"] = np.zeros((min(self.rank, state["point"].size), *state["point"].shape))
+            state["move"] = np.zeros_like(state["point"])
+            state["move_scores"] = np.zeros_like(state["scores"])
+            return state
         state["share"] = np.full((), np.nan)  # no iteration with the bound of all examples yet
         if self.schedule == "literal":
             size = _reduced(problem)
@@ -246,18 +275,38 @@ class BoundMajorization(_Majorising):
         """Go on from a point: a stochastic pass would only stray from it."""
         if self.schedule == "tightening":
             state["share"] = np.ones(())
+        if self.rank is not None:
+            state["move"] = np.zeros_like(state["move"])
+            state["move_scores"] = np.zeros_like(state["move_scores"])
         return state
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         steps = self._begin(problem, state)
         while True:
-            if self.schedule != "tightening":
+            passes = 1
+            if self.rank is not None:
+                low_rank_step(steps, state, seed)
+                passes += len(state["basis"])
+            elif self.schedule != "tightening":
                 self._printed(steps, state, seed)
             elif np.isnan(state["share"]):
                 self._stochastic(steps, state, seed)
             else:
                 self._tightened(steps, state)
-            yield self._ended(state, 1)
+            yield self._ended(state, passes)
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        if self.rank is None:
+            return super().nbytes(problem)
+        self._check(problem)
+        size = 8 * (problem.n_features + 1) * problem.n_outputs
+        return {
+            f"curvature of rank {self.rank} (a basis, its products, room)": 4 * self.rank * size,
+            "weights (a point, a slope, a diagonal, directions)": 10 * size,
+            "scores and responses of the losses": (8 * 9 + problem.dtype.itemsize)
+            * problem.n_samples
+            * max(2, problem.n_outputs),
+        }
 
     def _batches(self, steps: Steps, state: State, seed: int) -> list[Array]:
         form = steps.form
