@@ -1,0 +1,25 @@
+"""Bound majorisation, a stochastic pass and then tightened steps, on the same problem."""
+
+from __future__ import annotations
+
+from benchmarks.data import Data
+from benchmarks.methods import _primal
+from benchmarks.task import Fit, Stop, Task
+
+PACKAGE = "manyclass"
+OBJECTIVES = ("multinomial",)
+MULTILABEL = False
+
+
+def refuses(task: Task) -> str | None:
+    return _primal.has_l1(task)
+
+
+def skip_reason() -> str | None:
+    return None
+
+
+def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
+    from manyclass.solvers import BoundMajorization
+
+    return _primal.fit(BoundMajorization(), data, task, stop, threads=threads, seed=seed)
