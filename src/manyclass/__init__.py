@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from manyclass._version import __version__
 
 if TYPE_CHECKING:
+    from manyclass.estimators.bound import BoundMajorizationClassifier
     from manyclass.estimators.classifier import SDCAClassifier
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
     from manyclass.estimators.regressor import SDCARegressor
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from manyclass.path import RegularizationPath, regularization_path
 
 __all__ = [
+    "BoundMajorizationClassifier",
     "LinearModel",
     "RegularizationPath",
     "SDCAClassifier",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BoundMajorizationClassifier": "manyclass.estimators.bound",
     "LinearModel": "manyclass.model",
     "RegularizationPath": "manyclass.path",
     "SDCAClassifier": "manyclass.estimators.classifier",

@@ -20,7 +20,7 @@ from manyclass.curvature.low_rank import nystrom, woodbury
 from manyclass.kernels import bound as kernels
 from manyclass.parallel import ranges, run
 
-__all__ = ["Line", "Running", "Steps", "low_rank_step", "solve_definite"]
+__all__ = ["Line", "Running", "Steps", "Stream", "low_rank_step", "solve_definite"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -269,6 +269,43 @@ def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
         slope += pull
         pull = np.zeros_like(pull)
         point -= form.expand(running.solve(form.reduce(slope)))
+
+
+class Stream:
+    """Examples that come once: the sum of their bounds, and a point that follows them.
+
+    Every example brings its share of the penalty, so that the objective stays a mean.
+
+    Parameters
+    ----------
+    form : Form
+        The first examples; with each later form it has the shape in common.
+
+    Attributes
+    ----------
+    point : ndarray
+    curvature : ndarray of shape (reduced, reduced)
+    seen : int
+        Examples so far.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.point = np.zeros(form.shape)
+        self.curvature = np.zeros((form.reduced, form.reduced))
+        self.seen = 0
+
+    def take(self, form: Form, lam: float, order: str, batch_size: int | None) -> None:
+        """Step through some examples in their order; the batch size is by default a third of the parameters."""
+        steps = Steps(form, lam, order)
+        for begin, end in ranges(form.n, batch_size or max(1, form.reduced // 3)):
+            part, labels, slope = _batch(steps, self.point, np.arange(begin, end))
+            running = Running(self.curvature, inverse=False)
+            running.add(part, labels.blocks(1.0))
+            # Of an intercept too, where a few examples say nothing of it: a vanishing part.
+            form.add_penalty(lam * (end - begin), self.curvature, intercept=self.seen == 0)
+            slope += lam * (end - begin) * form.penalised * self.point
+            self.point = self.point - form.expand(running.solve(form.reduce(slope)))
+            self.seen += end - begin
 
 
 def printed_pass(

@@ -21,6 +21,8 @@ from manyclass.solvers import (
     AsyncActiveSDCA,
     AsyncSDCA,
     AveragedSGD,
+    BatchBound,
+    BoundMajorization,
     ConjugateGradient,
     CoordinateDescent,
     Newton,
@@ -43,6 +45,8 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "gd": SteepestDescent,
     "sgd": SGD,
     "asgd": AveragedSGD,
+    "bound": BoundMajorization,
+    "bbm": BatchBound,
 }
 SOLVERS = (*DUAL, *_OTHERS)
 

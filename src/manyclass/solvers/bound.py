@@ -24,10 +24,12 @@ from manyclass.regularizers import L2
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal import BatchSolver, constant
 
-__all__ = ["SCHEDULES", "BatchBound", "BoundMajorization"]
+__all__ = ["SCHEDULES", "BatchBound", "BoundMajorization", "reduced_size"]
 
 #: What may follow the first stochastic pass of `BoundMajorization`; see there.
 SCHEDULES = ("tightening", "restart", "literal")
+#: How much of the bound the first curvature of all examples holds: the pass before has been a step with all of it.
+_FIRST = 0.1
 #: Least number of batches of a pass where their size is left to the solver.
 _BATCHES = 8
 
@@ -55,7 +57,7 @@ class _Majorising(BatchSolver):
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         self._check(problem)
-        size = _reduced(problem)
+        size = reduced_size(problem)
         rows = problem.n_features + 1
         return {
             f"curvature of {size} parameters (and its factor; to need less, rank=8)": 2 * 8 * size**2,
@@ -170,7 +172,7 @@ class BoundMajorization(_Majorising):
     examples are added to those so far, and the point moves by their inverse times the batch's gradient (recursive
     least squares, were the bound exact). An exact search along the whole way ends the pass. From then on the bound is
     taken away: an iteration is one pass with the curvature (1 - w) Hessian + w bound of all examples, followed by an
-    exact search. w begins at 1, falls to a tenth where the search takes more than half of the step, and grows to
+    exact search. w begins at 1/10, falls to a tenth where the search takes more than half of the step, and grows to
     min(1, 3 w + 1e-3) elsewhere. P never rises, nothing is to be tuned, and the last iterations converge as Newton's.
 
     ``schedule="literal"``: their algorithm 2, every pass alike; curvature and mean gradient are never forgotten, so that the
@@ -265,7 +267,7 @@ class BoundMajorization(_Majorising):
             return state
         state["share"] = np.full((), np.nan)  # no iteration with the bound of all examples yet
         if self.schedule == "literal":
-            size = _reduced(problem)
+            size = reduced_size(problem)
             # The penalty alone is filled in by the first iteration.
             state["curvature"] = np.zeros((size, size))
             state["mean"] = np.zeros(size)
@@ -274,7 +276,7 @@ class BoundMajorization(_Majorising):
     def warm(self, problem: Problem, state: State) -> State:
         """Go on from a point: a stochastic pass would only stray from it."""
         if self.schedule == "tightening":
-            state["share"] = np.ones(())
+            state["share"] = np.full((), _FIRST)
         if self.rank is not None:
             state["move"] = np.zeros_like(state["move"])
             state["move_scores"] = np.zeros_like(state["move_scores"])
@@ -317,7 +319,7 @@ class BoundMajorization(_Majorising):
         end = state["point"].copy()
         online_pass(steps, end, self._batches(steps, state, seed))
         self._search(steps, state, end - state["point"])
-        state["share"] = np.ones(())
+        state["share"] = np.full((), _FIRST)
 
     def _tightened(self, steps: Steps, state: State) -> None:
         form, share = steps.form, float(state["share"])
@@ -346,7 +348,7 @@ class BoundMajorization(_Majorising):
         state.update(point=point, scores=steps.scores(point), **kept)
 
 
-def _reduced(problem: Problem) -> int:
+def reduced_size(problem: Problem) -> int:
     """Parameters without the freedom of softmax."""
     return max(1, problem.n_outputs - (not isinstance(problem.loss, LogLoss))) * (
         problem.n_features + bool(problem.intercept)
