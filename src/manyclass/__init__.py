@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from manyclass.estimators.bound import BoundMajorizationClassifier
     from manyclass.estimators.classifier import SDCAClassifier
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+    from manyclass.estimators.log_linear import LogLinearModel
     from manyclass.estimators.regressor import SDCARegressor
     from manyclass.model import LinearModel
     from manyclass.model_base import load_model
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundMajorizationClassifier",
     "LinearModel",
+    "LogLinearModel",
     "RegularizationPath",
     "SDCAClassifier",
     "SDCAClassifierCV",
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = {
     "BoundMajorizationClassifier": "manyclass.estimators.bound",
     "LinearModel": "manyclass.model",
+    "LogLinearModel": "manyclass.estimators.log_linear",
     "RegularizationPath": "manyclass.path",
     "SDCAClassifier": "manyclass.estimators.classifier",
     "SDCAClassifierCV": "manyclass.estimators.cross_validation",

@@ -272,7 +272,10 @@ def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
 
 
 class Stream:
-    """Examples that come once: the sum of their bounds, and a point that follows them.
+    """Examples that come once: the sum of their curvatures, and a point that follows them.
+
+    The first examples bring their bounds, as many as there are parameters; of later ones the bound's share falls like 1 /
+    (examples so far), for a sum of bounds alone, loose as they are, would follow a stream too slowly.
 
     Every example brings its share of the penalty, so that the objective stays a mean.
 
@@ -300,7 +303,8 @@ class Stream:
         for begin, end in ranges(form.n, batch_size or max(1, form.reduced // 3)):
             part, labels, slope = _batch(steps, self.point, np.arange(begin, end))
             running = Running(self.curvature, inverse=False)
-            running.add(part, labels.blocks(1.0))
+            # The bound for as many examples as there are parameters; then ever more of the Hessian.
+            running.add(part, labels.blocks(min(1.0, form.reduced / (self.seen + 1.0))))
             # Of an intercept too, where a few examples say nothing of it: a vanishing part.
             form.add_penalty(lam * (end - begin), self.curvature, intercept=self.seen == 0)
             slope += lam * (end - begin) * form.penalised * self.point

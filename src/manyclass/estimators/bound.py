@@ -202,8 +202,8 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
     ) -> BoundMajorizationClassifier:
         """Take in some examples of a stream, in their order, each once.
 
-        The quadratic bounds of all examples so far are kept as one sum, and each batch moves the weights by its inverse
-        times the gradient of the batch. On a stream of independent examples the weights approach those of the optimum; no
+        The curvatures of all examples so far are kept as one sum (bounds at first, then ever more of the Hessian), and each
+        batch moves the weights by its inverse times the gradient of the batch. On a stream of independent examples the weights approach those of the optimum; no
         certificate is made, since past examples are gone. `fit` ends a stream. There for the full curvature only: not
         where ``rank`` is a number.
 

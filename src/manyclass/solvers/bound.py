@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from manyclass.curvature.forms import KroneckerForm
+from manyclass.curvature.forms import Form, KroneckerForm
 from manyclass.curvature.labels import ORDERS
 from manyclass.curvature.steps import (
     Running,
@@ -155,14 +155,22 @@ class BatchBound(_Majorising):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         steps = self._begin(problem, state)
+        while True:
+            yield self._ended(state, self.advance(steps, state, seed))
+
+    def start(self, form: Form) -> State:
+        """The part of a state that `advance` works on."""
+        return _start(form)
+
+    def advance(self, steps: Steps, state: State, seed: int) -> int:
+        """One iteration on any log-linear model; returns the passes it took."""
         form = steps.form
         G = np.empty((form.reduced, form.reduced))
-        while True:
-            slope = steps.gradient(state["point"], state["scores"], G)
-            move = form.expand(solve_definite(G, form.reduce(slope)))
-            move *= -self.eta
-            state.update(point=state["point"] + move, scores=state["scores"] + steps.scores(move))
-            yield self._ended(state, 1)
+        slope = steps.gradient(state["point"], state["scores"], G)
+        move = form.expand(solve_definite(G, form.reduce(slope)))
+        move *= -self.eta
+        state.update(point=state["point"] + move, scores=state["scores"] + steps.scores(move))
+        return 1
 
 
 class BoundMajorization(_Majorising):
@@ -258,20 +266,28 @@ class BoundMajorization(_Majorising):
 
     def state(self, problem: Problem) -> State:
         state = super().state(problem)
+        return {**state, **self._more(state, reduced_size(problem))}
+
+    def start(self, form: Form) -> State:
+        """The part of a state that `advance` works on."""
+        state = _start(form)
+        return {**state, **self._more(state, form.reduced)}
+
+    def _more(self, state: State, size: int) -> State:
+        """What this solver remembers besides point and scores."""
         if self.rank is not None:
-            state["share"] = np.ones(())
-            # Of the curvature and of the last step; the first iteration fills the one and does without the other.
-            state["basis"] = np.zeros((min(self.rank, state["point"].size), *state["point"].shape))
-            state["move"] = np.zeros_like(state["point"])
-            state["move_scores"] = np.zeros_like(state["scores"])
-            return state
-        state["share"] = np.full((), np.nan)  # no iteration with the bound of all examples yet
+            return {
+                "share": np.ones(()),
+                # Of the curvature and of the last step; the first iteration fills the one and does without the other.
+                "basis": np.zeros((min(self.rank, state["point"].size), *state["point"].shape)),
+                "move": np.zeros_like(state["point"]),
+                "move_scores": np.zeros_like(state["scores"]),
+            }
+        more = {"share": np.full((), np.nan)}  # no iteration with the curvature of all examples yet
         if self.schedule == "literal":
-            size = reduced_size(problem)
             # The penalty alone is filled in by the first iteration.
-            state["curvature"] = np.zeros((size, size))
-            state["mean"] = np.zeros(size)
-        return state
+            more |= {"curvature": np.zeros((size, size)), "mean": np.zeros(size)}
+        return more
 
     def warm(self, problem: Problem, state: State) -> State:
         """Go on from a point: a stochastic pass would only stray from it."""
@@ -285,17 +301,20 @@ class BoundMajorization(_Majorising):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         steps = self._begin(problem, state)
         while True:
-            passes = 1
-            if self.rank is not None:
-                low_rank_step(steps, state, seed)
-                passes += len(state["basis"])
-            elif self.schedule != "tightening":
-                self._printed(steps, state, seed)
-            elif np.isnan(state["share"]):
-                self._stochastic(steps, state, seed)
-            else:
-                self._tightened(steps, state)
-            yield self._ended(state, passes)
+            yield self._ended(state, self.advance(steps, state, seed))
+
+    def advance(self, steps: Steps, state: State, seed: int) -> int:
+        """One iteration on any log-linear model; returns the passes it took."""
+        if self.rank is not None:
+            low_rank_step(steps, state, seed)
+            return 1 + len(state["basis"])
+        if self.schedule != "tightening":
+            self._printed(steps, state, seed)
+        elif np.isnan(state["share"]):
+            self._stochastic(steps, state, seed)
+        else:
+            self._tightened(steps, state)
+        return 1
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         if self.rank is None:
@@ -346,6 +365,13 @@ class BoundMajorization(_Majorising):
         printed_pass(steps, point, parts, running, mean, self.eta)
         kept = {"curvature": running.matrix, "mean": mean} if self.schedule == "literal" else {}
         state.update(point=point, scores=steps.scores(point), **kept)
+
+
+def _start(form: Form) -> State:
+    """A point at rest, and its scores."""
+    point = np.zeros(form.shape)
+    steps = Steps(form, 0.0, ORDERS[0])
+    return {"iteration": np.zeros((), np.int64), "point": point, "scores": steps.scores(point)}
 
 
 def reduced_size(problem: Problem) -> int:
