@@ -101,6 +101,31 @@ class TestExperiments:
         assert float(rows[4]["process_bytes"]) > float(rows[4]["peak_bytes"])
 
 
+@pytest.mark.parametrize("name", ["bound", "bbm"])
+@pytest.mark.parametrize("K", [2, 3])
+def test_methods_minimise_their_task(name: str, K: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import catalog
+    from benchmarks.data import Data
+    from benchmarks.methods import bound
+    from benchmarks.objective import objective
+    from benchmarks.task import Stop, Task
+
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(60, 4)), rng.integers(0, K, 60)
+    data, task, method = (
+        Data("random", X, y, X, y),
+        Task("multinomial", alpha=0.1, intercept=True),
+        catalog.method(name),
+    )
+    for full in (4000, 0):
+        monkeypatch.setattr(bound, "_FULL", full)
+        fit = method.fit(data, task, Stop(tol=1e-3))
+        assert fit.certificate["relative_gap"] <= 1e-3
+        assert objective(data, task, fit.weights, fit.intercept) == pytest.approx(fit.certificate["primal"], rel=1e-12)
+    assert method.refuses(Task("log_loss")) is not None
+    assert "l1_ratio must be 0" in str(method.refuses(Task("multinomial", l1_ratio=0.5)))
+
+
 def test_what_curves_tell() -> None:
     from benchmarks.experiments._bound import Curve
 

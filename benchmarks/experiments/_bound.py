@@ -110,8 +110,11 @@ def _likelihood(S: Any, y: Any) -> tuple[float, float]:
     return float(likelihood.mean()), float(np.mean(S.argmax(axis=1) != y))
 
 
-def pooled(data: Data, lam: float, *, test: float = 0.1, seed: int = 0) -> Case:
-    """All rows of a data set with a column of ones; a random share of them to judge on (0: on the rows themselves)."""
+def pooled(data: Data, lam: float, *, test: float = 0.1, seed: int = 0, sparse: bool = False) -> Case:
+    """All rows of a data set with a column of ones; a random share of them to judge on (0: on the rows themselves).
+
+    ``sparse``: dense rows become CSR, which every solver reads by the same compiled loops.
+    """
     y = np.concatenate([data.y, data.y_test])
     known = y >= 0  # a quick run may have lost a class
     if sp.issparse(data.X):
@@ -120,6 +123,7 @@ def pooled(data: Data, lam: float, *, test: float = 0.1, seed: int = 0) -> Case:
     else:
         X = np.vstack([data.X, data.X_test])[known]
         X = np.hstack([X, np.ones((len(X), 1))]).astype(np.float64)
+        X = sp.csr_matrix(X) if sparse else X
     y = y[known]
     K = int(y.max()) + 1
     if not test:
@@ -225,7 +229,7 @@ def warm(case: Case, entries: Sequence[Entry]) -> None:
 
 
 def optimum(case: Case) -> tuple[float, float, float]:
-    """What `Case.judge` says of the optimum: by Newton, and where that is not certified to 1e-9, by L-BFGS from there."""
+    """What `Case.judge` says of the optimum: by Newton; where that is not certified to 1e-9, by L-BFGS from there."""
     from manyclass.driver import minimise
     from manyclass.solvers import LBFGS, Newton
 

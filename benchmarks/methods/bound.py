@@ -10,6 +10,9 @@ PACKAGE = "manyclass"
 OBJECTIVES = ("multinomial",)
 MULTILABEL = False
 
+#: Parameters up to which the curvature is of full rank; beyond, of rank 8.
+_FULL = 4000
+
 
 def refuses(task: Task) -> str | None:
     return _primal.has_l1(task)
@@ -22,4 +25,5 @@ def skip_reason() -> str | None:
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
     from manyclass.solvers import BoundMajorization
 
-    return _primal.fit(BoundMajorization(), data, task, stop, threads=threads, seed=seed)
+    rank = None if data.X.shape[1] * data.n_classes <= _FULL else 8
+    return _primal.fit(BoundMajorization(rank=rank), data, task, stop, threads=threads, seed=seed)
