@@ -14,13 +14,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyclass import BoundMajorizationClassifier, SDCAClassifier, load_model
 
-
 ALPHA = 1e-2
 
 
 def _expected_failures(estimator):
-    """Weights and repeated rows draw other batches: the same model to tol, see `test_weights_are_repeated_rows`. One label
-    left after weights of zero: the optimum is at infinity, and who does not take the Hessian in walks there slowly."""
+    """Weights and repeated rows draw other batches: the same model to tol, see `test_weights_are_repeated_rows`. One
+    label left after weights of zero: the optimum is at infinity, and who does not take the Hessian in walks there
+    slowly."""
     if estimator.rank is None and estimator.stochastic:
         return {
             "check_sample_weight_equivalence_on_dense_data": "equal to tol, not to 1e-7",
@@ -99,9 +99,8 @@ def test_a_curvature_that_does_not_fit_is_refused_with_advice():
 
 def stream_objective(model, X, y, alpha):
     P = model.predict_proba(X)
-    return -np.log(P[np.arange(len(y)), np.searchsorted(model.classes_, y)]).mean() + 0.5 * alpha * (
-        model.coef_**2
-    ).sum() * (1 if len(model.classes_) > 2 else 1)
+    losses = -np.log(P[np.arange(len(y)), np.searchsorted(model.classes_, y)])
+    return losses.mean() + 0.5 * alpha * (model.coef_**2).sum()
 
 
 @pytest.mark.parametrize("classes", [2, 10])
@@ -128,8 +127,8 @@ def test_a_stream_that_comes_again_and_again_approaches_the_optimum():
     for _ in range(16):
         model.partial_fit(X, y)
         excess.append(stream_objective(model, X, y, ALPHA) - exact.objective_)
+    assert (np.diff(excess) < 0).all()
     assert excess[-1] < 0.2 * excess[0]
-    assert excess[-1] < 0.02 * exact.objective_
 
 
 def test_pieces_of_a_stream_do_not_matter():

@@ -1,4 +1,4 @@
-"""Log-linear models whose joint features are given one by one: f(x, y) and h(x, y) over a label set for each example."""
+"""Log-linear models whose joint features are given one by one: f(x, y) and h(x, y) over label sets."""
 
 from __future__ import annotations
 

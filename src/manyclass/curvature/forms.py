@@ -2,7 +2,8 @@
 
 A log-linear model gives label y of example i the score theta . f_i(y). What a solver asks of the features is here:
 scores of a range of examples, the transposed map, and the matrix sum_i F_i' C_i F_i of blocks C_i in the space of the
-labels (see `manyclass.curvature.labels`). For softmax regression f_i(y) = x_i (kron) e_y, and none of them ever forms it.
+labels (see `manyclass.curvature.labels`). For softmax regression f_i(y) = x_i (kron) e_y, and none of them ever forms
+it.
 """
 
 from __future__ import annotations
@@ -360,7 +361,8 @@ class KroneckerForm(Form):
         C = C.reshape(-1, self.labels, self.labels)
         if self.binary:
             return np.ascontiguousarray(C[:, 1:, 1:])
-        return C[:, :-1, :-1] - C[:, :-1, -1:] - C[:, -1:, :-1] + C[:, -1:, -1:]
+        found: Array = C[:, :-1, :-1] - C[:, :-1, -1:] - C[:, -1:, :-1] + C[:, -1:, -1:]
+        return found
 
 
 def _roots(C: Array) -> Array:
@@ -368,4 +370,5 @@ def _roots(C: Array) -> Array:
     if C.shape[1] == 1:
         return np.sqrt(np.maximum(C, 0.0))
     w, U = np.linalg.eigh(C)
-    return U * np.sqrt(np.maximum(w, 0.0))[:, None, :]
+    found: Array = U * np.sqrt(np.maximum(w, 0.0))[:, None, :]
+    return found

@@ -12,8 +12,8 @@ __all__ = ["ORDERS", "Labels"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: "ascending": labels by their scores, lowest first, which is tighter. "given": as they are numbered.
-ORDERS = ("ascending", "given")
+#: By their scores, lowest or highest first, or as they are numbered.
+ORDERS = {"ascending": 1.0, "descending": -1.0, "given": 0.0}
 
 
 class Labels:
@@ -30,8 +30,9 @@ class Labels:
         Where an example's labels begin, from 0 on.
     scale : ndarray of shape (n,)
         A factor for each example.
-    order : {"ascending", "given"}
-        The order in which the bound takes the labels. It decides how tight the bound is.
+    order : {"ascending", "descending", "given"}
+        In which the bound takes the labels: by score, lowest or highest first, or as they are. It decides how tight the
+        bound is.
     """
 
     def __init__(self, L: Array, offsets: Array, scale: Array, order: str = "ascending") -> None:
@@ -42,7 +43,7 @@ class Labels:
         self._order = np.empty(len(L), np.int64)
         self._beta = np.empty_like(L)
         self._kappa = np.empty_like(L)
-        kernels.label_terms(L, offsets, order == "ascending", self._order, self._beta, self._kappa)
+        kernels.label_terms(L, offsets, ORDERS[order], self._order, self._beta, self._kappa)
 
     def squares(self) -> Array:
         """Where the blocks of `blocks` begin, (n + 1,)."""

@@ -15,8 +15,8 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 class LowRankDiagonal:
     """``V' diag(s) V + diag(d)``: V with k orthonormal rows, s and d not negative.
 
-    Memory is k + 1 numbers a parameter. `add` keeps it above all that has been added, in the order of symmetric matrices;
-    what no longer fits the rank goes to the diagonal.
+    Memory is k + 1 numbers a parameter. `add` keeps it above all that has been added, in the order of symmetric
+    matrices; what no longer fits the rank goes to the diagonal.
 
     Parameters
     ----------

@@ -54,8 +54,8 @@ def partition_bound(
         Where the bound touches.
     log_measure : ndarray of shape (K,), optional
         log h(y); minus infinity for labels that cannot be. Zeros by default.
-    order : {"ascending", "given"}
-        In which order the labels are taken: by score, lowest first, which is tighter, or as they are.
+    order : {"ascending", "descending", "given"}
+        In which order the labels are taken: by score, lowest or highest first, or as they are.
 
     Raises
     ------

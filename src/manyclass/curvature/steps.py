@@ -2,8 +2,9 @@
 
     P(theta) = sum_i scale_i (log Z_i - log a_i(true)) + lam ||theta||^2 / 2
 
-The curvature of a step is C = (1 - share) Hessian + share bound. With share = 1 it is the bound of Jebara and Choromanska
-(2012): the quadratic with it lies above P everywhere. Less of it is closer to Newton's method, and needs a search.
+The curvature of a step is C = (1 - share) Hessian + share bound. With share = 1 it is the bound of Jebara and
+Choromanska (2012): the quadratic with it lies above P everywhere. Less of it is closer to Newton's method, and needs a
+search.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Steps:
     form : Form
     lam : float
         Of the penalty, against the weighted mean of the losses.
-    order : {"ascending", "given"}
+    order : {"ascending", "descending", "given"}
         See `Labels`.
     n_threads : int
     """
@@ -106,7 +107,7 @@ def residuals(labels: Labels, form: Form, begin: int, end: int) -> Array:
 
 
 class Line:
-    """P on a plane through a point: t -> P(point + sum_q t_q V_q), in the space of the scores, no pass over the data."""
+    """P on a plane through a point: t -> P(point + sum_q t_q V_q), in the space of the scores."""
 
     def __init__(self, steps: Steps, point: Array, S: Array, ways: Sequence[tuple[Array, Array]]) -> None:
         form = steps.form
@@ -274,8 +275,8 @@ def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
 class Stream:
     """Examples that come once: the sum of their curvatures, and a point that follows them.
 
-    The first examples bring their bounds, as many as there are parameters; of later ones the bound's share falls like 1 /
-    (examples so far), for a sum of bounds alone, loose as they are, would follow a stream too slowly.
+    The first examples bring their bounds, as many as there are parameters; of later ones the bound's share falls like 1
+    / (examples so far), for a sum of bounds alone, loose as they are, would follow a stream too slowly.
 
     Every example brings its share of the penalty, so that the objective stays a mean.
 
@@ -317,8 +318,8 @@ def printed_pass(
 ) -> None:
     """One pass of Choromanska and Jebara's algorithm 2, its two slips of the pen put right.
 
-    phi = M_t mu_t, mu the sum of the gradients so far, each at the point that was current then; point -= (eta / n) phi an
-    example. ``mean`` is mu, changed in place, as ``running`` is.
+    phi = M_t mu_t, mu the sum of the gradients so far, each at the point that was current then; point -= (eta / n) phi
+    an example. ``mean`` is mu, changed in place, as ``running`` is.
     """
     form = steps.form
     for index in batches:

@@ -6,4 +6,11 @@ from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegresso
 from manyclass.estimators.log_linear import LogLinearModel
 from manyclass.estimators.regressor import SDCARegressor
 
-__all__ = ["BoundMajorizationClassifier", "LogLinearModel", "SDCAClassifier", "SDCAClassifierCV", "SDCARegressor", "SDCARegressorCV"]
+__all__ = [
+    "BoundMajorizationClassifier",
+    "LogLinearModel",
+    "SDCAClassifier",
+    "SDCAClassifierCV",
+    "SDCARegressor",
+    "SDCARegressorCV",
+]

@@ -37,15 +37,15 @@ _RANK = 8
 
 def _keeps_sums(estimator: BoundMajorizationClassifier) -> bool:
     """Sums of bounds are of full rank here: a number for a rank asks for less."""
-    return not isinstance(estimator.rank, numbers.Integral)
+    return estimator.rank in (None, "full")
 
 
 class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
     """Multinomial logistic regression by bound majorisation, stopped on a true duality gap.
 
-    Minimises ``(1/n) sum_i c_i log(1/p(y_i | x_i)) + (alpha/2) ||W||^2`` with c_i the sample weights scaled to mean 1 and
-    an intercept free of penalty, as `SDCAClassifier` with ``loss="multinomial"`` does: the optimum is the same. With two
-    classes there is one margin and one column of weights.
+    Minimises ``(1/n) sum_i c_i log(1/p(y_i | x_i)) + (alpha/2) ||W||^2`` with c_i the sample weights scaled to mean 1
+    and an intercept free of penalty, as `SDCAClassifier` with ``loss="multinomial"`` does: the optimum is the same.
+    With two classes there is one margin and one column of weights.
 
     The curvature of a step comes from a quadratic that lies above the log-partition function everywhere and touches it
     at the point. Nothing is to be tuned; a handful of iterations, each at the cost of the curvature, reach any
@@ -58,19 +58,19 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
     stochastic : bool
         True: `BoundMajorization`. False: `BatchBound`, the plain batch method: monotone, linear, slow at the end.
     rank : int, "full" or None
-        Of the curvature. "full": all (d K)^2 numbers; k: k directions and a diagonal, k + 1 numbers a weight. None: full
-        up to 4000 parameters, 8 beyond. ``rank_`` says which it was.
+        Of the curvature. "full": all (d K)^2 numbers; k: k directions and a diagonal, k + 1 numbers a weight. None:
+        full up to 4000 parameters, 8 beyond. ``rank_`` says which it was.
     batch_size : int, optional
-        Examples of a stochastic step of the first pass. None: as many as make the step cost what its examples do; 1 is the
-        paper's choice.
+        Examples of a stochastic step of the first pass. None: as many as make the step cost what its examples do; 1 is
+        the paper's choice.
     eta : float
-        Length of the steps in (0, 2), where no search is made: with ``stochastic=False`` and the schedules "restart" and
-        "literal".
+        Length of the steps in (0, 2), where no search is made: with ``stochastic=False`` and the schedules "restart"
+        and "literal".
     schedule : {"tightening", "restart", "literal"}
         What follows the first pass, see `BoundMajorization`. The last two are the paper's and, reset in each pass, a
         variant of it; for comparison.
-    order : {"ascending", "given"}
-        In which order the bound takes the labels; ascending by score is tighter.
+    order : {"ascending", "descending", "given"}
+        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered.
     tol : float
         Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
     max_iter : int
@@ -136,6 +136,8 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
     option = "I"
     sampling = "permutation"
     l1_ratio = 0.0
+    rank_: int | str
+    _stream: Stream | None
 
     def __init__(
         self,
@@ -202,10 +204,10 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
     ) -> BoundMajorizationClassifier:
         """Take in some examples of a stream, in their order, each once.
 
-        The curvatures of all examples so far are kept as one sum (bounds at first, then ever more of the Hessian), and each
-        batch moves the weights by its inverse times the gradient of the batch. On a stream of independent examples the weights approach those of the optimum; no
-        certificate is made, since past examples are gone. `fit` ends a stream. There for the full curvature only: not
-        where ``rank`` is a number.
+        The curvatures of all examples so far are kept as one sum (bounds at first, then ever more of the Hessian), and
+        each batch moves the weights by its inverse times the gradient of the batch. On a stream of independent examples
+        the weights approach those of the optimum; no certificate is made, since past examples are gone. `fit` ends a
+        stream. There for the full curvature only: not where ``rank`` is a number.
 
         Parameters
         ----------
@@ -229,7 +231,8 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
             If the full curvature would not fit into memory.
         """
         self._check_parameters()
-        first = getattr(self, "_stream", None) is None
+        stream = getattr(self, "_stream", None)
+        first = stream is None
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         X = _as_rows(X)
         weights = self._weights(sample_weight, X)
@@ -245,13 +248,13 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
             binary=K == 2,
             n_threads=resolve_n_jobs(self.n_jobs),
         )
-        if first:
+        if stream is None:
             require({"curvature": 3 * 8 * form.reduced**2}, "fewer features, or fit with rank=8")
-            self._stream = Stream(form)
+            self._stream = stream = Stream(form)
             self._dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
-        self._stream.take(form, float(self.alpha), self.order, self.batch_size)
+        stream.take(form, float(self.alpha), self.order, self.batch_size)
         self.rank_ = "full"
-        point = self._stream.point
+        point = stream.point
         names = getattr(self, "feature_names_in_", None)
         parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         self._sparsified = False
@@ -262,7 +265,7 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
             task="binary" if K == 2 else "multiclass",
             link="sigmoid" if K == 2 else "softmax",
             parameters={"estimator": type(self).__name__, **parameters},
-            record={"outcome": "stream", "n_seen": int(self._stream.seen)},
+            record={"outcome": "stream", "n_seen": int(stream.seen)},
             feature_names=None if names is None else np.asarray(names, dtype=str),
             library_version=__version__,
         )
@@ -317,9 +320,9 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
 
     def _maker(self, problem: Problem) -> Callable[[Problem], Solver]:
         if not self.stochastic:
-            self.rank_: int | str = "full"
+            self.rank_ = "full"
             return lambda part: BatchBound(eta=float(self.eta), order=self.order)
-        rank = self.rank
+        rank: Any = self.rank
         if rank is None:
             rank = "full" if reduced_size(problem) <= _FULL or self.schedule != "tightening" else _RANK
         self.rank_ = rank
@@ -334,7 +337,8 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         _number("eta", self.eta, low=0.0, high=2.0, low_open=True, high_open=True)
-        for name, value in (("rank", self.rank), ("batch_size", self.batch_size)):
+        counts: tuple[tuple[str, Any], ...] = (("rank", self.rank), ("batch_size", self.batch_size))
+        for name, value in counts:
             if value is None or (name == "rank" and isinstance(value, str) and value == "full"):
                 continue
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
@@ -343,7 +347,7 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
         for name, known in (("schedule", SCHEDULES), ("order", ORDERS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
-        if isinstance(self.rank, numbers.Integral) and (not self.stochastic or self.schedule != "tightening"):
+        if self.rank not in (None, "full") and (not self.stochastic or self.schedule != "tightening"):
             raise ValueError(
                 f"rank={self.rank!r} goes with stochastic=True and schedule='tightening': the others are of full rank"
             )

@@ -16,8 +16,8 @@ __all__ = ["LabelSets", "observed", "read_label_sets"]
 class LabelSets(NamedTuple):
     """Joint features of all labels of all examples.
 
-    ``features`` is (N, D), a row a label; ``offsets`` (n + 1,) says where an example's begin; ``log_measure`` is (N,) or
-    None.
+    ``features`` is (N, D), a row a label; ``offsets`` (n + 1,) says where an example's begin; ``log_measure`` is (N,)
+    or None.
     """
 
     features: Any
@@ -36,7 +36,8 @@ def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None,
     if offsets is None:
         features, offsets = _joined(features)
     else:
-        features, offsets = _matrix("features", features), _edges(offsets, features)
+        features = _matrix("features", features)
+        offsets = _edges(offsets, features)
     if width is not None and features.shape[1] != width:
         raise ValueError(f"features must have {width} columns, as in the fit, got {features.shape[1]}")
     values = features.data if sp.issparse(features) else features
@@ -51,7 +52,7 @@ def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None,
     return LabelSets(features, offsets, _measures(log_measure, offsets))
 
 
-def observed(sets: LabelSets, y: Any) -> Array:
+def observed(sets: LabelSets, given: Any) -> Array:
     """The number of the observed label of each example within its set, checked.
 
     Raises
@@ -59,7 +60,7 @@ def observed(sets: LabelSets, y: Any) -> Array:
     ValueError
         If there are more or fewer than examples, one is no member of its set, or has measure zero.
     """
-    y = np.asarray(y)
+    y: Array = np.asarray(given)
     n = len(sets.offsets) - 1
     if y.shape != (n,):
         raise ValueError(f"y must have shape ({n},), one label an example, got {y.shape}")
@@ -70,15 +71,15 @@ def observed(sets: LabelSets, y: Any) -> Array:
     if len(strange):
         i = int(strange[0])
         raise ValueError(
-            f"y of example {i} is {int(y[i])}, which is not in its label set of {int(sizes[i])} (0 to {int(sizes[i]) - 1}): "
-            f"{len(strange)} such examples"
+            f"y of example {i} is {int(y[i])}, which is not in its label set of {int(sizes[i])} "
+            f"(0 to {int(sizes[i]) - 1}): {len(strange)} such examples"
         )
     if sets.log_measure is not None:
         none = np.flatnonzero(np.isneginf(sets.log_measure[sets.offsets[:-1] + y]))
         if len(none):
             raise ValueError(
-                f"the observed label {int(y[none[0]])} of example {int(none[0])} has measure zero (log_measure is minus "
-                "infinity): no parameters can make it likely; leave the example out or correct its measure"
+                f"the observed label {int(y[none[0]])} of example {int(none[0])} has measure zero (log_measure is "
+                "minus infinity): no parameters can make it likely; leave the example out or correct its measure"
             )
     return y.astype(np.int64)
 
@@ -89,8 +90,8 @@ def _joined(features: Any) -> tuple[Any, Array]:
         features = list(features)
     if not isinstance(features, Sequence) or isinstance(features, str) or len(features) == 0:
         raise ValueError(
-            "features must be a list with a matrix for each example (labels x features), or one matrix with offsets, got "
-            f"{type(features).__name__}"
+            "features must be a list with a matrix for each example (labels x features), or one matrix with offsets, "
+            f"got {type(features).__name__}"
         )
     parts = [_matrix(f"features of example {i}", part) for i, part in enumerate(features)]
     width = parts[0].shape[1]
@@ -145,7 +146,9 @@ def _measures(log_measure: Any, offsets: Array) -> Array | None:
         raise ValueError(f"log_measure must hold one number a label, {int(offsets[-1])}, got {len(found)}")
     bad = np.flatnonzero(np.isnan(found) | np.isposinf(found))
     if len(bad):
-        raise ValueError(f"log_measure of {_place(int(bad[0]), offsets)} is {found[bad[0]]}: less than infinity is meant")
+        raise ValueError(
+            f"log_measure of {_place(int(bad[0]), offsets)} is {found[bad[0]]}: less than infinity is meant"
+        )
     empty = np.flatnonzero(np.isneginf(np.maximum.reduceat(found, offsets[:-1])))
     if len(empty):
         raise ValueError(f"all labels of example {int(empty[0])} have measure zero: at least one has to be possible")

@@ -34,10 +34,10 @@ _RANK = 8
 class LogLinearModel(BaseEstimator):  # type: ignore[misc]
     """Maximum conditional likelihood of p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), with an l2 penalty.
 
-    Minimises ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features f and a base
-    measure h that are given for every label of every example. The label sets may differ in size and in meaning from
-    example to example: the labels of a chain are its sequences, those of a ranking its candidates. By bound
-    majorisation (Jebara and Choromanska 2012), for whose full curvature nothing is to be tuned.
+    Minimises ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features
+    f and a base measure h that are given for every label of every example. The label sets may differ in size and in
+    meaning from example to example: the labels of a chain are its sequences, those of a ranking its candidates. By
+    bound majorisation (Jebara and Choromanska 2012), for whose full curvature nothing is to be tuned.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         Strength of the penalty, > 0. Without one the optimum of separable examples is at infinity, and no finite
         computation certifies that it is not: take a small alpha instead.
     method : {"bound", "batch"}
-        `BoundMajorization`: a stochastic pass, then curvatures that tighten, with an exact search. `BatchBound`: the batch
-        bound alone; every step lowers the objective, slowly near the optimum.
+        `BoundMajorization`: a stochastic pass, then curvatures that tighten, with an exact search. `BatchBound`: the
+        batch bound alone; every step lowers the objective, slowly near the optimum.
     rank : int, "full" or None
         Of the curvature: all D^2 numbers, or k directions and a diagonal. None: full up to 4000 parameters, 8 beyond.
     batch_size : int, optional
@@ -56,8 +56,8 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         See `BoundMajorization`.
     eta : float
         Length of steps without a search, in (0, 2).
-    order : {"ascending", "given"}
-        In which order the bound takes the labels.
+    order : {"ascending", "descending", "given"}
+        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered.
     tol : float
         Relative gap to stop at; see ``duality_gap_``.
     max_iter : int
@@ -73,8 +73,8 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         theta.
     objective_ : float
     duality_gap_ : float
-        Of the fitted model: ||gradient||^2 / (2 alpha) over the objective. That is the gap to the dual value of the labels'
-        probabilities, and at least the distance to the least objective.
+        Of the fitted model: ||gradient||^2 / (2 alpha) over the objective. That is the gap to the dual value of the
+        labels' probabilities, and at least the distance to the least objective.
     n_iter_ : int
     rank_ : int or "full"
     history_ : History
@@ -189,8 +189,8 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
                 break
         else:
             warnings.warn(
-                f"max_iter was reached before tol: after {iteration} iterations the relative gap is {relative:.2e}, tol is "
-                f"{self.tol:g}; raise max_iter or alpha, or accept a larger tol",
+                f"max_iter was reached before tol: after {iteration} iterations the relative gap is {relative:.2e}, "
+                f"tol is {self.tol:g}; raise max_iter or alpha, or accept a larger tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -254,8 +254,8 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
             self.alpha,
             low=0.0,
             low_open=True,
-            hint="; without a penalty the optimum of separable examples is at infinity, and no gap can be certified: take "
-            "a small alpha",
+            hint="; without a penalty the optimum of separable examples is at infinity, and no gap can be certified: "
+            "take a small alpha",
         )
         _number("tol", self.tol, low=0.0)
         _number("eta", self.eta, low=0.0, high=2.0, low_open=True, high_open=True)

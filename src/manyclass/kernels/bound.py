@@ -1,7 +1,7 @@
 """Kernels of bound majorisation: the curvature of partition functions, in the space of the labels.
 
-The labels of example i are the entries ``offsets[i] .. offsets[i + 1] - 1`` of flat arrays; ``L`` holds the logarithms of
-a(y) = h(y) exp(theta . f(y)), minus infinity where the measure h is zero. With u_y = e_y - w_y, where w_y are the
+The labels of example i are the entries ``offsets[i] .. offsets[i + 1] - 1`` of flat arrays; ``L`` holds the logarithms
+of a(y) = h(y) exp(theta . f(y)), minus infinity where the measure h is zero. With u_y = e_y - w_y, where w_y are the
 probabilities of the labels that came before y, the bound of Jebara and Choromanska has the curvature
 sum_y beta_y F' u_y u_y' F: everything below is about the m x m matrix B = sum_y beta_y u_y u_y', which does not
 know what the features are. It is given by the order of the labels and two numbers for each, beta and kappa:
@@ -56,24 +56,24 @@ def _log_add(one, two):
 
 
 @jit
-def label_terms(L, offsets, ascending, order, beta, kappa):
+def label_terms(L, offsets, direction, order, beta, kappa):
     """The order in which each example's labels are taken, and what the bound says of each (see the module).
 
     ``order[b + r]`` is the label, counted from the example's first, that comes r-th; ``beta`` and ``kappa`` go by that
-    order. ``ascending``: by score, which is tighter; otherwise as they are.
+    order. ``direction``: 1, by score, lowest first; -1, highest first; 0, as they are.
     """
     for i in range(offsets.shape[0] - 1):
         b, e = offsets[i], offsets[i + 1]
-        if ascending:
+        if direction != 0:
             if e - b <= 16:
                 for r in range(e - b):
                     at = r
-                    while at > 0 and L[b + order[b + at - 1]] > L[b + r]:
+                    while at > 0 and direction * (L[b + order[b + at - 1]] - L[b + r]) > 0:
                         order[b + at] = order[b + at - 1]
                         at -= 1
                     order[b + at] = r
             else:
-                found = np.argsort(L[b:e], kind="mergesort")
+                found = np.argsort(direction * L[b:e], kind="mergesort")
                 for r in range(e - b):
                     order[b + r] = found[r]
         else:
