@@ -206,7 +206,7 @@ class Running:
     Parameters
     ----------
     matrix : ndarray of shape (size, size)
-        The sum or the inverse, changed in place.
+        The sum, changed in place, or the inverse.
     inverse : bool
         Which of the two.
     """
@@ -225,7 +225,7 @@ class Running:
         """The penalty alone, or its inverse; an intercept bears one here, of which the first examples make nothing."""
         G = np.zeros((form.reduced, form.reduced))
         form.add_penalty(lam, G, intercept=True)
-        return linalg.inv(G) if inverse else G
+        return np.ascontiguousarray(linalg.inv(G)) if inverse else G
 
     def add(self, part: Form, C: Array) -> None:
         """Take in the curvature of some examples."""
@@ -239,7 +239,7 @@ class Running:
         T[np.diag_indices_from(T)] += 1.0
         half = linalg.solve_triangular(linalg.cholesky(T, lower=True), Y.T, lower=True).T
         # M is symmetric: BLAS, which counts by columns, sees itself.
-        linalg.blas.dgemm(-1.0, half, half, beta=1.0, c=self.matrix.T, trans_b=True, overwrite_c=True)
+        self.matrix = linalg.blas.dgemm(-1.0, half, half, beta=1.0, c=self.matrix.T, trans_b=True, overwrite_c=True).T
 
     def solve(self, u: Array) -> Array:
         """The inverse times ``u``."""
