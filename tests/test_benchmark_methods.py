@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from helpers import make_data
 
-SOLVERS = ("fista", "lbfgs", "sgd", "asgd")
-BATCH = ("fista", "lbfgs")
+BATCH = ("fista", "lbfgs", "newton", "cg", "gd")
+SOLVERS = (*BATCH, "sgd", "asgd")
 
 #: (objective, l1_ratio, how the classes lie)
 TASKS = [

@@ -188,11 +188,11 @@ def test_softmax_hinge_is_an_upper_bound_of_crammer_singer(iris):
 #: loss, l1_ratio -> the solvers that fit it.
 DUALS = ("sdca", "accelerated", "sdca_async")
 FITS = {
-    ("multinomial", 0.0): (*DUALS, "fista", "lbfgs", "sgd", "asgd"),
+    ("multinomial", 0.0): (*DUALS, "fista", "lbfgs", "newton", "cg", "sgd", "asgd"),
     ("multinomial", 0.5): (*DUALS, "fista"),
-    ("crammer_singer", 0.0): (*DUALS, "sdca_active", "fista", "lbfgs", "sgd", "asgd"),
+    ("crammer_singer", 0.0): (*DUALS, "sdca_active", "fista", "lbfgs", "newton", "cg", "sgd", "asgd"),
     ("crammer_singer", 0.5): (*DUALS, "sdca_active", "fista"),
-    ("squared_hinge", 0.0): (*DUALS, "cd", "fista", "lbfgs", "sgd", "asgd"),
+    ("squared_hinge", 0.0): (*DUALS, "cd", "fista", "lbfgs", "newton", "cg", "sgd", "asgd"),
     ("log_loss", 0.5): (*DUALS, "cd", "fista"),
 }
 

@@ -18,12 +18,13 @@ from manyclass.kernels import primal as primal_kernels
 from manyclass.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared
 from manyclass.problem import Problem
 from manyclass.regularizers import L1, L2, ElasticNet
-from manyclass.solvers import FISTA, LBFGS, SDCA, SGD, AveragedSGD
+from manyclass.solvers import FISTA, LBFGS, SDCA, SGD, AveragedSGD, ConjugateGradient, Newton, SteepestDescent
 from registry import LOSSES
 
 NET = ElasticNet(0.25)
-SOLVERS = {solver.name: solver for solver in (FISTA(), LBFGS(), SGD(), AveragedSGD())}
-BATCH = ("fista", "lbfgs")
+_BATCH = (FISTA(), LBFGS(), Newton(), ConjugateGradient(), SteepestDescent())
+SOLVERS = {solver.name: solver for solver in (*_BATCH, SGD(), AveragedSGD())}
+BATCH = tuple(solver.name for solver in _BATCH)
 
 
 @pytest.fixture(params=SOLVERS)
@@ -228,7 +229,7 @@ def test_the_slope_is_that_of_finite_differences(name):
 def test_scales_of_features_and_intercepts_do_not_matter():
     """Rows a thousand times as large, lam to match: the same problem, and as many iterations."""
     data = make_data("class", n=150, d=6, K=3, seed=2)
-    for solver in (FISTA(), LBFGS()):
+    for solver in _BATCH:
         runs = [
             minimise(
                 make_problem(Multinomial(), data._replace(X=data.X * size), lam=0.01 * size**2, intercept=True),
@@ -242,7 +243,7 @@ def test_scales_of_features_and_intercepts_do_not_matter():
         np.testing.assert_allclose(runs[0].intercept, runs[1].intercept, rtol=1e-9)
 
 
-@pytest.mark.parametrize("solver", [FISTA(), LBFGS()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("solver", _BATCH, ids=lambda solver: solver.name)
 def test_shifted_problems(solver):
     data = make_data("class", seed=3)
     shift = np.random.default_rng(0).normal(size=(8, 4))
@@ -367,11 +368,12 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, solver, intercept, che
     problem = make_problem(CrammerSinger(0.1), data, intercept=intercept, dtype=np.float32)
     options = {"tol": 0.0, "seed": 6, "check_every": check_every}
     path = tmp_path / "run.ckpt"
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
+    ends = "max_iter|arithmetic can tell"  # Newton gets that far
+    with pytest.warns(ConvergenceWarning, match=ends):
         whole = minimise(problem, solver, max_iter=18, **options)
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
+    with pytest.warns(ConvergenceWarning, match=ends):
         minimise(problem, solver, max_iter=stop, checkpoint=path, **options)
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
+    with pytest.warns(ConvergenceWarning, match=ends):
         rest = minimise(problem, solver, max_iter=18 - stop, checkpoint=path, **options)
     same_bits(rest, whole)
 
@@ -424,7 +426,7 @@ def test_a_warm_start_on_another_problem_is_certified_for_that(solver, fresh):
 # --- honest counts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", [FISTA(), LBFGS()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("solver", _BATCH, ids=lambda solver: solver.name)
 def test_passes_are_the_readings_of_all_rows(monkeypatch, solver):
     """A reading for the scores, with the gradient that they may lead to, is one pass; 60 rows are one piece."""
     read = {"scores": 0, "gradients": 0}
@@ -440,17 +442,21 @@ def test_passes_are_the_readings_of_all_rows(monkeypatch, solver):
 
     counted(primal_kernels, "scores", "scores")
     counted(Problem, "respond", "scores")
-    counted(Problem, "dual_image", "gradients")
+    counted(Problem, "pull", "gradients")
     problem = make_problem(LogLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
     for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
         assert progress.passes == read["scores"] >= read["gradients"]
-    assert 40 <= read["gradients"] <= read["scores"] <= 60
+    assert read["gradients"] >= 40
+    if solver.name in ("fista", "lbfgs"):  # little above one an iteration
+        assert read["scores"] <= 60
 
 
 def test_memory_is_what_is_announced(solver):
     problem = make_problem(Multinomial(), make_data("class", n=1500, d=3000, K=20, seed=14, density=0.01))
-    for _ in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 2):
-        pass  # compiled
+    state = solver.state(problem)
+    for _ in itertools.islice(solver.iterate(problem, state, 0), 2):
+        solver.certificate(problem, state, final=True)  # compiled
+    del state
     tracemalloc.start()
     try:
         state = solver.state(problem)
@@ -465,7 +471,7 @@ def test_memory_is_what_is_announced(solver):
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["lbfgs", "sgd", "asgd"])
+@pytest.mark.parametrize("name", [name for name in SOLVERS if name != "fista"])
 @pytest.mark.parametrize("reg", [L1(), NET], ids=["L1", "ElasticNet"])
 def test_what_needs_a_smooth_regulariser_says_so(name, reg):
     problem = make_problem(LogLoss(), make_data("sign"), reg=reg)

@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 from manyclass._version import __version__
 
 if TYPE_CHECKING:
+    from manyclass.estimators.bound import BoundMajorizationClassifier
     from manyclass.estimators.classifier import SDCAClassifier
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+    from manyclass.estimators.log_linear import LogLinearModel
     from manyclass.estimators.regressor import SDCARegressor
     from manyclass.model import LinearModel
     from manyclass.model_base import load_model
     from manyclass.path import RegularizationPath, regularization_path
 
 __all__ = [
+    "BoundMajorizationClassifier",
     "LinearModel",
+    "LogLinearModel",
     "RegularizationPath",
     "SDCAClassifier",
     "SDCAClassifierCV",
@@ -31,7 +35,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BoundMajorizationClassifier": "manyclass.estimators.bound",
     "LinearModel": "manyclass.model",
+    "LogLinearModel": "manyclass.estimators.log_linear",
     "RegularizationPath": "manyclass.path",
     "SDCAClassifier": "manyclass.estimators.classifier",
     "SDCAClassifierCV": "manyclass.estimators.cross_validation",

@@ -282,7 +282,13 @@ class Problem:
         return float(np.sum(run(lambda b, e: respond.inner_product(one, two, b, e), pieces, self.n_threads)))
 
     def dual_image(self, alpha: Array, V: Array) -> None:
-        """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh.
+        """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh."""
+        self.pull(alpha, V)
+        if self.shift is not None:
+            V[:, : self.n_outputs] += self.shift
+
+    def pull(self, alpha: Array, V: Array) -> None:
+        """``V = X^T (c * alpha) / (lam n)`` in place, afresh, for any ``alpha``; one pass over the data.
 
         By ranges of columns, or of features where columns are too few for the threads: the same numbers either way.
         """
@@ -302,8 +308,6 @@ class Problem:
                 ranges(self.n_outputs, width),
                 self.n_threads,
             )
-        if self.shift is not None:
-            V[:, : self.n_outputs] += self.shift
 
     def feature_edges(self, parts: int) -> list[int]:
         """Bounds of ``parts`` ranges of features with about as many stored values each."""

@@ -54,7 +54,10 @@ LOSSES = ("multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_
 REGRESSION = ("squared", "huber")
 OPTIONS = ("I", "II", "III", "IV", "V")
 SAMPLINGS = ("permutation", "uniform", "importance")
-SOLVERS = ("auto", "sdca", "accelerated", "sdca_async", "sdca_active", "cd", "fista", "lbfgs", "sgd", "asgd")
+SOLVERS = (
+    *("auto", "sdca", "accelerated", "sdca_async", "sdca_active"),
+    *("cd", "fista", "lbfgs", "newton", "cg", "gd", "sgd", "asgd", "bound", "bbm"),
+)
 
 USAGE = "DATA -o MODEL"
 HELP = "train a model on a file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,11 +114,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _minimise(self, problem: Problem) -> Result:
         """Run the solver, keep what the run tells."""
-        name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
-
-        def make(part: Problem) -> Solver:
-            return make_solver(name, part, option=self.option, sampling=self.sampling)
-
+        make = self._maker(problem)
         solver = make(problem)
         self.solver_ = solver.name
         settings: dict[str, Any] = {
@@ -138,6 +135,11 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         # Kept only on request: the duals can be larger than the model.
         self._warm = (_signature(problem, solver), result.state) if self.warm_start else None
         return result
+
+    def _maker(self, problem: Problem) -> Callable[[Problem], Solver]:
+        """What makes the solver that the parameters name, for the problem or for a part of its outputs."""
+        name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
+        return lambda part: make_solver(name, part, option=self.option, sampling=self.sampling)
 
     def _warm_state(self, problem: Problem, solver: Solver) -> State | None:
         """The duals of the last fit, where they are feasible for this problem: same targets, loss and shape."""

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.predicting import ClassPredictions, binary_targets
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
 from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
 from manyclass.problem import Array, Problem
@@ -32,11 +31,7 @@ _LOSSES: dict[str, tuple[Any, Any]] = {
 _JOINT = ("multinomial", "softmax_hinge", "crammer_singer")
 
 
-def _has_probabilities(estimator: SDCAClassifier) -> bool:
-    return estimator.loss in ("multinomial", "log_loss")
-
-
-class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
+class SDCAClassifier(ClassPredictions, LinearEstimator):
     """Linear classifier fitted by proximal stochastic dual coordinate ascent, stopped on a true duality gap.
 
     Minimises ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
@@ -63,15 +58,16 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     gamma : float
         Smoothing of ``crammer_singer`` and ``smooth_hinge``, >= 0 (0: none). The smooth loss lies below the plain one
         by at most gamma/2.
-    solver : {"auto", "sdca", "accelerated", "sdca_active", "sdca_async", "cd", "fista", "lbfgs", "sgd", "asgd"}
+    solver : str
         ``sdca``: exact dual steps on whole rows of scores. ``accelerated``: an accelerated proximal point method around
         it, for small alpha. ``sdca_active``: for crammer_singer, sparse duals on active sets of rivals. ``sdca_async``:
         threads share the weights without locks; faster on several threads, certified all the same, but not
         reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part. ``fista``,
-        ``lbfgs``, ``sgd``, ``asgd`` (averaged): for comparison, on the same objective and certificate. ``auto``: the
-        fastest by measurement: sdca_active for crammer_singer with 100 classes or more; cd for a penalty with an l1
-        part and few outputs; accelerated where there is no l2 part, or R^2 / (gamma alpha n) > 10 with a smooth loss;
-        or else sdca.
+        ``lbfgs``, ``newton``, ``cg`` (nonlinear conjugate gradients), ``gd`` (steepest descent), ``sgd``, ``asgd``
+        (averaged), ``bound`` and ``bbm`` (bound majorisation, log-linear losses): for comparison, on the same objective
+        and certificate. ``auto`` (the default): the fastest by measurement: sdca_active for crammer_singer with 100
+        classes or more; cd for a penalty with an l1 part and few outputs; accelerated where there is no l2 part, or R^2
+        / (gamma alpha n) > 10 with a smooth loss; or else sdca.
     option : {"I", "II", "III", "IV", "V"}
         Dual step of Prox-SDCA. "I", the exact one, is the fastest for every loss.
     sampling : {"permutation", "uniform", "importance"}
@@ -234,10 +230,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 f"y holds one class only ({self.classes_[0]!r}); a classifier needs examples of at least 2 classes"
             )
         if K == 2:
-            positive = np.flatnonzero(index)
-            indptr = np.zeros(len(index) + 1, np.int64)
-            np.cumsum(index, out=indptr[1:])
-            return SignTargets(indptr, np.zeros(len(positive), np.int32), 1), index
+            return binary_targets(index), index
         if self.loss in _JOINT:
             return ClassTargets(index, K), index
         return SignTargets(np.arange(len(index) + 1, dtype=np.int64), index, K), index
@@ -259,46 +252,6 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             labels.eliminate_zeros()
         self.classes_ = np.arange(labels.shape[1])
         return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
-
-    # --- prediction -------------------------------------------------------------------------------------------------
-
-    def decision_function(self, X: Any) -> Array:
-        """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
-        X = self._check_predict_input(X)
-        return self.model_.decision_function(X, n_jobs=self.n_jobs)
-
-    def predict(self, X: Any) -> Any:
-        """The best class of each row; for a multi-label fit a 0/1 indicator, sparse (CSR) if y was sparse."""
-        X = self._check_predict_input(X)
-        predicted = self.model_.predict(X, n_jobs=self.n_jobs)
-        if sp.issparse(predicted):
-            predicted = predicted.astype(self._indicator[0])
-            return predicted if self._indicator[1] else predicted.toarray()
-        return predicted
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities, (n_samples, n_classes), for the losses that have them: multinomial and log_loss.
-
-        One-vs-rest probabilities of more than two classes are normalised to sum to one, as scikit-learn does; those
-        of a multi-label fit are not.
-        """
-        X = self._check_predict_input(X)
-        return self.model_.probabilities(X, n_jobs=self.n_jobs)
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
-
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first: two arrays of shape (n_samples, k).
-
-        Never holds an n_samples x n_classes array.
-        """
-        X = self._check_predict_input(X)
-        return self.model_.topk(X, k, n_jobs=self.n_jobs)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -42,7 +42,7 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         Fit an unpenalised intercept.
     epsilon : float
         Where the Huber loss turns linear, in units of y, > 0.
-    solver : {"auto", "sdca", "accelerated", "sdca_async", "cd", "fista", "lbfgs", "sgd", "asgd"}
+    solver : {"auto", "sdca", "accelerated", "sdca_async", "cd", "fista", "lbfgs", "newton", "cg", "gd", "sgd", "asgd"}
         See `SDCAClassifier`; "auto" is cd for up to ten targets and a penalty with an l1 part, else one of the two.
     option, sampling
         See `SDCAClassifier`.

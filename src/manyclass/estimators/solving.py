@@ -21,9 +21,14 @@ from manyclass.solvers import (
     AsyncActiveSDCA,
     AsyncSDCA,
     AveragedSGD,
+    BatchBound,
+    BoundMajorization,
+    ConjugateGradient,
     CoordinateDescent,
+    Newton,
     SlightL2,
     Solver,
+    SteepestDescent,
 )
 from manyclass.solvers.accelerated import is_ill_conditioned
 
@@ -35,8 +40,13 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "cd": CoordinateDescent,
     "fista": FISTA,
     "lbfgs": LBFGS,
+    "newton": Newton,
+    "cg": ConjugateGradient,
+    "gd": SteepestDescent,
     "sgd": SGD,
     "asgd": AveragedSGD,
+    "bound": BoundMajorization,
+    "bbm": BatchBound,
 }
 SOLVERS = (*DUAL, *_OTHERS)
 

@@ -14,11 +14,13 @@ __all__ = [
     "dual_step",
     "loss_conjugate",
     "loss_gradient",
+    "loss_hessian",
     "loss_value",
     "primal",
     "prox",
     "unit_conjugate",
     "unit_gradient",
+    "unit_hessian",
     "unit_step",
     "unit_value",
     "value_term",
@@ -32,6 +34,11 @@ def loss_value(loss: Any, s: Any, t: Any, work: Any) -> Any:
 
 def loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
     """``out = grad phi(s; t)`` (a subgradient where phi has a kink)."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def loss_hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
+    """``out = H u``, with H the Hessian of phi at s (where phi' has a kink, that of one of its sides)."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -52,6 +59,11 @@ def unit_value(loss: Any, s: Any, y: Any) -> Any:
 
 def unit_gradient(loss: Any, s: Any, y: Any) -> Any:
     """phi' of one score."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def unit_hessian(loss: Any, s: Any, y: Any) -> Any:
+    """phi'' of one score (where phi' has a kink, that of one of its sides)."""
     raise TypeError("compiled: call it from a kernel")
 
 

@@ -1,4 +1,4 @@
-"""Kernel of stochastic gradient descent: one pass, at the cost of a row's stored values a step.
+"""Kernel of stochastic gradient descent: one pass, at the cost of a row's stored values an example.
 
 The decay of all weights at each step is held in a number: W = scale U. So is the average of the weights, which moves
 everywhere at each step as well: mean = p A + q U (Bottou's and Xu's representation).
@@ -45,18 +45,21 @@ def sgd_epoch(
     mean_bias,
     lam,
     rate,
+    decay,
     power,
+    batch,
     bias_gain,
     first,
     averaged,
     lo,
     hi,
 ):
-    """One step on each example of ``order``, for the output columns lo .. hi - 1.
+    """One step on each ``batch`` of successive examples of ``order``, for the output columns lo .. hi - 1.
 
-    Step t = first, first + 1, ... has the size ``eta_t = rate (1 + lam rate t)^-power``:
+    Step t = first, first + 1, ... has the size ``eta_t = rate (1 + decay t)^-power`` and takes the gradients of all m
+    examples of its batch (the last may have fewer) at the same weights:
 
-        W = (1 - eta lam) W - eta c_i x_i grad phi(s_i)^T,      b = b - eta bias_gain c_i grad phi(s_i)
+        W = (1 - eta m lam) W - eta sum_i c_i x_i grad phi(s_i)^T,      b = b - eta bias_gain sum_i c_i grad phi(s_i)
 
     and, where ``averaged`` > 0 (the number of points in the mean so far), ``mean += (W - mean) / (count + 1)``. On
     return U holds W and A the mean. ``plain`` is the `L2` regulariser, whose primal map is the identity.
@@ -64,42 +67,49 @@ def sgd_epoch(
     real = U.dtype.type
     width = hi - lo
     s = np.empty(width, U.dtype)
-    move = np.empty(width, U.dtype)
+    moves = np.empty((batch, width), U.dtype)
     buffer = np.empty(width, U.dtype)
     averaging = averaged > 0
     scale = 1.0
     p = 1.0
     q = 0.0
-    for position in range(order.shape[0]):
-        i = order[position]
-        eta = rate * (1.0 + lam * rate * (first + position)) ** -power
-        c = np.float64(weights[i])
-        if c > 0:
-            for k in range(width):
-                s[k] = 0
-            add_scores(rows, i, U, lo, hi, plain, s)
-            for k in range(width):
-                s[k] = real(scale) * s[k] + bias[lo + k]
-            loss_gradient(loss, s, target_row(targets, i, lo, hi, buffer), move)
-        scale *= 1.0 - eta * lam
+    steps = -(-order.shape[0] // batch)
+    for step in range(steps):
+        eta = rate * (1.0 + decay * (first + step)) ** -power
+        begin = step * batch
+        count = min(batch, order.shape[0] - begin)
+        for m in range(count):
+            i = order[begin + m]
+            if weights[i] > 0:
+                for k in range(width):
+                    s[k] = 0
+                add_scores(rows, i, U, lo, hi, plain, s)
+                for k in range(width):
+                    s[k] = real(scale) * s[k] + bias[lo + k]
+                loss_gradient(loss, s, target_row(targets, i, lo, hi, buffer), moves[m])
+        scale *= 1.0 - eta * count * lam
         if scale < _FOLD or p < _FOLD:
             _fold(U, A, scale, p, q, averaging, lo, hi)
             scale = 1.0
             p = 1.0
             q = 0.0
-        if c > 0:
-            for k in range(width):
-                bias[lo + k] -= real(eta * bias_gain * c) * move[k]
-            for k in range(width):
-                move[k] *= real(-eta * c / scale)
-            add_outer(rows, i, move, lo, hi, U)
-            if averaging:
-                # What U has gained must not change the mean.
+        for m in range(count):
+            i = order[begin + m]
+            c = np.float64(weights[i])
+            if c > 0:
+                move = moves[m]
                 for k in range(width):
-                    move[k] *= real(-q / p)
-                add_outer(rows, i, move, lo, hi, A)
+                    bias[lo + k] -= real(eta * bias_gain * c) * move[k]
+                for k in range(width):
+                    move[k] *= real(-eta * c / scale)
+                add_outer(rows, i, move, lo, hi, U)
+                if averaging:
+                    # What U has gained must not change the mean.
+                    for k in range(width):
+                        move[k] *= real(-q / p)
+                    add_outer(rows, i, move, lo, hi, A)
         if averaging:
-            share = 1.0 / (averaged + position + 1.0)
+            share = 1.0 / (averaged + step + 1.0)
             p *= 1.0 - share
             q = q * (1.0 - share) + share * scale
             for k in range(lo, hi):

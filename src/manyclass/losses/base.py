@@ -8,7 +8,7 @@ Each loss is a NamedTuple; its fields are numbers of the working precision. `des
 
 ``targets``      "class", "sign" or "real": the targets it takes
 ``joint``        whether the K scores of an example enter together; if not, the loss is separable
-``provides``     what a solver may ask for: "gradient", "conjugate", "dual_step", "sparse_dual"
+``provides``     what a solver may ask for: "gradient", "hessian", "conjugate", "dual_step", "sparse_dual"
 ``smoothness``   gamma where phi is (1/gamma)-smooth, 0 where it is not smooth
 ``free_dual``    whether phi* is finite everywhere
 ``probability``  "softmax", "sigmoid" or None: the link that turns scores into probabilities
@@ -26,9 +26,11 @@ from manyclass.kernels.operations import (
     dual_step,
     loss_conjugate,
     loss_gradient,
+    loss_hessian,
     loss_value,
     unit_conjugate,
     unit_gradient,
+    unit_hessian,
     unit_step,
     unit_value,
 )
@@ -59,7 +61,7 @@ def describe(
     targets: str,
     joint: bool = False,
     free_dual: bool = False,
-    provides: Iterable[str] = ("gradient", "conjugate", "dual_step"),
+    provides: Iterable[str] = ("gradient", "hessian", "conjugate", "dual_step"),
     probability: str | None = None,
     smoothness: float | None = None,
 ) -> Callable[[C], C]:
@@ -110,6 +112,18 @@ def _loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
     def each(loss, s, t, out):
         for k in range(s.shape[0]):
             out[k] = unit_gradient(loss, s[k], t[k])
+
+    return each
+
+
+@implements(loss_hessian)
+def _loss_hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
+    if not is_separable(loss):
+        return None
+
+    def each(loss, s, t, u, out):
+        for k in range(s.shape[0]):
+            out[k] = unit_hessian(loss, s[k], t[k]) * u[k]
 
     return each
 

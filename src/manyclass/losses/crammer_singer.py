@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import implements, inline, is_a
-from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
 from manyclass.losses.base import describe
 
 __all__ = ["CrammerSinger", "project_rivals"]
 
 
-@describe(targets="class", joint=True, provides=("gradient", "conjugate", "dual_step", "sparse_dual"))
+@describe(targets="class", joint=True, provides=("gradient", "hessian", "conjugate", "dual_step", "sparse_dual"))
 class CrammerSinger(NamedTuple):
     """phi(s; y) = max(0, max_{j != y} 1 + s_j - s_y), smoothed by adding (gamma/2) ||b||^2 to the conjugate.
 
@@ -149,6 +149,34 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         out[t] = -total
 
     return rivals_minus_target
+
+
+@implements(loss_hessian)
+def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
+    if not is_a(loss, CrammerSinger):
+        return None
+
+    def of_the_active(loss, s, t, u, out):
+        # b moves with the margins of the rivals with b_j > 0, over gamma; where sum b = 1 binds, less their mean.
+        loss_gradient(loss, s, t, out)
+        bound = out[t] <= -1
+        mean = 0.0
+        active = 0
+        for k in range(s.shape[0]):
+            if k != t and out[k] > 0:
+                mean += np.float64(u[k]) - np.float64(u[t])
+                active += 1
+        mean = mean / active if bound and active else 0.0
+        total = 0.0
+        for k in range(s.shape[0]):
+            moved = 0.0
+            if k != t and out[k] > 0 and loss.gamma > 0:
+                moved = (np.float64(u[k]) - np.float64(u[t]) - mean) / loss.gamma
+            total += moved
+            out[k] = s.dtype.type(moved)
+        out[t] = s.dtype.type(-total)
+
+    return of_the_active
 
 
 @implements(loss_conjugate)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
+from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_hessian, unit_step, unit_value
 from manyclass.losses.base import describe
 
 __all__ = ["SmoothHinge", "SquaredHinge"]
@@ -75,6 +75,28 @@ def _gradient(loss: Any, s: Any, y: Any) -> Any:
             return -y * np.float32(2) * max(zero + np.float32(1) - y * s, zero)
 
         return squared
+    return None
+
+
+@implements(unit_hessian)
+def _hessian(loss: Any, s: Any, y: Any) -> Any:
+    if is_a(loss, SmoothHinge):
+
+        def inside(loss, s, y):
+            zero = y - y
+            short = zero + np.float32(1) - y * s
+            if short <= 0 or short >= loss.gamma:
+                return zero
+            return (zero + np.float32(1)) / loss.gamma
+
+        return inside
+    if is_a(loss, SquaredHinge):
+
+        def below(loss, s, y):
+            zero = y - y
+            return zero + np.float32(2) if zero + np.float32(1) - y * s > 0 else zero
+
+        return below
     return None
 
 

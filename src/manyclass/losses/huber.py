@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
+from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_hessian, unit_step, unit_value
 from manyclass.losses.base import describe
 
 __all__ = ["Huber"]
@@ -39,6 +39,18 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
 @implements(unit_gradient)
 def _gradient(loss: Any, s: Any, y: Any) -> Any:
     return (lambda loss, s, y: min(max(s - y, -loss.delta), loss.delta)) if is_a(loss, Huber) else None
+
+
+@implements(unit_hessian)
+def _hessian(loss: Any, s: Any, y: Any) -> Any:
+    if not is_a(loss, Huber):
+        return None
+
+    def near(loss, s, y):
+        zero = y - y
+        return zero + np.float32(1) if abs(s - y) < loss.delta else zero
+
+    return near
 
 
 @implements(unit_conjugate)

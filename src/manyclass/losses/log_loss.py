@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
+from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_hessian, unit_step, unit_value
 from manyclass.kernels.vmath import exp
 from manyclass.losses.base import describe
 
@@ -48,6 +48,19 @@ def _gradient(loss: Any, s: Any, y: Any) -> Any:
         return -y / (one + exp(y * s - loss.margin))
 
     return sigmoid
+
+
+@implements(unit_hessian)
+def _hessian(loss: Any, s: Any, y: Any) -> Any:
+    if not is_a(loss, LogLoss):
+        return None
+
+    def variance(loss, s, y):
+        one = y - y + np.float32(1)
+        small = exp(-abs(y * s - loss.margin))
+        return small / ((one + small) * (one + small))
+
+    return variance
 
 
 @implements(unit_conjugate)

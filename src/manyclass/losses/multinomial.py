@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
 from manyclass.kernels.vmath import exp, log, wright_omega
 from manyclass.losses.base import describe
 
@@ -78,6 +78,28 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         out[t] = -rivals
 
     return softmax_minus_target
+
+
+@implements(loss_hessian)
+def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def covariance(loss, s, t, u, out):
+        # (diag p - p p^T) u does not change with a constant added to u: relative to u_t, p_t, which may be all but 1,
+        # is never needed in full.
+        loss_gradient(loss, s, t, out)
+        mean = 0.0
+        rivals = 0.0
+        for k in range(s.shape[0]):
+            if k != t:
+                mean += np.float64(out[k]) * (np.float64(u[k]) - np.float64(u[t]))
+                rivals += np.float64(out[k])
+        for k in range(s.shape[0]):
+            out[k] *= s.dtype.type(np.float64(u[k]) - np.float64(u[t]) - mean)
+        out[t] = s.dtype.type((rivals - 1.0) * mean)
+
+    return covariance
 
 
 @implements(loss_conjugate)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import implements, is_a
-from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_step, unit_value
+from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_hessian, unit_step, unit_value
 from manyclass.losses.base import describe
 
 __all__ = ["Squared"]
@@ -28,6 +28,11 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
 @implements(unit_gradient)
 def _gradient(loss: Any, s: Any, y: Any) -> Any:
     return (lambda loss, s, y: s - y) if is_a(loss, Squared) else None
+
+
+@implements(unit_hessian)
+def _hessian(loss: Any, s: Any, y: Any) -> Any:
+    return (lambda loss, s, y: y - y + np.float32(1)) if is_a(loss, Squared) else None
 
 
 @implements(unit_conjugate)

@@ -9,17 +9,13 @@ import numpy as np
 
 from manyclass.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal import BatchSolver, curvature, smoothness
+from manyclass.solvers.descent import DescentSolver, Found
+from manyclass.solvers.primal import smoothness
 
 __all__ = ["LBFGS"]
 
-#: Sufficient decrease and curvature of the weak Wolfe conditions.
-_DECREASE, _CURVATURE = 1e-4, 0.9
-#: Trial steps of a line search before it gives up: what they would still tell apart is rounding.
-_TRIALS = 40
 
-
-class LBFGS(BatchSolver):
+class LBFGS(DescentSolver):
     """Limited-memory BFGS (Liu & Nocedal 1989) for a smooth loss and a smooth regulariser.
 
     The step along a direction meets the weak Wolfe conditions, found by doubling and bisection (Lewis & Overton 2013);
@@ -65,7 +61,6 @@ class LBFGS(BatchSolver):
     """
 
     name = "lbfgs"
-    needs_regularizer = frozenset({"gradient"})
 
     def __init__(self, *, memory: int = 10) -> None:
         if memory < 1:
@@ -103,28 +98,18 @@ class LBFGS(BatchSolver):
             point = state["point"]
             self._direct(problem, state, gradient, direction, room)
             fall = problem.inner_product(gradient, direction)
-            found, tried = None, 0
+            found = Found(0.0, value, 0)
             if fall < 0:
-                found, tried = self._search(problem, state, direction, value, fall, trial, room)
-            if found is not None:
-                value = found
+                found = self._search(problem, state, direction, value, fall, trial, room)
+            if found.step:
+                value = found.value
                 self._remember(problem, state, trial, gradient, room)
                 state["point"], trial = trial, point
                 gradient, room = room, gradient
             else:
                 # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
                 state["pairs"] = np.zeros((), np.int64)
-            yield self._ended(state, tried)
-
-    def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
-        """P at ``point``, and its gradient."""
-        W, bias = self._split(problem, point)
-        losses = problem.respond(W, bias, state["alpha"])
-        self._slope(problem, state)
-        np.multiply(point, problem.lam, out=gradient)
-        gradient[-1] = 0  # the intercept bears no penalty
-        gradient += state["slope"]
-        return problem.objective(losses, problem.penalty(W))
+            yield self._ended(state, found.tried)
 
     def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, room: Array) -> None:
         """The two-loop recursion: ``direction = -H gradient``."""
@@ -141,32 +126,10 @@ class LBFGS(BatchSolver):
             newest = turns[slots[-1]]
             direction *= bends[slots[-1]] / problem.inner_product(newest, newest)
         else:
-            direction *= _OPTIMISM / (curvature(problem, self.name) + problem.lam)
+            direction *= self._cautious(problem)
         for slot in slots:
             share = shares[slot] - problem.inner_product(turns[slot], direction) / bends[slot]
             direction += np.multiply(moves[slot], share, out=room)
-
-    def _search(
-        self, problem: Problem, state: State, direction: Array, value: float, fall: float, trial: Array, gradient: Array
-    ) -> tuple[float | None, int]:
-        """Fill ``trial`` and its ``gradient``; returns P there (None: no step was found) and the tries."""
-        noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(value)
-        low, high, step = 0.0, math.inf, 1.0
-        for tried in range(1, _TRIALS + 1):
-            np.multiply(direction, step, out=trial)
-            trial += state["point"]
-            new = self._descend(problem, trial, state, gradient)
-            slope = problem.inner_product(gradient, direction)
-            down = new <= value + _DECREASE * step * fall
-            down = down or (new <= value + noise and slope <= (2.0 * _DECREASE - 1.0) * fall)
-            if not down:
-                high = step
-            elif slope < _CURVATURE * fall:
-                low = step
-            else:
-                return new, tried
-            step = 2.0 * low if math.isinf(high) else 0.5 * (low + high)
-        return None, _TRIALS
 
     def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
         """Keep the changes of point and gradient; where they tell no curvature from rounding, none of the old ones."""
@@ -177,7 +140,3 @@ class LBFGS(BatchSolver):
         lengths = math.sqrt(problem.inner_product(move, move) * problem.inner_product(turn, turn))
         sound = problem.inner_product(move, turn) > float(np.finfo(problem.dtype).eps) * lengths
         state["pairs"] = np.asarray(state["pairs"] + 1 if sound else 0, np.int64)
-
-
-#: The first step is this over the trace of the Hessian's bound; the line search finds the rest of it.
-_OPTIMISM = 16.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,7 +15,10 @@ from manyclass.regularizers import L2
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal import PrimalSolver, constant
 
-__all__ = ["SGD", "AveragedSGD"]
+__all__ = ["GAINS", "SGD", "AveragedSGD"]
+
+#: How the size of a step falls with their number.
+GAINS = ("optimal", "constant", "tau", "inverse")
 
 #: Multiply-adds after which the kernel returns to Python, so that Ctrl-C is heard within about a second.
 _WORK = 2e9
@@ -38,18 +42,35 @@ class SGD(PrimalSolver):
     A step costs the stored values of its row times K: the decay of W is kept in a number. For a separable loss several
     threads take a range of columns each, and the result is the same to the last bit. One iteration is one pass.
 
+    For comparison there are gains that are to be tuned, and mini-batches: the sum of the gradients of m examples is
+    taken at the same weights, and t counts the steps.
+
     The gap is true, but closes slowly with the noise of the steps; where the loss has a kink it may not close at all,
     for the dual point at an example is then a subgradient at a kink, and not the one of the optimum.
+
+    Parameters
+    ----------
+    gain : {"optimal", "constant", "tau", "inverse"}
+        eta_t for t = 0, 1, ...: "optimal" as above, "constant" eta_0, "tau" eta_0 tau / (tau + t), "inverse"
+        eta_0 / (t + 1) (Choromanska and Jebara, section 2.1, where the last two are called ASGD, for adaptive gain).
+    eta0 : float, optional
+        eta_0 > 0; by default, that of the first step above.
+    tau : float
+        Steps, > 0, after which the gain "tau" has fallen to a half.
+    batch_size : int
+        m. The sum of m gradients takes the place of one: eta_0 is for their sum.
 
     Raises
     ------
     ValueError
-        If the regulariser has no gradient (l1 and elastic net), or the problem is shifted.
+        If a parameter is none of the above, the regulariser has no gradient (l1 and elastic net), or the problem is
+        shifted.
 
     References
     ----------
     Bottou, "Large-scale machine learning with stochastic gradient descent", COMPSTAT 2010, table 1. Shalev-Shwartz,
-    Singer and Srebro, "Pegasos", ICML 2007, for the decay kept in a number.
+    Singer and Srebro, "Pegasos", ICML 2007, for the decay kept in a number. Choromanska and Jebara, "Stochastic bound
+    majorization", 2013, section 2.1, for the other gains.
 
     Examples
     --------
@@ -72,8 +93,23 @@ class SGD(PrimalSolver):
 
     name = "sgd"
     needs_regularizer = frozenset({"gradient"})
-    #: eta_t = eta_0 (1 + lam eta_0 t)^-power
+    #: eta_t = eta_0 (1 + lam eta_0 t)^-power, of the gain "optimal"
     power = 1.0
+
+    def __init__(
+        self, *, gain: str = "optimal", eta0: float | None = None, tau: float = 1.0, batch_size: int = 1
+    ) -> None:
+        if gain not in GAINS:
+            raise ValueError(f"gain must be one of {', '.join(GAINS)}, got {gain!r}")
+        for name, number in (("eta0", eta0), ("tau", tau)):
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise ValueError(f"{name} must be a positive finite number, got {number!r}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+        self.gain = gain
+        self.eta0 = eta0
+        self.tau = float(tau)
+        self.batch_size = int(batch_size)
 
     def state(self, problem: Problem) -> State:
         self._require_unshifted(problem)
@@ -100,7 +136,7 @@ class SGD(PrimalSolver):
             epoch = int(state["iteration"])
             # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
             order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
-            self._epoch(problem, state, order, epoch * problem.n_samples)
+            self._epoch(problem, state, order, epoch * self._steps_of(problem))
             state["iteration"] = np.asarray(epoch + 1, np.int64)
             yield Progress(epoch + 1, float(epoch + 1))
 
@@ -116,9 +152,12 @@ class SGD(PrimalSolver):
         """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept."""
         threads = 1 if problem.loss.joint else problem.n_threads
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
-        rate = first_rate(problem)
+        rate = first_rate(problem) if self.eta0 is None else float(self.eta0)
+        decay, power = self._decay(problem, rate)
+        batch = self.batch_size
         work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
-        for begin, end in ranges(len(order), max(1, int(len(order) * min(1.0, _WORK / max(work, 1.0))))):
+        most = len(order) * min(1.0, _WORK / max(work, 1.0))
+        for begin, end in ranges(len(order), max(1, int(most / batch)) * batch):
 
             def part(lo: int, hi: int, begin: int = begin, end: int = end) -> None:
                 kernels.sgd_epoch(
@@ -134,15 +173,30 @@ class SGD(PrimalSolver):
                     mean_bias,
                     problem.lam,
                     rate,
-                    self.power,
+                    decay,
+                    power,
+                    batch,
                     constant(problem) ** 2,
-                    first + begin,
-                    averaged + begin if averaged else 0,
+                    first + begin // batch,
+                    averaged + begin // batch if averaged else 0,
                     lo,
                     hi,
                 )
 
             run(part, ranges(problem.n_outputs, width), threads)
+
+    def _decay(self, problem: Problem, rate: float) -> tuple[float, float]:
+        """``decay`` and ``power`` of ``eta_t = eta_0 (1 + decay t)^-power``."""
+        return {
+            "optimal": (problem.lam * rate, self.power),
+            "constant": (0.0, 1.0),
+            "tau": (1.0 / self.tau, 1.0),
+            "inverse": (1.0, 1.0),
+        }[self.gain]
+
+    def _steps_of(self, problem: Problem) -> int:
+        """Steps of a pass."""
+        return -(-problem.n_samples // self.batch_size)
 
     def _require_unshifted(self, problem: Problem) -> None:
         if problem.shift is not None:
@@ -158,10 +212,15 @@ class AveragedSGD(SGD):
     The steps are those of `SGD` with eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which fall more slowly; the mean starts
     with the weights after the first pass, and takes in every step from there on, at the cost of a sparse step as well.
 
+    Parameters
+    ----------
+    gain, eta0, tau, batch_size
+        See `SGD`.
+
     Raises
     ------
     ValueError
-        If the regulariser has no gradient (l1 and elastic net), or the problem is shifted.
+        As `SGD`.
 
     References
     ----------
@@ -209,7 +268,7 @@ class AveragedSGD(SGD):
             state["mean"][:] = state["W"]
             state["mean_bias"][:] = state["bias"]
         else:
-            averaged = 1 + first - problem.n_samples
+            averaged = 1 + first - self._steps_of(problem)
             self._steps(problem, state, order, first, state["mean"], state["mean_bias"], averaged)
 
 

@@ -1,0 +1,289 @@
+"""Log-linear models with features of the user's own: conditional random fields over label sets that can be listed."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from manyclass.curvature.features import FeatureForm
+from manyclass.curvature.forms import PIECE
+from manyclass.curvature.labels import Labels
+from manyclass.curvature.steps import Steps
+from manyclass.estimators.base import _number
+from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
+from manyclass.history import History, Record
+from manyclass.memory import require
+from manyclass.parallel import ranges, resolve_n_jobs
+from manyclass.problem import Array
+from manyclass.solvers.bound import BatchBound, BoundMajorization
+
+__all__ = ["LogLinearModel"]
+
+#: Parameters up to which ``rank=None`` takes the full curvature.
+_FULL = 4000
+_RANK = 8
+
+
+class LogLinearModel(BaseEstimator):  # type: ignore[misc]
+    """Maximum conditional likelihood of p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), with an l2 penalty.
+
+    Minimises ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features
+    f and a base measure h that are given for every label of every example. The label sets may differ in size and in
+    meaning from example to example: the labels of a chain are its sequences, those of a ranking its candidates. By
+    bound majorisation (Jebara and Choromanska 2012), for whose full curvature nothing is to be tuned.
+
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty, > 0. Without one the optimum of separable examples is at infinity, and no finite
+        computation certifies that it is not: take a small alpha instead.
+    method : {"bound", "batch"}
+        `BoundMajorization`: a stochastic pass, then curvatures that tighten, with an exact search. `BatchBound`: the
+        batch bound alone; every step lowers the objective, slowly near the optimum.
+    rank : int, "full" or None
+        Of the curvature: all D^2 numbers, or k directions and a diagonal. None: full up to 4000 parameters, 8 beyond.
+    batch_size : int, optional
+        Examples of a stochastic step of the first pass. None: a third of the parameters, at most an eighth of the
+        examples.
+    schedule : {"tightening", "restart", "literal"}
+        See `BoundMajorization`.
+    eta : float
+        Length of steps without a search, in (0, 2).
+    order : {"ascending", "descending", "given"}
+        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered.
+    tol : float
+        Relative gap to stop at; see ``duality_gap_``.
+    max_iter : int
+        Most iterations.
+    random_state : int, RandomState or None
+        Of the batches.
+    n_jobs : int, optional
+        Threads of the searches. Never changes the result.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (D,)
+        theta.
+    objective_ : float
+    duality_gap_ : float
+        Of the fitted model: ||gradient||^2 / (2 alpha) over the objective. That is the gap to the dual value of the
+        labels' probabilities, and at least the distance to the least objective.
+    n_iter_ : int
+    rank_ : int or "full"
+    history_ : History
+
+    Raises
+    ------
+    ValueError
+        On parameters out of range and faulty input, with the number of the example.
+    MemoryError
+        Before anything is allocated, if the curvature would not fit.
+
+    Examples
+    --------
+    Candidates to choose from, three or four of them, with two features each:
+
+    >>> import numpy as np
+    >>> from manyclass import LogLinearModel
+    >>> rng = np.random.default_rng(0)
+    >>> features = [rng.normal(size=(size, 2)) for size in rng.integers(3, 5, 100)]
+    >>> y = [int(np.argmax(f @ [2.0, -1.0] + rng.gumbel(size=len(f)))) for f in features]
+    >>> model = LogLinearModel(alpha=1e-3, tol=1e-9).fit(features, y)
+    >>> model.coef_.round(1)
+    array([ 2.1, -0.8])
+    >>> np.allclose([p.sum() for p in model.predict_proba(features)], 1)
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-4,
+        *,
+        method: str = "bound",
+        rank: int | str | None = None,
+        batch_size: int | None = None,
+        schedule: str = "tightening",
+        eta: float = 1.0,
+        order: str = "ascending",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.method = method
+        self.rank = rank
+        self.batch_size = batch_size
+        self.schedule = schedule
+        self.eta = eta
+        self.order = order
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(
+        self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
+    ) -> LogLinearModel:
+        """Fit the model.
+
+        Parameters
+        ----------
+        features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
+            f_x(y) of every label of every example.
+        y : array of n integers
+            The observed label of each example, its row among the example's.
+        offsets : array of n + 1 integers, optional
+            Where each example's rows begin in one matrix; the last is N. The matrix is not copied.
+        log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
+            log h_x(y), minus infinity for what cannot be. 0 by default.
+        sample_weight : array of shape (n,), optional
+            Non-negative; scaled to mean 1.
+
+        Returns
+        -------
+        LogLinearModel
+            Itself.
+        """
+        self._check()
+        sets = read_label_sets(features, offsets, log_measure)
+        y = observed(sets, y)
+        form = FeatureForm(sets.features, sets.offsets, y, _scale(sample_weight, len(y)), sets.log_measure)
+        rank = self.rank
+        if rank is None:
+            plain = self.method == "bound" and self.schedule == "tightening"
+            rank = "full" if form.reduced <= _FULL or not plain else _RANK
+        self.rank_ = rank
+        full = isinstance(rank, str)
+        require(
+            {
+                "curvature": 8 * form.reduced * (2 * form.reduced if full else 4 * int(rank) + 10),
+                "scores": 8 * 10 * int(sets.offsets[-1]),
+            },
+            "rank=8",
+        )
+        solver = self._solver(None if full else int(rank))
+        state = solver.start(form)
+        steps = Steps(form, float(self.alpha), self.order, resolve_n_jobs(self.n_jobs))
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.history_ = History()
+        begun, seconds, passes = time.perf_counter(), 0.0, 0
+        for iteration in range(1, int(self.max_iter) + 1):
+            before = time.perf_counter()
+            passes += solver.advance(steps, state, seed)
+            seconds += time.perf_counter() - before
+            state["iteration"] = np.asarray(iteration)
+            value, gap = _certificate(steps, state)
+            relative = gap / max(abs(value), abs(value - gap), 1e-12)
+            self.history_.records.append(
+                Record(iteration, passes, value, value - gap, gap, relative, seconds, time.perf_counter() - begun)
+            )
+            if relative <= self.tol:
+                break
+        else:
+            warnings.warn(
+                f"max_iter was reached before tol: after {iteration} iterations the relative gap is {relative:.2e}, "
+                f"tol is {self.tol:g}; raise max_iter or alpha, or accept a larger tol",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self.coef_ = state["point"].reshape(-1).copy()
+        self.objective_, self.duality_gap_, self.n_iter_ = value, relative, iteration
+        return self
+
+    def predict(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> Array:
+        """The most probable label of each example, its row among the example's, (n,); of equal ones the first."""
+        found = self.predict_proba(features, offsets=offsets, log_measure=log_measure)
+        return np.array([int(np.argmax(p)) for p in found])
+
+    def predict_proba(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> list[Array]:
+        """p(y | x) of all labels of each example: a list of n arrays of shape (m_i,)."""
+        sets = self._read(features, offsets, log_measure)
+        L = self._log_potentials(sets)
+        p = Labels(L, sets.offsets, np.ones(len(sets.offsets) - 1)).p
+        return np.split(p, sets.offsets[1:-1])
+
+    def score(self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None) -> float:
+        """The mean of log p(y_i | x_i)."""
+        return -self._loss(features, y, offsets, log_measure, None)
+
+    def objective(
+        self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
+    ) -> float:
+        """The objective of the fitted parameters on some examples."""
+        penalty = 0.5 * float(self.alpha) * float(self.coef_ @ self.coef_)
+        return self._loss(features, y, offsets, log_measure, sample_weight) + penalty
+
+    def _loss(self, features: Any, y: Any, offsets: Any, log_measure: Any, sample_weight: Any) -> float:
+        sets = self._read(features, offsets, log_measure)
+        y = observed(sets, y)
+        scale = _scale(sample_weight, len(y))
+        form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
+        steps = Steps(form, 0.0, self.order)
+        point = self.coef_[:, None]
+        scores = steps.scores(point)
+        return steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
+
+    def _read(self, features: Any, offsets: Any, log_measure: Any) -> LabelSets:
+        check_is_fitted(self, "coef_")
+        return read_label_sets(features, offsets, log_measure, len(self.coef_))
+
+    def _log_potentials(self, sets: LabelSets) -> Array:
+        n = len(sets.offsets) - 1
+        form = FeatureForm(sets.features, sets.offsets, np.zeros(n, np.int64), np.ones(n), sets.log_measure)
+        point = self.coef_[:, None]
+        return np.concatenate([form.measured(form.scores(point, b, e), b, e) for b, e in ranges(n, PIECE)])
+
+    def _solver(self, rank: int | None) -> BatchBound | BoundMajorization:
+        if self.method == "batch":
+            return BatchBound(eta=float(self.eta), order=self.order)
+        return BoundMajorization(
+            schedule=self.schedule, batch_size=self.batch_size, eta=float(self.eta), order=self.order, rank=rank
+        )
+
+    def _check(self) -> None:
+        _number(
+            "alpha",
+            self.alpha,
+            low=0.0,
+            low_open=True,
+            hint="; without a penalty the optimum of separable examples is at infinity, and no gap can be certified: "
+            "take a small alpha",
+        )
+        _number("tol", self.tol, low=0.0)
+        _number("eta", self.eta, low=0.0, high=2.0, low_open=True, high_open=True)
+        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be an integer of at least 1, got {self.max_iter!r}")
+        if self.method not in ("bound", "batch"):
+            raise ValueError(f"method must be 'bound' or 'batch', got {self.method!r}")
+        rank: Any = self.rank
+        if isinstance(rank, str) and rank != "full":
+            raise ValueError(f"rank must be an integer of at least 1, 'full' or None, got {rank!r}")
+        if self.method == "batch" and rank not in (None, "full"):
+            raise ValueError(f"method 'batch' is of full rank, got rank={rank!r}: take method='bound'")
+        self._solver(rank if isinstance(rank, int) else None)
+
+
+def _scale(sample_weight: Any, n: int) -> Array:
+    """c_i / n."""
+    if sample_weight is None:
+        return np.full(n, 1.0 / n)
+    weights = np.asarray(sample_weight, np.float64)
+    if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
+        raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero")
+    return np.asarray(weights / weights.sum())
+
+
+def _certificate(steps: Steps, state: dict[str, Array]) -> tuple[float, float]:
+    """The objective, and its gap to the dual value of the labels' probabilities: ||gradient||^2 / (2 alpha)."""
+    point, scores = state["point"], state["scores"]
+    value = steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
+    slope = steps.gradient(point, scores)
+    return value, float(np.vdot(slope, slope)) / (2.0 * steps.lam)

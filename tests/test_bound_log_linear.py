@@ -1,0 +1,226 @@
+"""LogLinearModel: the optimum of an independent solver, refusals by example, the example file."""
+
+from __future__ import annotations
+
+import runpy
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from manyclass import BoundMajorizationClassifier, LogLinearModel
+
+
+def make(n=40, D=5, seed=0, scale=1.0, sparse=False, measured=True):
+    """Examples with one to six labels, some of which cannot be."""
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=D)
+    features, measures, y = [], [], []
+    for size in rng.integers(1, 7, n):
+        f = rng.normal(size=(size, D)) * scale * (rng.random((size, D)) < 0.7)
+        h = rng.normal(size=size)
+        if size > 2:
+            h[rng.integers(size)] = -np.inf
+        if not measured:
+            h[:] = 0
+        y.append(int(np.argmax(h + f @ theta / scale + rng.gumbel(size=size))))
+        features.append(sp.csr_matrix(f) if sparse else f)
+        measures.append(h)
+    return features, np.array(y), measures
+
+
+def loss(features, y, measures, theta, weights):
+    total = 0.0
+    for f, label, h, c in zip(features, y, measures, weights):
+        L = h + f @ theta
+        total += c * (logsumexp(L) - L[label])
+    return total / np.sum(weights)
+
+
+def optimum(features, y, measures, alpha, weights):
+    def cost(theta):
+        return loss(features, y, measures, theta, weights) + 0.5 * alpha * theta @ theta
+
+    found = minimize(cost, np.zeros(features[0].shape[1]), method="BFGS", options={"gtol": 1e-8})
+    return float(found.fun)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"batch_size": 1}, {"rank": 1}, {"rank": 4}, {"method": "batch"}, {"order": "descending"}],
+    ids=str,
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_optimum_is_that_of_an_independent_solver(options, sparse):
+    features, y, measures = make(sparse=sparse)
+    weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
+    model = LogLinearModel(0.01, tol=1e-8, max_iter=3000, random_state=0, **options)
+    model.fit(features, y, log_measure=measures, sample_weight=weights)
+    dense = [f.toarray() if sparse else f for f in features]
+    best = optimum(dense, y, measures, 0.01, weights)
+    assert model.objective_ == pytest.approx(best, rel=1e-7)
+    assert model.duality_gap_ <= 1e-8
+    assert model.objective(features, y, log_measure=measures, sample_weight=weights) == pytest.approx(
+        model.objective_, rel=1e-12
+    )
+    assert model.score(features, y, log_measure=measures) == pytest.approx(
+        -loss(dense, y, measures, model.coef_, np.ones(len(y))), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"method": "batch"}], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_the_objective_falls_and_the_gap_is_true(options, scale):
+    features, y, measures = make(seed=2, scale=scale)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogLinearModel(1e-3, max_iter=30, tol=0, random_state=0, **options)
+        model.fit(features, y, log_measure=measures)
+    values = np.array(model.history_.column("primal"))
+    assert np.isfinite(values).all()
+    assert (np.diff(values) <= 1e-12 * values[:-1] + 1e-15).all()
+    for record in model.history_:
+        assert record.dual <= values.min() + 1e-12
+
+
+def test_softmax_regression_is_a_special_case():
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(60, 4)), rng.integers(0, 3, 60)
+    features = [np.kron(np.eye(3), x) for x in X]
+    model = LogLinearModel(0.01, tol=1e-10, random_state=0).fit(features, y)
+    other = BoundMajorizationClassifier(0.01, tol=1e-10, fit_intercept=False).fit(X, y)
+    np.testing.assert_allclose(model.coef_.reshape(3, 4), other.coef_, atol=1e-5)
+    np.testing.assert_allclose(np.array(model.predict_proba(features)), other.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(model.predict(features), other.predict(X))
+    # All at once, three labels each.
+    whole = LogLinearModel(0.01, tol=1e-10, random_state=0).fit(np.vstack(features), y, offsets=np.arange(61) * 3)
+    np.testing.assert_array_equal(whole.coef_, model.coef_)
+    cube = LogLinearModel(0.01, tol=1e-10, random_state=0).fit(np.array(features), y)
+    np.testing.assert_array_equal(cube.coef_, model.coef_)
+
+
+def test_labels_that_cannot_be_have_no_probability():
+    features, y, measures = make(seed=4)
+    model = clone(LogLinearModel(0.01)).fit(features, y, log_measure=measures)
+    for p, h in zip(model.predict_proba(features, log_measure=measures), measures):
+        assert p.sum() == pytest.approx(1)
+        assert ((p == 0) == np.isneginf(h)).all()
+    assert all(len(p) == 1 or p.max() <= 1 for p in model.predict_proba(features))
+
+
+def test_many_parameters_take_little_memory():
+    rng = np.random.default_rng(5)
+    features = [sp.random(3, 100_000, density=1e-4, random_state=rng, format="csr") for _ in range(20)]
+    y = rng.integers(0, 3, 20)
+    model = LogLinearModel(0.1, tol=1e-4).fit(features, y)
+    assert model.rank_ == 8
+    assert model.coef_.shape == (100_000,)
+    with pytest.raises(MemoryError, match="rank=8"):
+        LogLinearModel(rank="full").fit(features, y)
+
+
+def faulty(change):
+    features, y, measures = make(n=6, seed=6)
+    features[2] = np.ones((3, 5))
+    measures[2] = np.zeros(3)
+    y[2] = 1
+    return change(features, y, measures)
+
+
+def spoil(features, y, measures):
+    features[2][1, 0] = np.nan
+    return features, y, measures
+
+
+def forbid(features, y, measures):
+    measures[2][1] = -np.inf
+    return features, y, measures
+
+
+def forbid_all(features, y, measures):
+    measures[2][:] = -np.inf
+    return features, y, measures
+
+
+def strange(features, y, measures):
+    y[2] = 3
+    return features, y, measures
+
+
+def empty(features, y, measures):
+    features[2], measures[2] = np.ones((0, 5)), np.zeros(0)
+    return features, y, measures
+
+
+def wide(features, y, measures):
+    features[2] = np.ones((3, 6))
+    return features, y, measures
+
+
+def short(features, y, measures):
+    measures[2] = np.zeros(2)
+    return features, y, measures
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (spoil, "features of label 1 of example 2 hold NaN"),
+        (forbid, "observed label 1 of example 2 has measure zero"),
+        (forbid_all, "all labels of example 2 have measure zero"),
+        (strange, "y of example 2 is 3, which is not in its label set of 3"),
+        (empty, "example 2 has an empty label set"),
+        (wide, "features of example 2 have 6 columns"),
+        (short, r"log_measure of example 2 must have shape \(3,\)"),
+        (lambda f, y, h: (f, y[:-1], h), "y must have shape"),
+        (lambda f, y, h: (f, y.astype(float), h), "integers"),
+        (lambda f, y, h: ([], y, h), "features must be a list"),
+    ],
+)
+def test_faults_are_told_by_example(change, message):
+    features, y, measures = faulty(change)
+    with pytest.raises(ValueError, match=message):
+        LogLinearModel().fit(features, y, log_measure=measures)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0.0}, "without a penalty the optimum of separable examples is at infinity"),
+        ({"method": "newton"}, "method must be 'bound' or 'batch'"),
+        ({"rank": "half"}, "rank must be"),
+        ({"rank": 3, "method": "batch"}, "of full rank"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"schedule": "slow"}, "schedule must be one of"),
+    ],
+)
+def test_parameters_out_of_range(options, message):
+    features, y, _ = make(measured=False)
+    with pytest.raises(ValueError, match=message):
+        LogLinearModel(**options).fit(features, y)
+
+
+def test_other_input_than_in_the_fit_is_refused():
+    features, y, _ = make(measured=False)
+    model = LogLinearModel()
+    with pytest.raises(NotFittedError):
+        model.predict(features)
+    model.fit(features, y)
+    with pytest.raises(ValueError, match="features must have 5 columns"):
+        model.predict([np.ones((2, 4))])
+    with pytest.raises(ValueError, match="offsets must go from 0 to the 4 rows"):
+        model.predict(np.ones((4, 5)), offsets=[0, 3])
+
+
+def test_the_chain_of_the_examples(capsys):
+    path = Path(__file__).parents[1] / "examples" / "chain_crf.py"
+    model, right = runpy.run_path(str(path))["main"]()
+    assert model.n_iter_ <= 12
+    assert right > 0.7
+    assert "determiner, noun, verb, noun" in capsys.readouterr().out

@@ -1,0 +1,271 @@
+"""Bound majorisation on problems: it descends, it reaches the certified optimum, and the same bits again."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
+
+import references
+from helpers import Data, make_data, make_problem, objective
+from manyclass.driver import Outcome, minimise
+from manyclass.losses import LogLoss, Multinomial, SmoothHinge
+from manyclass.regularizers import L2, ElasticNet
+from manyclass.solvers import BatchBound, BoundMajorization
+from manyclass.solvers.warm import warm_state
+from registry import LOSSES
+
+SETS = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
+SCHEDULES = {
+    "full": BoundMajorization(),
+    "one by one": BoundMajorization(batch_size=1),
+    "rank 1": BoundMajorization(rank=1),
+    "rank 5": BoundMajorization(rank=5),
+    "restart": BoundMajorization(schedule="restart"),
+    "literal": BoundMajorization(schedule="literal"),
+    "batch": BatchBound(),
+}
+#: Those that search: P never rises.
+MONOTONE = ("full", "one by one", "rank 1", "rank 5", "batch")
+
+
+def quietly(problem, solver, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return minimise(problem, solver, check_every=1, **options)
+
+
+def real(name, lam, **options):
+    X, y = SETS[name](return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    if y.max() == 1:
+        data, loss = Data(X, np.where(y, 1.0, -1.0)[:, None], 1, None), LogLoss()
+    else:
+        data, loss = Data(X, y, int(y.max()) + 1, None), Multinomial()
+    return data, make_problem(loss, data, lam=lam / len(y), view="dense", intercept=True, **options)
+
+
+def case_of(problem):
+    return LOSSES["multinomial" if problem.loss.joint else "log_loss"]
+
+
+# --- the promise ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lam", [1.0, 0.1, 0.01])
+@pytest.mark.parametrize("name", SETS)
+def test_twelve_epochs_reach_the_optimum_monotonically(name, lam):
+    """Untuned, from zero, for penalties lam ||W||^2 / 2 against the SUM of the losses."""
+    _, problem = real(name, lam)
+    result = quietly(problem, BoundMajorization(), tol=1e-13, max_iter=12, seed=1)
+    values = np.array(result.history.column("primal"))
+    assert (np.diff(values) <= 1e-12 * values[:-1]).all()
+    assert values[0] < np.log(problem.n_outputs + (problem.n_outputs == 1))
+    # The certificate bounds the distance to the optimum: within a relative 1e-6 of it whoever finds it.
+    dual = max(result.history.column("dual"))
+    assert result.certificate.primal - dual <= 1e-6 * dual
+
+
+@pytest.mark.parametrize("name", ["iris", "breast cancer"])
+def test_the_optimum_is_that_of_an_independent_solver(name):
+    data, problem = real(name, 1.0)
+    best = references.quasi_newton(case_of(problem), data, L2(), problem.lam, True)
+    result = minimise(problem, BoundMajorization(), tol=1e-10)
+    reached = objective(case_of(problem).formula, data, L2(), problem.lam, result.weights, result.intercept)
+    assert reached == pytest.approx(best, rel=1e-8)
+    assert result.outcome is Outcome.CONVERGED
+
+
+@pytest.mark.parametrize("name", ["wine", "breast cancer"])
+def test_low_rank_needs_few_more(name):
+    _, problem = real(name, 1.0)
+    results = [minimise(problem, BoundMajorization(rank=rank), tol=1e-6, max_iter=n) for rank, n in ((1, 60), (8, 30))]
+    assert results[1].n_iter < results[0].n_iter
+    assert all(result.outcome is Outcome.CONVERGED for result in results)
+
+
+# --- laws -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eta", [0.05, 0.5, 1.0, 1.5, 1.95])
+@pytest.mark.parametrize("order", ["ascending", "descending", "given"])
+@pytest.mark.parametrize("loss", [Multinomial(), LogLoss()])
+def test_every_batch_step_descends(eta, order, loss):
+    data = make_data(loss.targets, n=60, d=5, K=4 if loss.joint else 1, seed=3, weighted=True)
+    problem = make_problem(loss, data, lam=1e-3, intercept=True)
+    values = quietly(problem, BatchBound(eta=eta, order=order), tol=0, max_iter=40).history.column("primal")
+    assert (np.diff(values) < 0).all()
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+@pytest.mark.parametrize("start", [0.0, 1.0, 1e4])
+def test_searches_descend_from_anywhere(name, start):
+    """From points with scores of 1e4 too: nothing overflows."""
+    data = make_data("class", n=60, d=5, K=4, seed=4, weighted=True)
+    problem = make_problem(Multinomial(), data, lam=1e-3, intercept=True)
+    solver = SCHEDULES[name]
+    state = solver.state(problem)
+    state["point"] = np.random.default_rng(0).normal(size=state["point"].shape) * start
+    result = quietly(problem, solver, tol=0, max_iter=15, state=state)
+    values = np.array(result.history.column("primal"))
+    assert np.isfinite(values).all()
+    assert (np.diff(values) <= 1e-12 * values[:-1]).all()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(
+    ("loss", "K", "view", "dtype", "intercept"),
+    [
+        (Multinomial(), 4, "csr", np.float64, True),
+        (Multinomial(1.0), 3, "dense", np.float64, False),
+        (Multinomial(), 2, "dense", np.float32, True),
+        (LogLoss(), 1, "csr", np.float64, True),
+        (LogLoss(1.0), 1, "dense", np.float32, False),
+    ],
+)
+def test_gaps_are_true(name, loss, K, view, dtype, intercept):
+    data = make_data(loss.targets, n=80, d=6, K=K, seed=K, weighted=True, dtype=dtype)
+    double = data._replace(X=data.X.astype(np.float64))
+    problem = make_problem(loss, data, lam=0.05, view=view, dtype=dtype, intercept=intercept)
+    names = {(0.0, True): "multinomial", (1.0, True): "softmax_hinge", (0.0, False): "log_loss"}
+    case = LOSSES[names.get((float(loss.margin), loss.joint), "softplus_hinge")]
+    best = references.quasi_newton(case, double, L2(), 0.05, intercept)
+    result = quietly(problem, SCHEDULES[name], tol=1e-6 if dtype == np.float64 else 1e-5, max_iter=60)
+    rounding = 20 * float(np.finfo(dtype).eps) * max(1.0, best)
+    for record in result.history:
+        assert record.gap >= record.primal - best - rounding
+        assert record.primal >= best * (1 - 1e-9) - rounding
+    reached = objective(case.formula, double, L2(), 0.05, result.weights, result.intercept)
+    assert result.certificate.primal == pytest.approx(reached, rel=20 * float(np.finfo(dtype).eps))
+    assert result.weights.dtype == dtype
+    if name in ("full", "one by one", "rank 5"):
+        assert result.outcome is Outcome.CONVERGED
+        assert reached == pytest.approx(best, rel=1e-5)
+
+
+def run_of(name, problem, n=6, **options):
+    return quietly(problem, SCHEDULES[name], tol=0, max_iter=n, **options)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_sparse_rows_threads_and_precisions_agree(name):
+    data = make_data("class", n=70, d=30, K=4, seed=6, density=0.1)
+    one = run_of(name, make_problem(Multinomial(), data, view="csr", intercept=True))
+    dense = run_of(name, make_problem(Multinomial(), data, view="dense", intercept=True))
+    np.testing.assert_allclose(one.weights, dense.weights, atol=1e-8)
+    threads = run_of(name, make_problem(Multinomial(), data, view="csr", intercept=True, n_threads=3))
+    np.testing.assert_array_equal(one.weights, threads.weights)
+    np.testing.assert_array_equal(one.intercept, threads.intercept)
+    found = []
+    for dtype in (np.float64, np.float32):  # without the driver, that stops at what float32 can certify
+        problem = make_problem(Multinomial(), data, view="csr", dtype=dtype, intercept=True)
+        state = SCHEDULES[name].state(problem)
+        for _ in zip(range(6), SCHEDULES[name].iterate(problem, state, 0)):
+            pass
+        found.append(SCHEDULES[name].weights(problem, state)[0])
+    np.testing.assert_allclose(*found, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["full", "rank 5", "batch"])
+def test_weights_are_repetitions(name):
+    data = make_data("class", n=40, d=5, K=3, seed=7)
+    counts = np.random.default_rng(0).integers(0, 4, 40)
+    counts[:3] = 1
+    repeated = Data(np.repeat(data.X, counts, axis=0), np.repeat(data.T, counts), 3, None)
+    results = [
+        minimise(make_problem(Multinomial(), part, intercept=True), SCHEDULES[name], tol=1e-10, max_iter=500)
+        for part in (data._replace(weights=counts.astype(float)), repeated)
+    ]
+    np.testing.assert_allclose(results[0].weights, results[1].weights, atol=1e-4)
+    assert results[0].certificate.primal == pytest.approx(results[1].certificate.primal, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_resumed_is_uninterrupted(name, tmp_path):
+    data = make_data("class", n=60, d=6, K=3, seed=8)
+    problem = make_problem(Multinomial(), data, intercept=True)
+    whole = run_of(name, problem, 7, seed=5)
+    run_of(name, problem, 3, seed=5, checkpoint=tmp_path / "run")
+    rest = run_of(name, problem, 4, seed=5, checkpoint=tmp_path / "run")
+    np.testing.assert_array_equal(whole.weights, rest.weights)
+    np.testing.assert_array_equal(whole.intercept, rest.intercept)
+    assert whole.history.last.passes == rest.history.last.passes
+
+
+def test_the_seed_decides_the_batches_alone():
+    data = make_data("class", n=60, d=6, K=3, seed=9)
+    problem = make_problem(Multinomial(), data)
+    first, again, other = (run_of("one by one", problem, 1, seed=seed).weights for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0
+
+
+@pytest.mark.parametrize("name", ["full", "rank 5"])
+def test_a_warm_start_goes_on(name):
+    data = make_data("class", n=80, d=6, K=4, seed=10)
+    solver = SCHEDULES[name]
+    first = minimise(make_problem(Multinomial(), data, lam=0.01, intercept=True), solver, tol=1e-9, max_iter=100)
+    near = make_problem(Multinomial(), data, lam=0.011, intercept=True)
+    warm = minimise(near, solver, tol=1e-9, max_iter=100, state=warm_state(near, solver, first.state))
+    cold = minimise(near, solver, tol=1e-9, max_iter=100)
+    assert warm.n_iter < cold.n_iter
+    np.testing.assert_allclose(warm.weights, cold.weights, atol=1e-4)
+
+
+def test_the_freedom_of_softmax_is_taken_out():
+    """Weights of all classes moved together change nothing but the penalty."""
+    data = make_data("class", n=60, d=6, K=4, seed=11)
+    problem = make_problem(Multinomial(), data, intercept=True)
+    solver = BoundMajorization()
+    state = solver.state(problem)
+    state["point"] += np.random.default_rng(0).normal(size=(7, 1)) * 5
+    result = minimise(problem, solver, tol=1e-9, state=state)
+    np.testing.assert_allclose(result.weights.sum(axis=1), 0, atol=1e-9)
+    np.testing.assert_allclose(result.intercept.sum(), 0, atol=1e-9)
+
+
+# --- memory and refusals --------------------------------------------------------------------------------------------
+
+
+def test_memory_is_told_before():
+    data = make_data("class", n=20, d=8, K=4)
+    problem = make_problem(Multinomial(), data, intercept=True)
+    full = BoundMajorization().nbytes(problem)
+    assert any("rank=8" in what and size == 2 * 8 * 27**2 for what, size in full.items())
+    low = sum(BoundMajorization(rank=8).nbytes(problem).values())
+    assert low < 8 * 9 * 4 * (6 * 8 + 11) + 20 * 4 * 8 * 12
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: BoundMajorization(schedule="fast"), "schedule must be one of"),
+        (lambda: BoundMajorization(batch_size=0), "batch_size must be"),
+        (lambda: BoundMajorization(eta=2.0), "eta must be"),
+        (lambda: BoundMajorization(rank=0), "rank must be"),
+        (lambda: BoundMajorization(rank=1, schedule="literal"), "is of full rank"),
+        (lambda: BatchBound(eta=0.0), "eta must be"),
+        (lambda: BatchBound(order="up"), "order must be one of"),
+    ],
+)
+def test_parameters_out_of_range(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("solver", [BatchBound(), BoundMajorization(), BoundMajorization(rank=1)])
+def test_what_is_not_log_linear_is_refused(solver):
+    sign, classes = make_data("sign", K=3), make_data("class")
+    for problem, message in (
+        (make_problem(LogLoss(), sign), "got LogLoss with 3 outputs"),
+        (make_problem(SmoothHinge(1.0), sign), "takes log-linear models"),
+        (make_problem(Multinomial(), classes, shift=np.ones((8, 4))), "without shift"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            minimise(problem, solver)
+    with pytest.raises(ValueError, match="gradient"):
+        minimise(make_problem(Multinomial(), classes, reg=ElasticNet(0.1)), solver)
