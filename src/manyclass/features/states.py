@@ -16,7 +16,14 @@ T = TypeVar("T")
 
 #: Name of a block in a state -> its module: the only classes that a state can make.
 _HOMES = {
+    "Chain": "chain",
+    "FeatureSubset": "subset",
+    "KMeansPatches": "patches",
+    "PrincipalComponents": "components",
     "RandomFourier": "fourier",
+    "RandomLogits": "projections",
+    "RandomPatches": "patches",
+    "RandomPolynomial": "projections",
 }
 
 
