@@ -138,6 +138,7 @@ class Chain(Block):
                 "the state of Chain is damaged: its second block takes other features than the first makes"
             )
         chain._begin()
+        chain.seed_ = parameters["random_state"]
         chain.first_, chain.second_ = parts["first"], parts["second"]
         chain.n_features_in_ = chain.first_.n_features_in_
         return chain
