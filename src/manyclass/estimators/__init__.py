@@ -2,6 +2,16 @@
 
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.regressor import SDCARegressor
+from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
 
-__all__ = ["SDCAClassifier", "SDCAClassifierCV", "SDCARegressor", "SDCARegressorCV"]
+__all__ = [
+    "LeastSquaresClassifier",
+    "SDCAClassifier",
+    "SDCAClassifierCV",
+    "SDCARegressor",
+    "SDCARegressorCV",
+    "StagewiseClassifier",
+    "StagewiseRegressor",
+]

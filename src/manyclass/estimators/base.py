@@ -28,7 +28,7 @@ from manyclass.solvers import Solver, State
 from manyclass.solvers.sdca import SAMPLINGS
 from manyclass.solvers.warm import warm_state
 
-__all__ = ["LinearEstimator"]
+__all__ = ["LinearEstimator", "checked_weights"]
 
 
 class LinearEstimator(BaseEstimator):  # type: ignore[misc]
@@ -85,12 +85,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _weights(self, sample_weight: Any, X: Any) -> Array | None:
-        if sample_weight is None:
-            return None
-        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-        if not weights.any():  # scikit-learn checks this itself from version 1.8 on
-            raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
-        return weights
+        return checked_weights(sample_weight, X)
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
         """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
@@ -116,7 +111,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
 
         def make(part: Problem) -> Solver:
-            return make_solver(name, part, option=self.option, sampling=self.sampling)
+            return self._make_solver(name, part)
 
         solver = make(problem)
         self.solver_ = solver.name
@@ -138,6 +133,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         # Kept only on request: the duals can be larger than the model.
         self._warm = (_signature(problem, solver), result.state) if self.warm_start else None
         return result
+
+    def _make_solver(self, name: str, problem: Problem) -> Solver:
+        return make_solver(name, problem, option=self.option, sampling=self.sampling)
 
     def _warm_state(self, problem: Problem, solver: Solver) -> State | None:
         """The duals of the last fit, where they are feasible for this problem: same targets, loss and shape."""
@@ -223,6 +221,22 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def checked_weights(sample_weight: Any, X: Any) -> Array | None:
+    """Sample weights as float64.
+
+    Raises
+    ------
+    ValueError
+        If they are negative, not finite, all zero, or not one for each row.
+    """
+    if sample_weight is None:
+        return None
+    weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+    if not weights.any():  # scikit-learn checks this itself from version 1.8 on
+        raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
+    return weights
 
 
 def _as_rows(X: Any) -> Any:

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d
 
 from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
+from manyclass.estimators.predicting import PredictingMixin
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
 from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
 from manyclass.problem import Array, Problem
@@ -36,7 +36,7 @@ def _has_probabilities(estimator: SDCAClassifier) -> bool:
     return estimator.loss in ("multinomial", "log_loss")
 
 
-class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
+class SDCAClassifier(ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
     """Linear classifier fitted by proximal stochastic dual coordinate ascent, stopped on a true duality gap.
 
     Minimises ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
@@ -203,7 +203,7 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
         weights = self._weights(sample_weight, X)
-        if sp.issparse(y) or (type_of_target(y, input_name="y") == "multilabel-indicator"):
+        if is_indicator(y):
             targets = self._indicator_targets(y)
             many, task = True, "multilabel"
         else:
@@ -224,15 +224,8 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         _number("gamma", self.gamma, low=0.0)
 
     def _label_targets(self, y: Any) -> tuple[Targets, Array]:
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, index = np.unique(y, return_inverse=True)
-        index = np.ascontiguousarray(index.reshape(-1), np.int32)
+        self.classes_, index = read_labels(y)
         K = len(self.classes_)
-        if K < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); a classifier needs examples of at least 2 classes"
-            )
         if K == 2:
             positive = np.flatnonzero(index)
             indptr = np.zeros(len(index) + 1, np.int64)
@@ -251,30 +244,11 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         if self.class_weight is not None:
             raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
         self._indicator = y.dtype, bool(sp.issparse(y))
-        labels = sp.csr_matrix(y)
-        if labels.nnz and not np.all((labels.data == 1) | (labels.data == 0)):
-            raise ValueError("a multi-label y holds only 0 and 1; other values were found")
-        if not np.all(labels.data):
-            labels = labels.copy()
-            labels.eliminate_zeros()
+        labels = read_indicator(y)
         self.classes_ = np.arange(labels.shape[1])
         return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
 
     # --- prediction -------------------------------------------------------------------------------------------------
-
-    def decision_function(self, X: Any) -> Array:
-        """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
-        X = self._check_predict_input(X)
-        return self.model_.decision_function(X, n_jobs=self.n_jobs)
-
-    def predict(self, X: Any) -> Any:
-        """The best class of each row; for a multi-label fit a 0/1 indicator, sparse (CSR) if y was sparse."""
-        X = self._check_predict_input(X)
-        predicted = self.model_.predict(X, n_jobs=self.n_jobs)
-        if sp.issparse(predicted):
-            predicted = predicted.astype(self._indicator[0])
-            return predicted if self._indicator[1] else predicted.toarray()
-        return predicted
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -291,14 +265,6 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         """Logarithm of `predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
-
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first: two arrays of shape (n_samples, k).
-
-        Never holds an n_samples x n_classes array.
-        """
-        X = self._check_predict_input(X)
-        return self.model_.topk(X, k, n_jobs=self.n_jobs)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

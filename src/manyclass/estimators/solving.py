@@ -22,6 +22,7 @@ from manyclass.solvers import (
     AsyncSDCA,
     AveragedSGD,
     CoordinateDescent,
+    Majorise,
     SlightL2,
     Solver,
 )
@@ -35,6 +36,7 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "cd": CoordinateDescent,
     "fista": FISTA,
     "lbfgs": LBFGS,
+    "majorise": Majorise,
     "sgd": SGD,
     "asgd": AveragedSGD,
 }

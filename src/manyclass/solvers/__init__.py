@@ -6,6 +6,7 @@ from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.fista import FISTA
 from manyclass.solvers.lbfgs import LBFGS
+from manyclass.solvers.majorise import Majorise
 from manyclass.solvers.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.sgd import SGD, AveragedSGD
 from manyclass.solvers.slight_l2 import SlightL2
@@ -19,6 +20,7 @@ __all__ = [
     "CoordinateDescent",
     "FISTA",
     "LBFGS",
+    "Majorise",
     "Progress",
     "SDCA",
     "SGD",
