@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from manyclass._version import __version__
 
 if TYPE_CHECKING:
+    from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
     from manyclass.estimators.classifier import SDCAClassifier
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
     from manyclass.estimators.least_squares import LeastSquaresClassifier
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from manyclass.path import RegularizationPath, regularization_path
 
 __all__ = [
+    "CalibratedLeastSquaresClassifier",
     "FeatureSubset",
     "KMeansPatches",
     "LeastSquaresClassifier",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CalibratedLeastSquaresClassifier": "manyclass.estimators.calibrated",
     "FeatureSubset": "manyclass.features.subset",
     "KMeansPatches": "manyclass.features.patches",
     "LeastSquaresClassifier": "manyclass.estimators.least_squares",

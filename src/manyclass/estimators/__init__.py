@@ -1,5 +1,6 @@
 """scikit-learn estimators: thin - they validate, build a Problem, call the driver, wrap the model."""
 
+from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
 from manyclass.estimators.least_squares import LeastSquaresClassifier
@@ -7,6 +8,7 @@ from manyclass.estimators.regressor import SDCARegressor
 from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
 
 __all__ = [
+    "CalibratedLeastSquaresClassifier",
     "LeastSquaresClassifier",
     "SDCAClassifier",
     "SDCAClassifierCV",

@@ -47,7 +47,7 @@ from manyclass.memory import require
 from manyclass.parallel import resolve_n_jobs
 from manyclass.problem import Array
 
-__all__ = ["StagewiseClassifier", "StagewiseRegressor"]
+__all__ = ["StagewiseClassifier", "StagewiseRegressor", "check_count", "make_stage"]
 
 _UPDATES = ("linear", "calibrated", "logistic")
 
@@ -78,7 +78,7 @@ class _Stagewise(StreamedMixin, BaseEstimator):  # type: ignore[misc]
         counts = ["passes", "n_models", "patience"]
         counts += [name for name in ("block_size", "n_blocks") if getattr(self, name) is not None]
         for name in counts:
-            _count(name, getattr(self, name))
+            check_count(name, getattr(self, name))
         if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
         resolve_n_jobs(self.n_jobs)
@@ -231,7 +231,7 @@ class _Stagewise(StreamedMixin, BaseEstimator):  # type: ignore[misc]
 
     def _settle(self, members: list[list[BlockFit]], dtype: Any, *, task: str, link: str, classes: Any) -> None:
         """The model of the stages."""
-        made = tuple(tuple(_stage(fit, bool(self.fit_intercept), dtype) for fit in stages) for stages in members)
+        made = tuple(tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages) for stages in members)
         record = {"outcome": self.outcome_, "stages": [record.to_dict() for record in self.stage_records_]}
         self.n_stages_ = [len(stages) for stages in made]
         self._keep_staged(made, task=task, link=link, record=record, classes=classes, prepare=self.prepare_)
@@ -273,8 +273,9 @@ class StagewiseClassifier(ClassifierMixin, _Stagewise, PredictingMixin):  # type
         functions of themselves and projected on the simplex (the hypercube for multi-label targets). ``logistic``: a
         few steps of generalised least squares for the softmax link (sigmoid for two classes and multi-label targets),
         with the scores so far as offsets.
-    basis : {"cubic", "quadratic", "linear"} or callable
-        Of the calibrated update; see `manyclass.links.calibrated.Calibration`.
+    basis : {"linear", "quadratic", "cubic"} or callable
+        Of the calibrated update; see `manyclass.links.calibrated.Calibration`. The paper's stagewise experiments take
+        the linear one.
     inner_steps : int
         Most steps of a logistic update; a pass over the data each.
     alpha : float
@@ -345,7 +346,7 @@ class StagewiseClassifier(ClassifierMixin, _Stagewise, PredictingMixin):  # type
         n_blocks: int | None = None,
         passes: int = 1,
         update: str = "linear",
-        basis: Any = "cubic",
+        basis: Any = "linear",
         inner_steps: int = 5,
         alpha: float = 1e-5,
         n_models: int = 1,
@@ -443,17 +444,14 @@ class StagewiseClassifier(ClassifierMixin, _Stagewise, PredictingMixin):  # type
         super()._check_parameters()
         if self.update not in _UPDATES:
             raise ValueError(f"update must be one of {', '.join(map(repr, _UPDATES))}, got {self.update!r}")
-        _count("inner_steps", self.inner_steps)
+        check_count("inner_steps", self.inner_steps)
         check_basis(self.basis)
 
-    @available_if(lambda self: self.update != "linear")  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self.update == "logistic")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities, (n_samples, n_classes): of the link of the logistic update; the predictions themselves of the
-        calibrated update, which are on the simplex (in the hypercube for multi-label targets)."""
+        """Probabilities, (n_samples, n_classes), of the logistic update."""
         X = self._check_predict_input(X)
-        if self.update == "logistic":
-            return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
-        return np.asarray(self.model_.scores(X, n_jobs=self.n_jobs))
+        return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -568,11 +566,12 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, _Stagewise):  # type:
 
     def predict(self, X: Any) -> Array:
         """Predictions, (n_samples,) or (n_samples, n_targets) as y was."""
-        scores = self.model_.scores(self._check_predict_input(X), n_jobs=self.n_jobs)
+        X = self._check_predict_input(X)
+        scores = self.model_.scores(X, n_jobs=self.n_jobs)
         return np.asarray(scores[:, 0] if self._flat else scores)
 
 
-def _stage(fit: BlockFit, intercept: bool, dtype: Any) -> Stage:
+def make_stage(fit: BlockFit, intercept: bool, dtype: Any) -> Stage:
     """A stage of the model."""
     weights = fit.weights[:-1] if intercept else fit.weights
     bias = fit.weights[-1] if intercept else np.zeros(weights.shape[1])
@@ -592,6 +591,6 @@ def _require_same(classes: Any, now: Any, width: Any, width_now: Any) -> None:
         )
 
 
-def _count(name: str, value: Any) -> None:
+def check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")

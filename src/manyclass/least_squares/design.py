@@ -110,7 +110,7 @@ class Design:
         features = room_for_all[: p * p].reshape(p, p)
         sums = np.zeros(p)
         cross = None if responses is None else np.zeros((q, responses.shape[1]))
-        room = np.empty((p, p), dtype) if dtype == np.float32 else None
+        room = np.zeros((p, p), dtype) if dtype == np.float32 else None
         for begin, end, F in self.chunks():
             c = None if self.weights is None else self.weights[begin:end]
             self._add_square(F, c, features, room)
