@@ -309,7 +309,7 @@ def test_what_does_not_fit_is_refused_or_solved_without_a_matrix(monkeypatch):
     data = make_data("class", n=40)._replace(X=X.toarray(), T=rng.integers(0, 4, 40))
     problem = make_problem(Multinomial(), data, lam=0.01)
     monkeypatch.setattr("manyclass.memory.available", lambda: 2**30)
-    with pytest.raises(MemoryError, match="second moments and their factor 3.0 GiB"):
+    with pytest.raises(MemoryError, match=r"second moments and their factor 3\.0 GiB"):
         minimise(problem, Majorise(system="cholesky"))
     result = minimise(problem, Majorise(), tol=1e-4)
     assert result.outcome is Outcome.CONVERGED

@@ -98,7 +98,7 @@ def calibrated_rounds(
     factored : bool
         Solve by Cholesky; or else by conjugate gradients.
     """
-    system: System = design.system(alpha, 1.0, factored=factored)
+    system: System = design.system(alpha, 1.0, factored=factored, tol=1e-8)
     weights = design.weights
     while True:
         W = system.solve(design.cross(targets - predictions))

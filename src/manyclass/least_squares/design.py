@@ -196,7 +196,9 @@ class Design:
 
     # --- systems ----------------------------------------------------------------------------------------------------
 
-    def system(self, alpha: float, lipschitz: float, *, factored: bool, moments: Moments | None = None) -> System:
+    def system(
+        self, alpha: float, lipschitz: float, *, factored: bool, moments: Moments | None = None, tol: float = 1e-3
+    ) -> System:
         """(L Sigma + alpha I) over the features and the constant one, which bears no penalty.
 
         Parameters
@@ -206,6 +208,8 @@ class Design:
             By Cholesky; or else by conjugate gradients, at two passes a product.
         moments : Moments, optional
             Where a pass has made them; kept as they are.
+        tol : float
+            Of conjugate gradients.
         """
         if factored:
             found = self.moments(alpha / lipschitz) if moments is None else moments
@@ -219,7 +223,9 @@ class Design:
             product[:p] += alpha * W[:p]
             return product
 
-        return ConjugateGradients(times, lipschitz * self._squares() + np.append(np.full(p, alpha), [0.0])[: self.q])
+        diagonal = lipschitz * self._squares()
+        diagonal[:p] += alpha
+        return ConjugateGradients(times, diagonal, tol=tol)
 
     def _squares(self) -> Array:
         """The diagonal of [F, 1]' diag(c) [F, 1] / n."""

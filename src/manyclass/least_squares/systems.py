@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import lapack
 
+from manyclass import memory
 from manyclass.least_squares.arrays import Array
-from manyclass.memory import available
 from manyclass.parallel import ranges
 
 __all__ = ["SYSTEMS", "ConjugateGradients", "Factor", "System", "is_factored", "needed", "rounding"]
@@ -165,5 +165,5 @@ def is_factored(system: str, q: int) -> bool:
     """Whether q unknowns are found by a factor, for one of `SYSTEMS`."""
     if system != "auto":
         return system == "cholesky"
-    there = available()
+    there = memory.available()
     return q <= _FACTORED and (there is None or 2 * sum(needed(q).values()) < there)
