@@ -39,6 +39,10 @@ from manyclass.solvers import Majorise, Solver
 __all__ = ["LeastSquaresClassifier"]
 
 
+def _is_linear(estimator: LeastSquaresClassifier) -> bool:
+    return estimator.features is None
+
+
 def _has_probabilities(estimator: LeastSquaresClassifier) -> bool:
     return isinstance(estimator.link, str) and estimator.link in ("softmax", "sigmoid")
 
@@ -389,6 +393,20 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
             from manyclass.least_squares.replay import Stage
 
             self._keep_staged(((Stage(block, weights, intercept, None),),), classes=self.classes_, **facts)
+
+    # --- the model --------------------------------------------------------------------------------------------------
+
+    @available_if(_is_linear)  # type: ignore[untyped-decorator]
+    def sparsify(self) -> LeastSquaresClassifier:
+        """Keep the weights sparse, and `coef_` with them; predictions stay the same."""
+        super().sparsify()
+        return self
+
+    @available_if(_is_linear)  # type: ignore[untyped-decorator]
+    def densify(self) -> LeastSquaresClassifier:
+        """Keep the weights as a dense array, as before `sparsify`."""
+        super().densify()
+        return self
 
     # --- prediction -------------------------------------------------------------------------------------------------
 

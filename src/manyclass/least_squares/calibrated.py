@@ -17,6 +17,9 @@ __all__ = ["Round", "calibrated_rounds", "fit_calibration", "squared_error"]
 
 #: Rows expanded at a time.
 _ROWS = 8192
+#: Columns of G that differ from a combination of others by 1e-6 of their length may do so by rounding alone (of float32,
+#: of an inexact solve), and would be fitted with huge coefficients. This is the square, as second moments have it.
+_NOISE = 1e-12
 
 
 def fit_calibration(
@@ -25,7 +28,7 @@ def fit_calibration(
     """The second half-step: ``argmin_C sum_i c_i ||y_i - C' G(scores_i)||^2``, then a projection on ``domain``.
 
     No ridge: G has few columns. Where they depend on each other (scores of a row that sum to one, and the constant),
-    some get no coefficients; what is within the rounding of the scores counts as dependent.
+    some get no coefficients; what is within rounding counts as dependent.
 
     Parameters
     ----------
@@ -45,9 +48,7 @@ def fit_calibration(
             moments, cross = np.zeros((G.shape[1],) * 2), np.zeros((G.shape[1], targets.shape[1]))
         moments += weighted.T @ G
         cross += weighted.T @ targets[begin:end]
-    # Two columns that differ by the rounding of float32 alone have a pivot of its square.
-    noise = 100.0 * float(np.finfo(np.float32).eps) ** 2 if scores.dtype == np.float32 else 0.0
-    coefficients = Factor(moments, noise).solve(cross)
+    coefficients = Factor(moments, _NOISE).solve(cross)
     return Calibration(basis, coefficients.astype(scores.dtype), domain)
 
 
