@@ -7,11 +7,19 @@ rivals and a_y = sum b.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.rows import add_scores, add_sparse_outer, add_sparse_outer_within, add_sparse_scores, n_rows
+import numpy as np
+from numba import types
+
+from manyclass.kernels.jit import implements, inline, is_a, jit
+from manyclass.kernels.predict import MixedWeights, add_row
+from manyclass.kernels.rows import CSRRows, add_scores, add_sparse_outer_within, longest_row, n_rows
+from manyclass.kernels.table import add_to_image, has_all, has_room, image_scores
 from manyclass.losses.crammer_singer import project_rivals
+
+#: Classes whose scores are looked at together.
+_BLOCK = 64
 
 __all__ = [
     "active_epoch",
@@ -22,22 +30,29 @@ __all__ = [
     "propose",
     "sparse_conjugates",
     "sparse_dual_image",
+    "table_dual_image",
 ]
 
 
 @jit
-def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, rivals, b, idle, inv_lam_n, bias_step):
+def active_epoch(
+    rows, y, weights, norms, order, gamma, reg, V, bias, indptr, rivals, b, idle, inv_lam_n, bias_step, alone, left
+):
     """One dual ascent step on each example of ``order``, exact over its active rivals.
 
-    ``idle``: see `manyclass.kernels.sdca.sdca_epoch`.
+    ``V`` is an array or a `WeightTable`. ``idle``: see `manyclass.kernels.sdca.sdca_epoch`. Returns how many places of
+    ``order`` are done: all, or those up to an example for which the table has no room; and how many examples were put
+    off, to ``left``: with ``alone`` false, when other threads use the table too, those that need new entries of it.
     """
-    real = V.dtype.type
+    real = b.dtype.type
     longest = 0
     for i in range(indptr.shape[0] - 1):
         longest = max(longest, indptr[i + 1] - indptr[i])
     classes = np.empty(longest + 1, np.int64)
-    s = np.empty(longest + 1, V.dtype)
-    new = np.empty(longest, V.dtype)
+    s = np.empty(longest + 1, b.dtype)
+    new = np.empty(longest, b.dtype)
+    slots = np.empty((longest + 1) * longest_row(rows), np.int64)
+    n_left = 0
     for position in range(order.shape[0]):
         i = order[position]
         begin = indptr[i]
@@ -52,7 +67,7 @@ def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, ri
         classes[m] = y[i]
         for a in range(m + 1):
             s[a] = bias[classes[a]]
-        add_sparse_scores(rows, i, V, classes, m + 1, reg, s)
+        image_scores(V, rows, i, classes, m + 1, reg, s, slots)
         old = real(0)
         for a in range(m):
             old += b[begin + a]
@@ -71,20 +86,29 @@ def active_epoch(rows, y, weights, norms, order, gamma, reg, V, bias, indptr, ri
         change = real(0)
         for a in range(m):
             delta = new[a] - b[begin + a]
-            b[begin + a] = new[a]
             s[a] = -c * delta
             change = max(change, abs(delta))
         if change > 0:
-            idle[i] = 0
             s[m] = c * (total - old)
+            if alone:
+                if not has_room(V, rows, i, m + 1):
+                    return position, n_left
+            elif not has_all(V, rows, i, s, m + 1, slots):
+                left[n_left] = i
+                n_left += 1
+                continue
+            idle[i] = 0
+            for a in range(m):
+                b[begin + a] = new[a]
             if bias_step > 0:
                 for a in range(m + 1):
                     bias[classes[a]] += real(bias_step) * s[a]
             for a in range(m + 1):
                 s[a] *= real(inv_lam_n)
-            add_sparse_outer(rows, i, s, classes, m + 1, V)
+            add_to_image(V, rows, i, s, classes, m + 1, slots)
         else:
             idle[i] = min(idle[i] + 1, 100)
+    return order.shape[0], n_left
 
 
 @inline
@@ -104,22 +128,61 @@ def _insert(best, best_class, size, value, k):
     return min(size + 1, limit)
 
 
+def _all_scores(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
+    """``s += W^T x_i`` of all classes, W being a dense dual image, or sparse weights."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@implements(_all_scores)
+def _all_scores_of(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
+    if isinstance(W, types.Array):
+        return lambda W, rows, i, reg, s: add_scores(rows, i, W, 0, W.shape[1], reg, s)
+    if is_a(W, MixedWeights) and is_a(rows, CSRRows):
+
+        def mixed(W, rows, i, reg, s):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                add_row(W, rows.indices[t], s.dtype.type(rows.data[t]), 0, s.shape[0], s)
+
+        return mixed
+    return None
+
+
+@inline
+def _at_least(s, threshold, found):
+    """``found`` gets the places where ``s`` is at least ``threshold``, ascending; returns how many these are."""
+    size = 0
+    for lo in range(0, s.shape[0], _BLOCK):
+        hi = min(lo + _BLOCK, s.shape[0])
+        # First as vector code; what is searched for is rare.
+        hits = 0
+        for k in range(lo, hi):
+            hits += s[k] >= threshold
+        if hits > 0:
+            for k in range(lo, hi):
+                if s[k] >= threshold:
+                    found[size] = k
+                    size += 1
+    return size
+
+
 @jit
 def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
-    """Score every class for the rows begin .. end - 1 at fixed weights.
+    """Score every class for the rows begin .. end - 1 at fixed weights: a dense dual image ``V``, or sparse weights.
 
     ``found`` (n x m) receives the worst violators that are not yet active, best first, -1 behind them: rivals whose
     margin violation 1 + s_j - s_y is positive and within ``slack`` of the row's largest. Returns the sum of the exact
     losses, all classes considered.
     """
-    outputs = V.shape[1]
-    real = V.dtype.type
-    s = np.empty(outputs, V.dtype)
-    near = np.empty(outputs, V.dtype)
+    outputs = bias.shape[0]
+    real = bias.dtype.type
+    s = np.empty(outputs, bias.dtype)
+    near = np.empty(outputs, bias.dtype)
+    violators = np.empty(outputs, np.int64)
     active = np.zeros(outputs, np.bool_)
     m = found.shape[1]
-    best = np.empty(m, V.dtype)
+    best = np.empty(m, bias.dtype)
     best_class = np.empty(m, np.int64)
+    reach = max(real(slack), real(gamma))
     losses = 0.0
     for i in range(begin, end):
         c = np.float64(weights[i])
@@ -129,27 +192,30 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
         t = y[i]
         for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
             s[k] = bias[k]
-        add_scores(rows, i, V, 0, outputs, reg, s)
+        _all_scores(V, rows, i, reg, s)
         level = s[t] - real(1)
         s[t] = level - real(1)
-        top = s[0]
-        for k in range(outputs):
-            top = max(top, s[k])
-        top -= level
+        # Of the violators, those that are further than ``reach`` from the worst count for nothing.
+        top = real(0)
+        for entry in range(indptr[i], indptr[i + 1]):
+            top = max(top, s[rivals[entry]] - level)
+        n_violators = _at_least(s, level + max(real(0), top - reach), violators)
+        for a in range(n_violators):
+            top = max(top, s[violators[a]] - level)
         if top <= 0:
             continue
         if gamma > 0:
             # Only violations within gamma of the largest can have a positive dual in the smoothed maximum.
             count = 0
-            for k in range(outputs):
-                violation = s[k] - level
+            for a in range(n_violators):
+                violation = s[violators[a]] - level
                 if violation > 0 and violation >= top - gamma:
                     near[count] = violation
                     count += 1
             project_rivals(near[:count], gamma, real(0))
             count = 0
-            for k in range(outputs):
-                violation = s[k] - level
+            for a in range(n_violators):
+                violation = s[violators[a]] - level
                 if violation > 0 and violation >= top - gamma:
                     p = np.float64(near[count])
                     losses += c * (p * violation - 0.5 * gamma * p * p)
@@ -160,7 +226,8 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
             active[rivals[entry]] = True
         size = 0
         least = max(level, level + top - real(slack))
-        for k in range(outputs):
+        for a in range(n_violators):
+            k = violators[a]
             if s[k] > least and not active[k]:
                 size = _insert(best, best_class, size, s[k], k)
                 if size == m:
@@ -273,6 +340,37 @@ def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V, first, 
             classes[m] = y[i]
             coef[m] = scale * real(total)
             add_sparse_outer_within(rows, i, coef, classes, m + 1, first, last, V)
+
+
+@jit
+def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table, begin):
+    """`sparse_dual_image` added to a table, for the examples from ``begin`` on; returns how far the room lasted."""
+    real = b.dtype.type
+    longest = 0
+    for i in range(n_rows(rows)):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    classes = np.empty(longest + 1, np.int64)
+    coef = np.empty(longest + 1, b.dtype)
+    unused = np.zeros(longest + 1, b.dtype)
+    slots = np.empty((longest + 1) * longest_row(rows), np.int64)
+    for i in range(begin, n_rows(rows)):
+        scale = real(weights[i]) * real(inv_lam_n)
+        m = 0
+        total = 0.0
+        for entry in range(indptr[i], indptr[i + 1]):
+            if b[entry] > 0:
+                classes[m] = rivals[entry]
+                coef[m] = -scale * b[entry]
+                total += b[entry]
+                m += 1
+        if m > 0 and scale > 0:
+            if not has_room(table, rows, i, m + 1):
+                return i
+            classes[m] = y[i]
+            coef[m] = scale * real(total)
+            image_scores(table, rows, i, classes, m + 1, reg, unused, slots)
+            add_to_image(table, rows, i, coef, classes, m + 1, slots)
+    return n_rows(rows)
 
 
 @jit

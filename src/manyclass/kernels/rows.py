@@ -27,6 +27,7 @@ __all__ = [
     "add_sparse_outer_within",
     "add_sparse_scores",
     "has_duplicates",
+    "longest_row",
     "make_rows",
     "n_rows",
     "n_stored",
@@ -87,6 +88,11 @@ def n_rows(rows: Any) -> Any:
     raise TypeError("compiled: call it from a kernel")
 
 
+def longest_row(rows: Any) -> Any:
+    """Most values that a row has stored."""
+    raise TypeError("compiled: call it from a kernel")
+
+
 def add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
     """``s[k - lo] += sum_j x_ij primal(reg, V[j, k])`` for lo <= k < hi."""
     raise TypeError("compiled: call it from a kernel")
@@ -128,6 +134,22 @@ def _n_rows(rows: Any) -> Any:
         return lambda rows: rows.indptr.shape[0] - 1
     if is_a(rows, DenseRows):
         return lambda rows: rows.x.shape[0]
+    return None
+
+
+@implements(longest_row)
+def _longest_row(rows: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows):
+            longest = np.int64(0)
+            for i in range(rows.indptr.shape[0] - 1):
+                longest = max(longest, np.int64(rows.indptr[i + 1] - rows.indptr[i]))
+            return longest
+
+        return csr
+    if is_a(rows, DenseRows):
+        return lambda rows: np.int64(rows.x.shape[1])
     return None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +21,7 @@ from manyclass.kernels.rows import CSRRows
 from manyclass.losses import CrammerSinger
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
+from manyclass.solvers._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.sdca import SDCA, Epoch
 
@@ -47,6 +49,15 @@ class ActiveSDCA(SDCA):
     slack : float
         How far below the worst violation of its example a rival may be and still be appended; at least the gamma of
         the loss is taken.
+    storage : {"auto", "dense", "sparse"}
+        How the weights are held while they are fitted: a d x K array, or a table of those that are not zero, for sparse
+        rows. "auto" takes the table where the array would be larger than what a processor keeps near. The weights that
+        a fit returns are sparse with the table.
+
+    Raises
+    ------
+    ValueError
+        If ``storage`` is none of these, or "sparse" with dense rows.
     """
 
     name = "sdca_active"
@@ -54,20 +65,24 @@ class ActiveSDCA(SDCA):
     needs_regularizer = frozenset({"conjugate"})
     certifies = True
 
-    def __init__(self, *, first: int = 16, more: int = 8, epochs: int = 5, slack: float = 0.5) -> None:
+    def __init__(
+        self, *, first: int = 16, more: int = 8, epochs: int = 5, slack: float = 0.5, storage: str = "auto"
+    ) -> None:
         super().__init__()
+        if storage not in STORAGES:
+            raise ValueError(f"storage must be one of {', '.join(map(repr, STORAGES))}, got {storage!r}")
         self.first = first
         self.more = more
         self.epochs = epochs
         self.slack = slack
+        self.storage = storage
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
-        V = np.zeros((problem.n_features, K), problem.dtype)
         bias = np.zeros(K, problem.dtype)
         state: State = {
             "iteration": np.zeros((), np.int64),
-            "V": V,
+            **make_image(self.storage, problem).arrays(problem),
             "bias": bias,
             "pull": np.zeros(K, problem.dtype),
             "idle": np.zeros(problem.n_samples, np.int8),
@@ -82,11 +97,15 @@ class ActiveSDCA(SDCA):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize
         per_row = self.first + 2 * self.more
+        image = make_image(self.storage, problem)
         return {
-            "weights": problem.n_features * problem.n_outputs * size,
+            "weights" if isinstance(image, DenseImage) else "weights (sparse, estimated)": image.nbytes(problem),
             # Twice: a merge holds the old and the new lists.
             "sparse duals": 2 * problem.n_samples * (8 + per_row * (4 + size)),
         }
+
+    def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
+        return image_of(state).weights(problem, state), state["bias"]
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         for progress in super().iterate(problem, state, seed):
@@ -103,25 +122,10 @@ class ActiveSDCA(SDCA):
         if problem.intercept:
             _balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
-        edges = problem.feature_edges(problem.n_threads)
-        run(
-            lambda at, _: kernels.sparse_dual_image(
-                problem.rows,
-                _y(problem),
-                problem.weights,
-                state["indptr"],
-                state["rivals"],
-                state["b"],
-                problem.inv_lam_n,
-                state["V"],
-                edges[at],
-                edges[at + 1],
-            ),
-            ranges(problem.n_threads, 1),
-            problem.n_threads,
-        )
+        image = image_of(state)
+        image.rebuild(problem, state)
         losses, found = self._propose(problem, state, self.more)
-        g, conjugate = problem.regularizer_sums(state["V"])
+        g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
         _merge(state, found)
         state["idle"][:] = 0  # new rivals, and W may have been rebuilt
@@ -135,6 +139,7 @@ class ActiveSDCA(SDCA):
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
         # A rival that is less than gamma below the worst violation may have a positive dual at the optimum.
         slack = max(self.slack, float(_gamma(problem)))
+        scored = image_of(state).scored(problem, state)
         parts = run(
             lambda begin, end: kernels.propose(
                 problem.rows,
@@ -142,7 +147,7 @@ class ActiveSDCA(SDCA):
                 problem.weights,
                 _gamma(problem),
                 problem.regularizer,
-                state["V"],
+                scored,
                 state["bias"],
                 state["indptr"],
                 state["rivals"],
@@ -209,32 +214,47 @@ class AsyncActiveSDCA(ActiveSDCA):
         threads = epoch.problem.n_threads
         for begin, end in ranges(len(order), _SLICE * threads):
             part = order[begin:end]
-            run(
-                lambda lo, hi, part=part: _step(epoch, state, part[lo:hi], live),  # type: ignore[misc]
-                ranges(len(part), -(-len(part) // threads)),
+            left = np.empty_like(part)
+            pieces = ranges(len(part), -(-len(part) // threads))
+            counts = run(
+                lambda lo, hi, part=part, left=left: _step(epoch, state, part[lo:hi], live, left[lo:hi]),  # type: ignore[misc]
+                pieces,
                 threads,
             )
+            # What would have changed the shape of a sparse image, which only one may do at a time.
+            for (lo, _), count in zip(pieces, counts):
+                _step(epoch, state, left[lo : lo + count], live)
 
 
-def _step(epoch: Epoch, state: State, order: Array, live: Array) -> None:
-    problem = epoch.problem
-    kernels.active_epoch(
-        problem.rows,
-        _y(problem),
-        problem.weights,
-        problem.norms,
-        order,
-        _gamma(problem),
-        problem.regularizer,
-        state["V"],
-        live,
-        state["indptr"],
-        state["rivals"],
-        state["b"],
-        state["idle"],
-        problem.inv_lam_n,
-        epoch.bias_step,
-    )
+def _step(epoch: Epoch, state: State, order: Array, live: Array, left: Array | None = None) -> int:
+    """Dual steps on the examples of ``order``; where other threads do the same, some are put off to ``left``: returns
+    how many."""
+    problem, image = epoch.problem, image_of(state)
+    done = put_off = 0
+    while done < len(order):
+        more, put_off = kernels.active_epoch(
+            problem.rows,
+            _y(problem),
+            problem.weights,
+            problem.norms,
+            order[done:],
+            _gamma(problem),
+            problem.regularizer,
+            image.view(state),
+            live,
+            state["indptr"],
+            state["rivals"],
+            state["b"],
+            state["idle"],
+            problem.inv_lam_n,
+            epoch.bias_step,
+            left is None,
+            np.zeros(0, np.int32) if left is None else left,
+        )
+        done += more
+        if done < len(order):
+            image.enlarge(state)
+    return int(put_off)
 
 
 def _y(problem: Problem) -> Array:

@@ -1,0 +1,300 @@
+"""A sparse d x K array that kernels read and write entry by entry: a small hash table for each feature.
+
+The weights of a model on active sets are sparse: of all pairs of a feature and a class few ever have a weight. The
+table of a feature is a run of slots, a power of two, in arrays that all features share; class k belongs in slot k
+modulo their number, or the next free one. So classes with neighbouring numbers lie together, and a feature that most
+classes have is a plain array, looked up without a search. A table that fills up moves to the end of the shared arrays,
+twice as large. When these are full a kernel returns to Python, which provides larger ones: `has_room` asks first.
+
+The functions below serve dense arrays too, so that a solver's kernel is written once for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from manyclass.kernels.jit import implements, inline, is_a, jit
+from manyclass.kernels.operations import conjugate_term, primal, value_term
+from manyclass.kernels.rows import CSRRows, add_sparse_outer, add_sparse_scores
+
+__all__ = [
+    "WeightTable",
+    "add_to_image",
+    "compress",
+    "has_all",
+    "has_room",
+    "image_scores",
+    "make_table",
+    "move_table",
+    "table_of",
+    "table_sums",
+]
+
+# mypy: disable-error-code="no-untyped-def"
+
+#: Slots of the smallest table.
+_LEAST = 4
+
+
+class WeightTable(NamedTuple):
+    """A sparse d x K array.
+
+    start : int64 (d,), the first slot of a feature; capacity : int32 (d,), its slots, 0 or a power of two; held :
+    int32 (d,), those in use; keys, values : (2 slots,), one memory seen as integers and as numbers, in which slot t has
+    the class at 2 t, or -1, and the number at 2 t + 1: to look an entry up costs one line of the cache; used : int64
+    (1,), slots that have been given to features.
+    """
+
+    start: np.ndarray[Any, Any]
+    capacity: np.ndarray[Any, Any]
+    held: np.ndarray[Any, Any]
+    keys: np.ndarray[Any, Any]
+    values: np.ndarray[Any, Any]
+    used: np.ndarray[Any, Any]
+
+    @property
+    def slots(self) -> int:
+        """Slots there are."""
+        return len(self.keys) // 2
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays to keep, from which `table_of` makes it again."""
+        return {name: array for name, array in self._asdict().items() if name != "values"}
+
+
+def make_table(n_features: int, slots: int, dtype: Any) -> WeightTable:
+    """An empty table with room for so many slots, for numbers of float32 or float64."""
+    dtype = np.dtype(dtype)
+    return table_of(
+        {
+            "start": np.zeros(n_features, np.int64),
+            "capacity": np.zeros(n_features, np.int32),
+            "held": np.zeros(n_features, np.int32),
+            # All bits set: class -1.
+            "keys": np.full(2 * slots, -1, f"i{dtype.itemsize}"),
+            "used": np.zeros(1, np.int64),
+        }
+    )
+
+
+def table_of(arrays: Mapping[str, Any]) -> WeightTable:
+    """The table with these arrays."""
+    keys = arrays["keys"]
+    own = {name: arrays[name] for name in WeightTable._fields if name != "values"}
+    return WeightTable(**own, values=keys.view(f"f{keys.itemsize}"))
+
+
+def image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any) -> Any:
+    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m; ``slots`` keeps where these entries are."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_to_image(V: Any, rows: Any, i: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
+    """``V[j, classes[a]] += x_ij coef[a]`` for a < m, where `image_scores` has found the entries."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def has_room(V: Any, rows: Any, i: Any, m: Any) -> Any:
+    """Whether `add_to_image` of m classes is sure to find room."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
+    """Whether `add_to_image` would only change entries that are there: then two threads may do it at a time."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@inline
+def _find(table, base, mask, k):
+    """The slot of class k in the table that starts at slot ``base``, or -1."""
+    slot = np.int64(k) & mask
+    while True:
+        key = table.keys[2 * (base + slot)]
+        if key == k:
+            return base + slot
+        if key < 0:
+            return np.int64(-1)
+        slot = (slot + 1) & mask
+
+
+@inline
+def _search(table, j, k):
+    """The slot of class k for feature j, or -1."""
+    capacity = np.int64(table.capacity[j])
+    return _find(table, table.start[j], capacity - 1, k) if capacity > 0 else np.int64(-1)
+
+
+@inline
+def _place(table, j, k):
+    """A slot for class k, which the table of the feature does not have; there is a free one."""
+    base = table.start[j]
+    mask = np.int64(table.capacity[j]) - 1
+    slot = np.int64(k) & mask
+    while table.keys[2 * (base + slot)] >= 0:
+        slot = (slot + 1) & mask
+    table.keys[2 * (base + slot)] = k
+    table.values[2 * (base + slot) + 1] = 0
+    table.held[j] += 1
+    return base + slot
+
+
+@jit
+def _grow(table, j):
+    """Twice the slots for a feature, at the end of the shared arrays."""
+    old, base = np.int64(table.capacity[j]), table.start[j]
+    new = max(np.int64(_LEAST), 2 * old)
+    table.start[j] = table.used[0]
+    table.capacity[j] = new
+    table.held[j] = 0
+    table.used[0] += new
+    for slot in range(base, base + old):
+        if table.keys[2 * slot] >= 0:
+            table.values[2 * _place(table, j, table.keys[2 * slot]) + 1] = table.values[2 * slot + 1]
+
+
+@inline
+def _full(table, j):
+    """Whether one more entry would make searches long. One slot is always free, and ends a search in vain."""
+    return 4 * (np.int64(table.held[j]) + 1) > 3 * np.int64(table.capacity[j])
+
+
+@implements(image_scores)
+def _image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any) -> Any:
+    if isinstance(V, types.Array):
+        return lambda V, rows, i, classes, m, reg, s, slots: add_sparse_scores(rows, i, V, classes, m, reg, s)
+    if is_a(V, WeightTable) and is_a(rows, CSRRows):
+
+        def table(V, rows, i, classes, m, reg, s, slots):
+            at = 0
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = s.dtype.type(rows.data[t])
+                j = rows.indices[t]
+                base, mask = V.start[j], np.int64(V.capacity[j]) - 1
+                for a in range(m):
+                    slot = _find(V, base, mask, classes[a]) if mask >= 0 else np.int64(-1)
+                    slots[at + a] = slot
+                    if slot >= 0:
+                        s[a] += x * primal(reg, V.values[2 * slot + 1])
+                at += m
+
+        return table
+    return None
+
+
+@implements(add_to_image)
+def _add_to_image(V: Any, rows: Any, i: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
+    if isinstance(V, types.Array):
+        return lambda V, rows, i, coef, classes, m, slots: add_sparse_outer(rows, i, coef, classes, m, V)
+    if is_a(V, WeightTable) and is_a(rows, CSRRows):
+
+        def table(V, rows, i, coef, classes, m, slots):
+            at = 0
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                j = rows.indices[t]
+                moved = False
+                for a in range(m):
+                    if coef[a] != 0:
+                        slot = slots[at + a]
+                        if moved:
+                            slot = _search(V, j, classes[a])
+                        if slot < 0:
+                            if _full(V, j):
+                                _grow(V, j)
+                                moved = True
+                            slot = _place(V, j, classes[a])
+                        V.values[2 * slot + 1] += x * coef[a]
+                at += m
+
+        return table
+    return None
+
+
+@implements(has_room)
+def _has_room(V: Any, rows: Any, i: Any, m: Any) -> Any:
+    if isinstance(V, types.Array):
+        return lambda V, rows, i, m: True
+    if is_a(V, WeightTable) and is_a(rows, CSRRows):
+
+        def table(V, rows, i, m):
+            needed = np.int64(0)
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                j = rows.indices[t]
+                wanted = np.int64(V.held[j]) + m
+                capacity = np.int64(V.capacity[j])
+                while 4 * wanted > 3 * capacity:
+                    capacity = max(np.int64(_LEAST), 2 * capacity)
+                    needed += capacity
+            return 2 * (V.used[0] + needed) <= V.keys.shape[0]
+
+        return table
+    return None
+
+
+@implements(has_all)
+def _has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
+    if isinstance(V, types.Array):
+        return lambda V, rows, i, coef, m, slots: True
+    if is_a(V, WeightTable) and is_a(rows, CSRRows):
+
+        def table(V, rows, i, coef, m, slots):
+            at = 0
+            for _ in range(rows.indptr[i], rows.indptr[i + 1]):
+                for a in range(m):
+                    if coef[a] != 0 and slots[at + a] < 0:
+                        return False
+                at += m
+            return True
+
+        return table
+    return None
+
+
+@jit
+def move_table(old, new):
+    """Copy the entries to a table of as many features, empty, with more slots; each feature gets what it had."""
+    for j in range(old.start.shape[0]):
+        new.start[j] = new.used[0]
+        new.capacity[j] = old.capacity[j]
+        new.held[j] = old.held[j]
+        new.used[0] += np.int64(old.capacity[j])
+        for a in range(2 * np.int64(old.capacity[j])):
+            new.keys[2 * new.start[j] + a] = old.keys[2 * old.start[j] + a]
+
+
+@jit
+def compress(table, reg, indptr, indices, data):
+    """The weights ``primal(reg, V)`` that are not zero as compressed sparse rows, one a feature.
+
+    With ``indices`` of length 0 only ``indptr`` is set.
+    """
+    write = indices.shape[0] > 0
+    total = np.int64(0)
+    indptr[0] = 0
+    for j in range(table.start.shape[0]):
+        for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+            if table.keys[2 * slot] >= 0:
+                w = primal(reg, table.values[2 * slot + 1])
+                if w != 0:
+                    if write:
+                        indices[total] = table.keys[2 * slot]
+                        data[total] = w
+                    total += 1
+        indptr[j + 1] = total
+
+
+@jit
+def table_sums(table, reg):
+    """g(W) and g*(V) in float64."""
+    g = conjugate = 0.0
+    for j in range(table.start.shape[0]):
+        for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+            if table.keys[2 * slot] >= 0:
+                v = table.values[2 * slot + 1]
+                g += value_term(reg, primal(reg, v))
+                conjugate += conjugate_term(reg, v)
+    return g, conjugate
