@@ -228,7 +228,9 @@ def test_preparations_and_chains(digits):
     assert prepared.score(X, y) > 0.97
     chained = StagewiseClassifier(Chain(PrincipalComponents(20), RandomLogits(80)), n_blocks=3, random_state=0)
     assert chained.fit(X, y).score(X, y) > 0.97
-    other = StagewiseClassifier(Transformer(RBFSampler(gamma=0.05, n_components=150)), n_blocks=2, random_state=0).fit(X, y)
+    other = StagewiseClassifier(Transformer(RBFSampler(gamma=0.05, n_components=150)), n_blocks=2, random_state=0).fit(
+        X, y
+    )
     assert other.score(X, y) > 0.95
 
 

@@ -17,9 +17,9 @@ __all__ = ["Round", "calibrated_rounds", "fit_calibration", "squared_error"]
 
 #: Rows expanded at a time.
 _ROWS = 8192
-#: Columns of G that differ from a combination of others by 1e-6 of their length may do so by rounding alone (of float32,
-#: of an inexact solve), and would be fitted with huge coefficients. This is the square, as second moments have it.
-_NOISE = 1e-12
+#: Columns of G that differ from a combination of others by less than the root of this, of their length, may do so by
+#: rounding alone (of the scores, of an inexact solve), and would be fitted with huge coefficients.
+_NOISE = {"float32": 1e-9, "float64": 1e-12}
 
 
 def fit_calibration(
@@ -48,7 +48,7 @@ def fit_calibration(
             moments, cross = np.zeros((G.shape[1],) * 2), np.zeros((G.shape[1], targets.shape[1]))
         moments += weighted.T @ G
         cross += weighted.T @ targets[begin:end]
-    coefficients = Factor(moments, _NOISE).solve(cross)
+    coefficients = Factor(moments, _NOISE[scores.dtype.name]).solve(cross)
     return Calibration(basis, coefficients.astype(scores.dtype), domain)
 
 
