@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from manyclass.model import LinearModel
     from manyclass.model_base import load_model
     from manyclass.path import RegularizationPath, regularization_path
+    from manyclass.staged import StagedModel
 
 __all__ = [
     "CalibratedLeastSquaresClassifier",
@@ -46,6 +47,7 @@ __all__ = [
     "SDCAClassifierCV",
     "SDCARegressor",
     "SDCARegressorCV",
+    "StagedModel",
     "StagewiseClassifier",
     "StagewiseRegressor",
     "__version__",
@@ -70,6 +72,7 @@ _HOMES = {
     "SDCARegressor": "manyclass.estimators.regressor",
     "SDCARegressorCV": "manyclass.estimators.cross_validation",
     "load_model": "manyclass.model_base",
+    "StagedModel": "manyclass.staged",
     "StagewiseClassifier": "manyclass.estimators.stagewise",
     "StagewiseRegressor": "manyclass.estimators.stagewise",
     "regularization_path": "manyclass.path",

@@ -390,7 +390,7 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
         if block is None:
             self._keep_linear(weights, intercept, classes=self.classes_, **facts)
         else:
-            from manyclass.least_squares.replay import Stage
+            from manyclass.staged import Stage
 
             self._keep_staged(((Stage(block, weights, intercept, None),),), classes=self.classes_, **facts)
 

@@ -29,7 +29,6 @@ from manyclass.estimators.streamed import (
 from manyclass.least_squares.arrays import is_foreign, to_numpy
 from manyclass.least_squares.calibrated import squared_error
 from manyclass.least_squares.generalised import named_link
-from manyclass.least_squares.replay import Stage
 from manyclass.least_squares.stagewise import (
     BlockFit,
     StageRecord,
@@ -46,6 +45,7 @@ from manyclass.links.calibrated import check_basis
 from manyclass.memory import require
 from manyclass.parallel import resolve_n_jobs
 from manyclass.problem import Array
+from manyclass.staged import Stage
 
 __all__ = ["StagewiseClassifier", "StagewiseRegressor", "check_count", "make_stage"]
 

@@ -17,10 +17,10 @@ from manyclass.estimators.base import _as_rows, _plain
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.least_squares.arrays import is_foreign, like, to_numpy
 from manyclass.least_squares.design import Design
-from manyclass.least_squares.replay import StagedModel
 from manyclass.model import LinearModel
 from manyclass.parallel import resolve_n_jobs
 from manyclass.problem import Array
+from manyclass.staged import StagedModel
 
 __all__ = ["StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
 
@@ -31,6 +31,7 @@ class StreamedMixin:
     n_jobs: int | None
     dtype: Any
     fit_intercept: bool
+    n_features_in_: int
     classes_: Array
     _seeds: np.random.RandomState
 
@@ -122,14 +123,17 @@ class StreamedMixin:
     def _keep_staged(
         self, members: Any, *, task: str, link: str, record: dict[str, Any], classes: Array | None, prepare: Any = None
     ) -> None:
+        names = getattr(self, "feature_names_in_", None)
         self.model_ = StagedModel(
             members=members,
+            width=self.n_features_in_,
             classes=classes,
             task=task,
             link=link,
             prepare=prepare,
             parameters=self._parameters(),
             record=record,
+            feature_names=None if names is None else np.asarray(names, dtype=str),
         )
 
 
