@@ -12,23 +12,48 @@ from manyclass._version import __version__
 
 if TYPE_CHECKING:
     from manyclass.estimators.bound import BoundMajorizationClassifier
+    from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
     from manyclass.estimators.classifier import SDCAClassifier
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+    from manyclass.estimators.least_squares import LeastSquaresClassifier
     from manyclass.estimators.log_linear import LogLinearModel
     from manyclass.estimators.regressor import SDCARegressor
+    from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
+    from manyclass.features import (
+        FeatureSubset,
+        KMeansPatches,
+        PrincipalComponents,
+        RandomFourier,
+        RandomLogits,
+        RandomPatches,
+        RandomPolynomial,
+    )
     from manyclass.model import LinearModel
     from manyclass.model_base import load_model
     from manyclass.path import RegularizationPath, regularization_path
+    from manyclass.staged import StagedModel
 
 __all__ = [
     "BoundMajorizationClassifier",
     "LinearModel",
     "LogLinearModel",
+    "CalibratedLeastSquaresClassifier",
+    "FeatureSubset",
+    "KMeansPatches",
+    "LeastSquaresClassifier",
+    "PrincipalComponents",
+    "RandomFourier",
+    "RandomLogits",
+    "RandomPatches",
+    "RandomPolynomial",
     "RegularizationPath",
     "SDCAClassifier",
     "SDCAClassifierCV",
     "SDCARegressor",
     "SDCARegressorCV",
+    "StagedModel",
+    "StagewiseClassifier",
+    "StagewiseRegressor",
     "__version__",
     "load_model",
     "regularization_path",
@@ -38,12 +63,24 @@ _HOMES = {
     "BoundMajorizationClassifier": "manyclass.estimators.bound",
     "LinearModel": "manyclass.model",
     "LogLinearModel": "manyclass.estimators.log_linear",
+    "CalibratedLeastSquaresClassifier": "manyclass.estimators.calibrated",
+    "FeatureSubset": "manyclass.features.subset",
+    "KMeansPatches": "manyclass.features.patches",
+    "LeastSquaresClassifier": "manyclass.estimators.least_squares",
+    "PrincipalComponents": "manyclass.features.components",
+    "RandomFourier": "manyclass.features.fourier",
+    "RandomLogits": "manyclass.features.projections",
+    "RandomPatches": "manyclass.features.patches",
+    "RandomPolynomial": "manyclass.features.projections",
     "RegularizationPath": "manyclass.path",
     "SDCAClassifier": "manyclass.estimators.classifier",
     "SDCAClassifierCV": "manyclass.estimators.cross_validation",
     "SDCARegressor": "manyclass.estimators.regressor",
     "SDCARegressorCV": "manyclass.estimators.cross_validation",
     "load_model": "manyclass.model_base",
+    "StagedModel": "manyclass.staged",
+    "StagewiseClassifier": "manyclass.estimators.stagewise",
+    "StagewiseRegressor": "manyclass.estimators.stagewise",
     "regularization_path": "manyclass.path",
 }
 

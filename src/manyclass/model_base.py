@@ -21,7 +21,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 M = TypeVar("M", bound="Model")
 
 #: kind of a model -> its module and class.
-_KINDS = {"linear": ("manyclass.model", "LinearModel")}
+_KINDS = {"linear": ("manyclass.model", "LinearModel"), "staged": ("manyclass.staged", "StagedModel")}
 
 
 class Model(ABC):
@@ -230,7 +230,7 @@ class Model(ABC):
 
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True) -> Model:
-    """Read a model of any kind, as its file says.
+    """Read a model of any kind, `LinearModel` or `StagedModel`.
 
     Parameters
     ----------

@@ -1,16 +1,23 @@
 """scikit-learn estimators: thin - they validate, build a Problem, call the driver, wrap the model."""
 
 from manyclass.estimators.bound import BoundMajorizationClassifier
+from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.log_linear import LogLinearModel
 from manyclass.estimators.regressor import SDCARegressor
+from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
 
 __all__ = [
     "BoundMajorizationClassifier",
     "LogLinearModel",
+    "CalibratedLeastSquaresClassifier",
+    "LeastSquaresClassifier",
     "SDCAClassifier",
     "SDCAClassifierCV",
     "SDCARegressor",
     "SDCARegressorCV",
+    "StagewiseClassifier",
+    "StagewiseRegressor",
 ]

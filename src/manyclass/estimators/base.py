@@ -29,7 +29,7 @@ from manyclass.solvers import Solver, State
 from manyclass.solvers.sdca import SAMPLINGS
 from manyclass.solvers.warm import warm_state
 
-__all__ = ["LinearEstimator"]
+__all__ = ["LinearEstimator", "checked_weights"]
 
 
 class LinearEstimator(BaseEstimator):  # type: ignore[misc]
@@ -86,12 +86,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _weights(self, sample_weight: Any, X: Any) -> Array | None:
-        if sample_weight is None:
-            return None
-        weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-        if not weights.any():  # scikit-learn checks this itself from version 1.8 on
-            raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
-        return weights
+        return checked_weights(sample_weight, X)
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
         """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
@@ -139,7 +134,10 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _maker(self, problem: Problem) -> Callable[[Problem], Solver]:
         """What makes the solver that the parameters name, for the problem or for a part of its outputs."""
         name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
-        return lambda part: make_solver(name, part, option=self.option, sampling=self.sampling)
+        return lambda part: self._make_solver(name, part)
+
+    def _make_solver(self, name: str, problem: Problem) -> Solver:
+        return make_solver(name, problem, option=self.option, sampling=self.sampling)
 
     def _warm_state(self, problem: Problem, solver: Solver) -> State | None:
         """The duals of the last fit, where they are feasible for this problem: same targets, loss and shape."""
@@ -225,6 +223,22 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def checked_weights(sample_weight: Any, X: Any) -> Array | None:
+    """Sample weights as float64.
+
+    Raises
+    ------
+    ValueError
+        If they are negative, not finite, all zero, or not one for each row.
+    """
+    if sample_weight is None:
+        return None
+    weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+    if not weights.any():  # scikit-learn checks this itself from version 1.8 on
+        raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
+    return weights
 
 
 def _as_rows(X: Any) -> Any:

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import column_or_1d
 
 from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
 from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
@@ -199,7 +198,7 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
         weights = self._weights(sample_weight, X)
-        if sp.issparse(y) or (type_of_target(y, input_name="y") == "multilabel-indicator"):
+        if is_indicator(y):
             targets = self._indicator_targets(y)
             many, task = True, "multilabel"
         else:
@@ -220,15 +219,8 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         _number("gamma", self.gamma, low=0.0)
 
     def _label_targets(self, y: Any) -> tuple[Targets, Array]:
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, index = np.unique(y, return_inverse=True)
-        index = np.ascontiguousarray(index.reshape(-1), np.int32)
+        self.classes_, index = read_labels(y)
         K = len(self.classes_)
-        if K < 2:
-            raise ValueError(
-                f"y holds one class only ({self.classes_[0]!r}); a classifier needs examples of at least 2 classes"
-            )
         if K == 2:
             return binary_targets(index), index
         if self.loss in _JOINT:
@@ -244,12 +236,7 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         if self.class_weight is not None:
             raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
         self._indicator = y.dtype, bool(sp.issparse(y))
-        labels = sp.csr_matrix(y)
-        if labels.nnz and not np.all((labels.data == 1) | (labels.data == 0)):
-            raise ValueError("a multi-label y holds only 0 and 1; other values were found")
-        if not np.all(labels.data):
-            labels = labels.copy()
-            labels.eliminate_zeros()
+        labels = read_indicator(y)
         self.classes_ = np.arange(labels.shape[1])
         return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
 

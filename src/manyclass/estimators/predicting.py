@@ -1,4 +1,4 @@
-"""What classifiers predict with: the model behind a thin scikit-learn face."""
+"""What classifiers do with a fitted model: scores, labels, rankings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,48 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
 from manyclass.kernels.targets import SignTargets
-from manyclass.model import LinearModel
 from manyclass.problem import Array
 
-__all__ = ["ClassPredictions", "binary_targets"]
+__all__ = ["ClassPredictions", "PredictingMixin", "binary_targets"]
+
+
+class PredictingMixin:
+    """Predictions of a classifier from its ``model_``."""
+
+    model_: Any
+    classes_: Array
+    n_jobs: int | None
+    _indicator: tuple[Any, bool]
+
+    if TYPE_CHECKING:  # of the estimator beside it
+
+        def _check_predict_input(self, X: Any) -> Any: ...
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
+        X = self._check_predict_input(X)
+        scores: Array = self.model_.decision_function(X, n_jobs=self.n_jobs)
+        if self.model_.task == "multiclass" and scores.shape[1] == 2:  # a model with a column for each of two classes
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    def predict(self, X: Any) -> Any:
+        """The best class of each row; for a multi-label fit a 0/1 indicator, sparse (CSR) if y was sparse."""
+        X = self._check_predict_input(X)
+        predicted = self.model_.predict(X, n_jobs=self.n_jobs)
+        if sp.issparse(predicted):
+            predicted = predicted.astype(self._indicator[0])
+            return predicted if self._indicator[1] else predicted.toarray()
+        return predicted
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
+        """The k best classes of each row and their scores, best first: two arrays of shape (n_samples, k).
+
+        Never holds an n_samples x n_classes array.
+        """
+        X = self._check_predict_input(X)
+        labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs)
+        return np.asarray(labels), np.asarray(scores)
 
 
 def binary_targets(index: Array) -> SignTargets:
@@ -27,31 +65,10 @@ def _has_probabilities(estimator: ClassPredictions) -> bool:
     return estimator.loss in ("multinomial", "log_loss")
 
 
-class ClassPredictions(ClassifierMixin):  # type: ignore[misc]
-    """Predictions of an estimator with a `LinearModel` of classes in ``model_``."""
+class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
+    """Predictions, and probabilities where the ``loss`` has them."""
 
     loss: str
-    n_jobs: int | None
-    model_: LinearModel
-    _indicator: tuple[Any, bool]
-
-    if TYPE_CHECKING:  # of the estimator beside it
-
-        def _check_predict_input(self, X: Any) -> Any: ...
-
-    def decision_function(self, X: Any) -> Array:
-        """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
-        X = self._check_predict_input(X)
-        return self.model_.decision_function(X, n_jobs=self.n_jobs)
-
-    def predict(self, X: Any) -> Any:
-        """The best class of each row; for a multi-label fit a 0/1 indicator, sparse (CSR) if y was sparse."""
-        X = self._check_predict_input(X)
-        predicted = self.model_.predict(X, n_jobs=self.n_jobs)
-        if sp.issparse(predicted):
-            predicted = predicted.astype(self._indicator[0])
-            return predicted if self._indicator[1] else predicted.toarray()
-        return predicted
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -61,18 +78,10 @@ class ClassPredictions(ClassifierMixin):  # type: ignore[misc]
         of a multi-label fit are not.
         """
         X = self._check_predict_input(X)
-        return self.model_.probabilities(X, n_jobs=self.n_jobs)
+        return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of `predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
-
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first: two arrays of shape (n_samples, k).
-
-        Never holds an n_samples x n_classes array.
-        """
-        X = self._check_predict_input(X)
-        return self.model_.topk(X, k, n_jobs=self.n_jobs)

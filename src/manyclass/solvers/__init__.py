@@ -8,6 +8,7 @@ from manyclass.solvers.conjugate import ConjugateGradient
 from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.fista import FISTA
 from manyclass.solvers.lbfgs import LBFGS
+from manyclass.solvers.majorise import Majorise
 from manyclass.solvers.newton import Newton
 from manyclass.solvers.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.sgd import SGD, AveragedSGD
@@ -27,6 +28,7 @@ __all__ = [
     "FISTA",
     "LBFGS",
     "Newton",
+    "Majorise",
     "Progress",
     "SDCA",
     "SGD",

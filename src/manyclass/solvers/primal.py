@@ -9,6 +9,7 @@ may go on on other data, where it would bound nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -86,10 +87,10 @@ class BatchSolver(PrimalSolver):
         return point[:-1], problem.dtype.type(constant(problem)) * point[-1]
 
     @staticmethod
-    def _slope(problem: Problem, state: State) -> None:
+    def _slope(problem: Problem, state: State, image: Callable[[Array, Array], None] | None = None) -> None:
         """``state["slope"]`` becomes the gradient of P - lam g where ``alpha`` are the responses of the losses."""
         alpha, slope = state["alpha"], state["slope"]
-        problem.dual_image(alpha, slope[:-1])
+        (problem.dual_image if image is None else image)(alpha, slope[:-1])
         slope[:-1] *= -problem.lam
         if problem.intercept:
             slope[-1] = -constant(problem) / problem.n_samples * weighted_sums(problem.weights, alpha)

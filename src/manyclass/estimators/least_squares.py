@@ -1,0 +1,436 @@
+"""Classification by generalised least squares."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+
+from manyclass.driver import Result, minimise
+from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.labels import coded
+from manyclass.estimators.predicting import PredictingMixin
+from manyclass.estimators.streamed import (
+    StreamedMixin,
+    class_weighted,
+    error_rate,
+    mean_one,
+    validation_rows,
+)
+from manyclass.history import History
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.least_squares.arrays import is_foreign
+from manyclass.least_squares.generalised import LIPSCHITZ, Generalised, apply_link, fit_generalised, named_link
+from manyclass.least_squares.systems import SYSTEMS, is_factored
+from manyclass.losses import LogLoss, Multinomial, Squared
+from manyclass.parallel import resolve_n_jobs
+from manyclass.problem import Array, Problem
+from manyclass.regularizers import L2
+from manyclass.solvers import Majorise, Solver
+
+__all__ = ["LeastSquaresClassifier"]
+
+
+def _is_linear(estimator: LeastSquaresClassifier) -> bool:
+    return estimator.features is None
+
+
+def _has_probabilities(estimator: LeastSquaresClassifier) -> bool:
+    return isinstance(estimator.link, str) and estimator.link in ("softmax", "sigmoid")
+
+
+class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
+    """Linear classifier fitted by generalised least squares: least-squares steps, whatever the link.
+
+    Each step solves a least-squares problem whose matrix, L Sigma + alpha I, is factored once; the number of steps does
+    not depend on how ill-conditioned X is. With ``link="identity"`` one step is all: ridge regression on indicators of
+    the classes. ``"softmax"`` and ``"sigmoid"`` fit the models, objective and certificate of
+    ``SDCAClassifier(loss="multinomial")`` and ``(loss="log_loss")``. It pays where d is at most some thousands.
+
+    Parameters
+    ----------
+    link : {"identity", "softmax", "sigmoid"} or callable
+        How scores become predictions of the indicators of the classes. ``identity``: squared loss. ``softmax``:
+        multinomial loss (sigmoid for two classes). ``sigmoid``: one-vs-rest log loss; takes multi-label targets, as
+        identity does. A callable takes scores (n, K) and returns predictions (n, K): the fit solves
+        ``X'(g(X W) - Y) / n + alpha W = 0``. It must be monotone; for multi-label targets it must be 1/2 at zero.
+    alpha : float
+        Strength of the penalty (alpha / 2) ||W||^2 beside the mean loss, > 0.
+    alphas : sequence of float, optional
+        Strengths to choose from, in place of ``alpha``: each is fitted on a part of the rows, from one pass for the
+        second moments, and judged on the others by the rate of errors; the best (of equals the largest) is fitted on
+        all rows.
+    accelerated : bool
+        Nesterov's momentum in the metric of the problem.
+    lipschitz : float, optional
+        L of a callable link: ||g(s) - g(s')|| <= L ||s - s'||. Needed for a callable, and known for the others.
+    features : FeatureBlock, optional
+        Block of features to fit on instead of the columns of X (`manyclass.features`); they are made chunk by chunk.
+    system : {"auto", "cholesky", "cg"}
+        How steps are solved: by a factor of (d + 1)^2 numbers, or by conjugate gradients, which need only X. ``auto``:
+        the factor up to 10 000 features, where twice its memory is there.
+    tol : float
+        Certified relative duality gap to stop at. Where there is no certificate (a callable link, ``features``, arrays
+        of other libraries): the square of the length of a step, in the metric of the problem, over that of the first.
+    max_iter : int
+        Most steps.
+    fit_intercept : bool
+        Fit an unpenalised intercept.
+    validation_fraction : float
+        Part of the rows that judges ``alphas``.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, as everywhere in scikit-learn.
+    random_state : int, RandomState or None
+        Of the validation part, and of ``features``.
+    n_jobs : int, optional
+        Threads of kernels and predictions; never changes the result. Dense products run on the threads of the BLAS.
+    warm_start : bool
+        Start from the weights of the previous fit where targets and shapes are the same (with a certificate only).
+    dtype : {None, numpy.float32, numpy.float64}
+        Of the weights and of the work; None takes that of X.
+    verbose : int
+        1 shows progress on standard error.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray
+        As of `SDCAClassifier`; not with ``features``.
+    classes_ : ndarray of shape (n_classes,)
+    alpha_ : float
+        The penalty of the fit.
+    validation_errors_ : dict of float to float
+        Rate of errors by alpha, where ``alphas`` were given.
+    duality_gap_, objective_ : float
+        Certified relative gap and objective of the model; NaN where there is no certificate.
+    n_iter_ : int
+    history_ : History
+    model_ : LinearModel, or StagedModel with ``features``
+
+    Raises
+    ------
+    ValueError
+        On parameters out of range, targets the link does not take, fewer than two classes, NaN or infinite input.
+    MemoryError
+        Before anything is allocated, if the fit would not fit into memory.
+
+    References
+    ----------
+    Agarwal, Kakade, Karampatziakis, Song and Valiant, "Least squares revisited: scalable approaches for multi-class
+    prediction", ICML 2014, algorithm 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import LeastSquaresClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = LeastSquaresClassifier("softmax", alpha=1e-3).fit(X / 16, y)
+    >>> bool(model.duality_gap_ <= 1e-3), model.score(X / 16, y) > 0.97
+    (True, True)
+    """
+
+    #: Of the objective and solver that all linear estimators share.
+    solver, option, sampling, l1_ratio = "majorise", "I", "permutation", 0.0
+
+    def __init__(
+        self,
+        link: Any = "identity",
+        *,
+        alpha: float = 1e-4,
+        alphas: Any = None,
+        accelerated: bool = True,
+        lipschitz: float | None = None,
+        features: Any = None,
+        system: str = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        fit_intercept: bool = True,
+        validation_fraction: float = 0.1,
+        class_weight: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        dtype: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.link = link
+        self.alpha = alpha
+        self.alphas = alphas
+        self.accelerated = accelerated
+        self.lipschitz = lipschitz
+        self.features = features
+        self.system = system
+        self.tol = tol
+        self.max_iter = max_iter
+        self.fit_intercept = fit_intercept
+        self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.verbose = verbose
+
+    # --- fitting ----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LeastSquaresClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Not copied if it is float32 or float64; never densified. May be memory-mapped, or an array of another
+            library (PyTorch, CuPy, any that follows the array API): then that library makes the products.
+        y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
+            Labels of any sortable type, or 0/1 indicators for the links identity and sigmoid and for callables.
+        sample_weight : array of shape (n_samples,), optional
+            Non-negative; an integer weight acts as that many copies of the row.
+
+        Returns
+        -------
+        LeastSquaresClassifier
+            Itself.
+        """
+        self._check_parameters()
+        X, y = self._check_fit_input(X, y)
+        weights = self._weights(sample_weight, X)
+        labels, task = self._read_targets(y)
+        if task == "multilabel" and self.link == "softmax":
+            raise ValueError(
+                "link 'softmax' takes one class per example, and y is a multi-label indicator: choose link 'sigmoid' "
+                "or 'identity'"
+            )
+        weights = class_weighted(self.class_weight, self.classes_, labels, weights)
+        self._seeds = check_random_state(self.random_state)
+        streamed = callable(self.link) or self.features is not None or is_foreign(X)
+        fit = self._fit_streamed if streamed else self._fit_certified
+        fit(X, labels, task, weights)
+        return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not callable(self.link) and self.link not in LIPSCHITZ:
+            raise ValueError(f"link must be one of {', '.join(map(repr, LIPSCHITZ))} or a callable, got {self.link!r}")
+        if callable(self.link):
+            if self.lipschitz is None:
+                raise ValueError(
+                    "lipschitz must be given with a link of your own: L with ||g(s) - g(t)|| <= L ||s - t||"
+                )
+            _number("lipschitz", self.lipschitz, low=0.0, low_open=True)
+        elif self.lipschitz is not None:
+            raise ValueError(f"lipschitz of link {self.link!r} is known: leave it None, got {self.lipschitz!r}")
+        if self.system not in SYSTEMS:
+            raise ValueError(f"system must be one of {', '.join(map(repr, SYSTEMS))}, got {self.system!r}")
+        _number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
+        for alpha in () if self.alphas is None else self._alphas():
+            _number("alphas", alpha, low=0.0, low_open=True)
+
+    def _alphas(self) -> list[Any]:
+        alphas = sorted(np.unique(np.asarray(self.alphas)).tolist(), reverse=True)
+        if not alphas:
+            raise ValueError("alphas must hold at least one number, got none")
+        return alphas
+
+    # --- with a certificate: a Problem, by the driver ---------------------------------------------------------------
+
+    def _fit_certified(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
+        self.alpha_ = float(self.alpha)
+        if self.alphas is not None:
+            self.alpha_ = self._chosen(X, labels, task, weights)
+        problem = self._certified_problem(X, labels, task, weights, self.alpha_)
+        link = "sigmoid" if task == "binary" and self.link == "softmax" else self.link
+        self._wrap(self._minimise(problem), classes=self.classes_, task=task, link=link)
+        self.model_ = replace(self.model_, parameters={**self.model_.parameters, "alpha": self.alpha_})
+
+    def _certified_problem(self, X: Any, labels: Any, task: str, weights: Array | None, alpha: float) -> Problem:
+        K = 1 if task == "binary" else len(self.classes_)
+        dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
+        loss: Any
+        targets: Any
+        if self.link == "identity":
+            signs = task != "multiclass"
+            loss, targets = Squared(), RealTargets(coded(labels, K, dtype, signs=signs), K)
+        elif task == "multiclass" and self.link == "softmax":
+            loss, targets = Multinomial(), ClassTargets(labels, K)
+        else:
+            rows = labels if sp.issparse(labels) else sp.csr_matrix(coded(labels, K, np.int8))
+            loss = LogLoss()
+            targets = SignTargets(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), K)
+        return Problem(
+            rows=make_rows(X),
+            targets=targets,
+            loss=loss,
+            regularizer=L2(),
+            lam=alpha,
+            n_features=X.shape[1],
+            weights=weights,
+            intercept=bool(self.fit_intercept),
+            dtype=dtype,
+            n_threads=resolve_n_jobs(self.n_jobs),
+        )
+
+    def _make_solver(self, name: str, problem: Problem) -> Solver:
+        return Majorise(accelerated=self.accelerated, system=self.system)
+
+    def _chosen(self, X: Any, labels: Any, task: str, weights: Array | None) -> float:
+        """The alpha with the fewest errors on the validation part; second moments are made once."""
+        held, kept = self._split(X.shape[0], weights)
+        solver = Majorise(accelerated=self.accelerated, system=self.system, keep=True)
+        result: Result | None = None
+        errors: dict[float, float] = {}
+        first = self._certified_problem(X, labels, task, kept, self._alphas()[0])
+        for alpha in self._alphas():
+            problem = replace(first, lam=alpha)
+            state = None
+            if result is not None:
+                state = {**result.state, "iteration": np.zeros((), np.int64)}
+            result = minimise(
+                problem, solver, tol=float(self.tol), max_iter=int(self.max_iter), state=state, warn=False
+            )
+            scores = np.asarray(X[held] @ result.weights + result.intercept)
+            errors[alpha] = error_rate(scores, labels[held], task, None if weights is None else weights[held])
+        return self._best_alpha(errors)
+
+    def _split(self, n: int, weights: Array | None) -> tuple[Array, Array]:
+        """Rows of the validation part, and the weights of all rows in the fit of the others."""
+        held = validation_rows(n, float(self.validation_fraction), self._seeds)
+        kept = np.ones(n) if weights is None else np.array(weights, np.float64)
+        kept[held] = 0.0
+        if not kept.any():
+            raise ValueError("validation_fraction leaves no row of positive weight to fit on: take a smaller one")
+        return held, kept
+
+    def _best_alpha(self, errors: dict[float, float]) -> float:
+        self.validation_errors_ = errors
+        return min(errors, key=lambda alpha: (errors[alpha], -alpha))
+
+    # --- without: passes over chunks --------------------------------------------------------------------------------
+
+    def _fit_streamed(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
+        block = self._fitted_block(self.features, X)
+        K = 1 if task == "binary" and not callable(self.link) else len(self.classes_)
+        name: Any = "sigmoid" if task == "binary" and self.link == "softmax" else self.link
+        link, lipschitz = (self.link, float(self.lipschitz or 0)) if callable(name) else named_link(name)
+        dtype = self._working_dtype(X)
+        targets = coded(labels, K, dtype, signs=name == "identity" and task != "multiclass")
+        if callable(name) and task == "multilabel":
+            at_zero = apply_link(link, np.zeros((1, K), dtype))
+            if not np.allclose(at_zero, 0.5, atol=1e-3):
+                raise ValueError(
+                    "link must be 1/2 at zero for multi-label targets, where a positive score speaks for a label; got "
+                    f"{at_zero.min():g} to {at_zero.max():g}"
+                )
+
+        def run(rows: Any, weights: Array | None, alpha: float, **more: Any) -> Generalised:
+            design = self._design(rows, block, weights)
+            return fit_generalised(
+                design,
+                targets,
+                link,
+                lipschitz,
+                alpha,
+                tol=float(self.tol),
+                max_iter=int(self.max_iter),
+                accelerated=bool(self.accelerated),
+                factored=is_factored(self.system, design.q),
+                **more,
+            )
+
+        self.alpha_ = float(self.alpha)
+        if self.alphas is not None:
+            held, kept = self._split(X.shape[0], weights)
+            design = self._design(X, block, mean_one(kept))
+            moments = design.moments(0.0) if is_factored(self.system, design.q) else None
+            judged = self._design(X[held] if not is_foreign(X) else X, block, None)
+            errors, start = {}, None
+            for alpha in self._alphas():
+                start = run(X, mean_one(kept), alpha, moments=moments, start=start).weights
+                scores = np.zeros((judged.n_samples, K), dtype)
+                judged.add_scores(start, scores)
+                scores = scores[held] if is_foreign(X) else scores
+                errors[alpha] = error_rate(scores, labels[held], task, None if weights is None else weights[held])
+            self.alpha_ = self._best_alpha(errors)
+        found = run(X, mean_one(weights), self.alpha_)
+        self._settle(found, block, task, name, dtype)
+
+    def _settle(self, found: Generalised, block: Any, task: str, link: Any, dtype: Any) -> None:
+        """Keep what a streamed fit has reached."""
+        self.solver_, self.n_iter_ = "majorise", found.n_iter
+        self.duality_gap_ = self.objective_ = float("nan")
+        self.history_ = History(outcome=found.outcome)
+        self._warm = None
+        if found.outcome != "converged":
+            warnings.warn(
+                f"{found.outcome}: after {found.n_iter} steps the square of a step's length is "
+                f"{found.relative_decrement:.2e} of the first, tol is {self.tol:g}; raise max_iter or alpha, or accept "
+                "a larger tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        weights = found.weights
+        intercept = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1])
+        weights = weights[:-1] if self.fit_intercept else weights
+        if task == "binary" and weights.shape[1] == 2:
+            weights, intercept = weights[:, 1:] - weights[:, :1], intercept[1:] - intercept[:1]
+        record = {
+            "outcome": found.outcome,
+            "n_iter": found.n_iter,
+            "relative_decrement": found.relative_decrement,
+            "alpha": self.alpha_,
+        }
+        weights, intercept = np.ascontiguousarray(weights, dtype), np.ascontiguousarray(intercept, dtype)
+        facts: dict[str, Any] = {"task": task, "link": link if isinstance(link, str) else "identity", "record": record}
+        if block is None:
+            self._keep_linear(weights, intercept, classes=self.classes_, **facts)
+        else:
+            from manyclass.staged import Stage
+
+            self._keep_staged(((Stage(block, weights, intercept, None),),), classes=self.classes_, **facts)
+
+    # --- the model --------------------------------------------------------------------------------------------------
+
+    @available_if(_is_linear)  # type: ignore[untyped-decorator]
+    def sparsify(self) -> LeastSquaresClassifier:
+        """Keep the weights sparse, and `coef_` with them; predictions stay the same."""
+        super().sparsify()
+        return self
+
+    @available_if(_is_linear)  # type: ignore[untyped-decorator]
+    def densify(self) -> LeastSquaresClassifier:
+        """Keep the weights as a dense array, as before `sparsify`."""
+        super().densify()
+        return self
+
+    # --- prediction -------------------------------------------------------------------------------------------------
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities, (n_samples, n_classes), for the links softmax and sigmoid.
+
+        One-vs-rest probabilities of more than two classes are normalised to sum to one; those of a multi-label fit are
+        not.
+        """
+        X = self._check_predict_input(X)
+        probabilities: Array = self.model_.probabilities(X, n_jobs=self.n_jobs)
+        return probabilities
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = self.link != "softmax"
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")

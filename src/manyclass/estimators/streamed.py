@@ -1,0 +1,201 @@
+"""What the estimators share that fit in passes over chunks of rows: input, targets, blocks of features, the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from manyclass import features as blocks
+from manyclass._version import __version__
+from manyclass.estimators.base import _as_rows, _plain
+from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
+from manyclass.least_squares.arrays import is_foreign, like, to_numpy
+from manyclass.least_squares.design import Design
+from manyclass.model import LinearModel
+from manyclass.parallel import resolve_n_jobs
+from manyclass.problem import Array
+from manyclass.staged import StagedModel
+
+__all__ = ["StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
+
+
+class StreamedMixin:
+    """Input, targets and design matrices of a fit in passes over chunks of rows."""
+
+    n_jobs: int | None
+    dtype: Any
+    fit_intercept: bool
+    n_features_in_: int
+    classes_: Array
+    _seeds: np.random.RandomState
+
+    # --- input ------------------------------------------------------------------------------------------------------
+
+    def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """X as CSR, as an array of float32 or float64, or as it is where it is another library's; y as given."""
+        if is_foreign(X):
+            _check_foreign(X)
+            check_consistent_length(X, y)
+            self.n_features_in_ = int(X.shape[1])
+            return X, y if sp.issparse(y) else np.asarray(to_numpy(y) if is_foreign(y) else y)
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
+        )
+        return _as_rows(X), y
+
+    def _check_predict_input(self, X: Any) -> Any:
+        """X for the model: that of another library is brought to NumPy."""
+        check_is_fitted(self)
+        if is_foreign(X):
+            _check_foreign(X)
+            X = to_numpy(X)
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    def _read_targets(self, y: Any) -> tuple[Any, str]:
+        """Numbers of classes (n,) or a CSR indicator, and the task; sets ``classes_``."""
+        if is_indicator(y):
+            self._indicator = y.dtype, bool(sp.issparse(y))
+            labels = read_indicator(y)
+            self.classes_ = np.arange(labels.shape[1])
+            return labels, "multilabel"
+        self.classes_, index = read_labels(y)
+        return index, "binary" if len(self.classes_) == 2 else "multiclass"
+
+    def _working_dtype(self, X: Any) -> np.dtype[Any]:
+        if is_foreign(X):
+            return _dtype_of(X)
+        dtype: np.dtype[Any] = np.dtype(X.dtype if self.dtype is None else self.dtype)
+        return dtype
+
+    # --- passes -----------------------------------------------------------------------------------------------------
+
+    def _design(self, X: Any, block: Any, weights: Array | None) -> Design:
+        return Design(
+            X,
+            block,
+            weights=weights,
+            intercept=bool(self.fit_intercept),
+            dtype=self._working_dtype(X),
+            n_threads=resolve_n_jobs(self.n_jobs),
+        )
+
+    def _next_seed(self) -> int:
+        return int(self._seeds.randint(np.iinfo(np.int32).max))
+
+    def _fitted_block(self, pattern: Any, X: Any) -> Any:
+        """A fitted copy of a block of features with a seed of its own; None where there is none."""
+        if pattern is None:
+            return None
+        block = blocks.fresh(pattern, self._next_seed())
+        with config_context(assume_finite=True):  # X has been checked
+            block.fit(to_numpy(X) if is_foreign(X) else X)
+        return block
+
+    # --- the model --------------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        return {"estimator": type(self).__name__, **{name: _plain(value) for name, value in parameters.items()}}
+
+    def _keep_linear(
+        self, weights: Array, intercept: Array, *, task: str, link: str, record: dict[str, Any], classes: Array | None
+    ) -> None:
+        names = getattr(self, "feature_names_in_", None)
+        self._sparsified = False
+        self.model_: Any = LinearModel(
+            weights=weights,
+            intercept=intercept,
+            classes=classes,
+            task=task,
+            link=link,
+            parameters=self._parameters(),
+            record=record,
+            feature_names=None if names is None else np.asarray(names, dtype=str),
+            library_version=__version__,
+        )
+
+    def _keep_staged(
+        self, members: Any, *, task: str, link: str, record: dict[str, Any], classes: Array | None, prepare: Any = None
+    ) -> None:
+        names = getattr(self, "feature_names_in_", None)
+        self.model_ = StagedModel(
+            members=members,
+            width=self.n_features_in_,
+            classes=classes,
+            task=task,
+            link=link,
+            prepare=prepare,
+            parameters=self._parameters(),
+            record=record,
+            feature_names=None if names is None else np.asarray(names, dtype=str),
+        )
+
+
+def _check_foreign(X: Any) -> None:
+    """Raise a ValueError unless X is a matrix of finite floats; its sums are made where it lives."""
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got shape {tuple(X.shape)}")
+    _dtype_of(X)
+    if not X.shape[0] or not X.shape[1]:
+        raise ValueError(f"X must have at least one row and one feature, got shape {tuple(X.shape)}")
+    sums = to_numpy(like(np.zeros((1, X.shape[0])), X) @ X)  # zero times NaN or infinity is NaN
+    if not np.isfinite(sums).all():
+        column = int(np.flatnonzero(~np.isfinite(sums[0]))[0])
+        raise ValueError(f"X holds NaN or infinity in column {column}: replace such values or leave the rows out")
+
+
+def _dtype_of(X: Any) -> np.dtype[Any]:
+    """float32 or float64, as an array of another library is."""
+    name = str(X.dtype).rpartition(".")[2]
+    if name not in ("float32", "float64"):
+        raise ValueError(f"X must hold float32 or float64, got {X.dtype}: convert it first")
+    return np.dtype(name)
+
+
+def class_weighted(class_weight: Any, classes: Array, labels: Any, weights: Array | None) -> Array | None:
+    """Sample weights times those of the classes."""
+    if class_weight is None:
+        return weights
+    if sp.issparse(labels):
+        raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
+    by_class = compute_class_weight(class_weight, classes=classes, y=classes[labels])
+    found: Array = by_class[labels] * (1.0 if weights is None else weights)
+    return found
+
+
+def mean_one(weights: Array | None) -> Array | None:
+    """Sample weights scaled to mean 1."""
+    return None if weights is None else np.asarray(weights, np.float64) / np.mean(weights)
+
+
+def validation_rows(n: int, fraction: float, random_state: Any) -> Array:
+    """The numbers of the rows of a validation part, sorted: at least one, and not all.
+
+    Raises
+    ------
+    ValueError
+        If there is a single row.
+    """
+    if n < 2:
+        raise ValueError(f"a validation part needs at least 2 rows, got {n}")
+    size = min(n - 1, max(1, round(fraction * n)))
+    return np.sort(check_random_state(random_state).permutation(n)[:size])
+
+
+def error_rate(scores: Array, labels: Any, task: str, weights: Array | None = None, threshold: float = 0.0) -> float:
+    """The part of rows whose best class is another one; of labels that are wrong, for several a row."""
+    if task == "multilabel":
+        wrong = np.mean((scores > threshold) != (labels.toarray() > 0), axis=1)
+    elif scores.shape[1] == 1:
+        wrong = (scores[:, 0] > threshold) != (labels == 1)
+    else:
+        wrong = scores.argmax(axis=1) != labels
+    if weights is not None and not weights.sum() > 0:
+        weights = None
+    return float(np.average(wrong, weights=weights))

@@ -1,0 +1,107 @@
+"""Principal components, from second moments that are summed over chunks of rows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from manyclass import memory
+from manyclass.features.base import Array, Block, check_count, dense_rows, row_chunks, sample_rows, times, working_dtype
+
+__all__ = ["PrincipalComponents"]
+
+
+class PrincipalComponents(Block):
+    """The principal components of rows, fitted in one pass over chunks of them: a preparation for random features.
+
+    Parameters
+    ----------
+    n_components : int
+        At most the number of features.
+    whiten : bool
+        Whether components are divided by their standard deviations. Those of no variance become 0.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Directions of length 1, those of the largest variance first; the largest entry of each is positive.
+    mean_ : ndarray of shape (n_features,)
+    explained_variance_ : ndarray of shape (n_components,)
+        Variances of the components, with divisor n - 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(1000, 3)) * [1, 5, 0.1]
+    >>> PrincipalComponents(1).fit(X).components_.round(1) + 0
+    array([[0., 1., 0.]])
+    """
+
+    _arrays: ClassVar[tuple[str, ...]] = ("components_", "mean_", "explained_variance_")
+
+    def __init__(self, n_components: int = 50, *, whiten: bool = False) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+
+    @property
+    def n_features_out_(self) -> int:
+        """How many components a row gets."""
+        return int(self.n_components)
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        if not isinstance(self.whiten, bool):
+            raise ValueError(f"whiten must be True or False, got {self.whiten!r}")
+
+    def _fit(self, X: Any, y: Any) -> None:
+        n, d = X.shape
+        p = int(self.n_components)
+        if p > d:
+            raise ValueError(f"n_components must be at most the {d} features of X, got {p}")
+        memory.require({"second moments": 3 * 8 * d * d}, "a subset of the features first")
+        # About a mean that is nearly right no digits are lost; sparse rows are not centred: that would fill them.
+        rng = np.random.Generator(np.random.PCG64(0))
+        near = np.zeros(d)
+        if not sp.issparse(X):
+            near = np.asarray(sample_rows(X, 1000, rng).mean(axis=0, dtype=np.float64))
+        sums, products = np.zeros(d), np.zeros((d, d))
+        dtype = working_dtype(X)
+        for begin, end in row_chunks(X):
+            part = dense_rows(X[begin:end], dtype if not sp.issparse(X) else np.float64)
+            if not sp.issparse(part):
+                part = part - near.astype(dtype)
+            sums += np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
+            square = part.T @ part
+            products += square.toarray() if sp.issparse(square) else square
+        shift = sums / n
+        products -= np.outer(sums, shift)
+        products /= max(1, n - 1)
+        variances, directions = scipy.linalg.eigh(products, subset_by_index=(d - p, d - 1), overwrite_a=True)
+        V = directions.T[::-1]
+        V = V * np.where(V[np.arange(p), np.abs(V).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
+        self.components_ = np.ascontiguousarray(V)
+        self.mean_ = near + shift
+        self.explained_variance_ = np.maximum(variances[::-1], 0.0)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        p, d = int(self.n_components), int(self.n_features_in_)
+        return {"components_": (p, d), "mean_": (d,), "explained_variance_": (p,)}
+
+    def _transform(self, X: Any) -> Array:
+        dtype = working_dtype(X)
+        V = self.components_
+        if self.whiten:
+            least = 1e-12 * self.explained_variance_[0]
+            kept = self.explained_variance_ > least
+            V = V * np.where(kept, 1.0 / np.sqrt(np.where(kept, self.explained_variance_, 1.0)), 0.0)[:, None]
+        if sp.issparse(X):
+            projected = times(X, V.T.astype(dtype))
+            projected -= (V @ self.mean_).astype(dtype)
+            return projected
+        # Rows are centred first: where they are far from the origin, the difference of products would lose digits.
+        centred = dense_rows(X, dtype) - self.mean_.astype(dtype)
+        product: Array = np.asarray(centred @ V.T.astype(dtype))
+        return product

@@ -1,0 +1,377 @@
+"""Convolutional features of images: filters at all places, an activation, averages over the cells of a grid."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.lib.stride_tricks import sliding_window_view
+
+from manyclass import memory
+from manyclass.features.base import (
+    Array,
+    Block,
+    check_choice,
+    check_count,
+    check_real,
+    dense_rows,
+    row_chunks,
+    working_dtype,
+)
+from manyclass.features.kmeans import kmeans
+from manyclass.kernels.patches import pool_rectified, pool_triangle
+from manyclass.parallel import ranges, resolve_n_jobs, run
+
+__all__ = ["KMeansPatches", "RandomPatches"]
+
+#: Responses that are held at a time, by each thread.
+_RESPONSES = 2**21
+
+
+class _Patches(Block):
+    """Patches of images, normalised and whitened; what filters make of them."""
+
+    _numbers: ClassVar[tuple[str, ...]] = ("contrast_", "radius_")
+    _arrays: ClassVar[tuple[str, ...]] = ("mean_", "whitening_")
+
+    def __init__(
+        self,
+        n_filters: int = 100,
+        *,
+        shape: tuple[int, int, int] | None = None,
+        patch: int = 6,
+        stride: int = 1,
+        contrast: float | None = 0.01,
+        whiten: float | None = 0.1,
+        activation: str = "rectified",
+        threshold: float = 0.25,
+        pool: int = 2,
+        expand: str | None = None,
+        n_patches: int = 50_000,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_filters = n_filters
+        self.shape = shape
+        self.patch = patch
+        self.stride = stride
+        self.contrast = contrast
+        self.whiten = whiten
+        self.activation = activation
+        self.threshold = threshold
+        self.pool = pool
+        self.expand = expand
+        self.n_patches = n_patches
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _check_parameters(self) -> None:
+        for name in ("n_filters", "patch", "stride", "pool", "n_patches"):
+            check_count(name, getattr(self, name))
+        check_choice("activation", self.activation, ("rectified", "triangle"))
+        if self.expand is not None:
+            check_choice("expand", self.expand, ("squares", "products"))
+        for name in ("contrast", "whiten"):
+            if getattr(self, name) is not None:
+                check_real(name, getattr(self, name), instead="None or ")
+        check_real("threshold", self.threshold, low_open=False)
+        resolve_n_jobs(self.n_jobs)
+        if self.shape is not None:
+            if not isinstance(self.shape, tuple | list) or len(self.shape) != 3:
+                raise ValueError(f"shape must be None or (height, width, channels), got {self.shape!r}")
+            for side in self.shape:
+                check_count("each number of shape", side)
+
+    # --- geometry ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _image(self) -> tuple[int, int, int]:
+        return (1, int(self.n_features_in_), 1) if self.shape is None else tuple(map(int, self.shape))  # type: ignore[return-value]
+
+    @property
+    def _window(self) -> tuple[int, int]:
+        height, width, _ = self._image
+        return min(int(self.patch), height), min(int(self.patch), width)
+
+    @property
+    def _patch_size(self) -> int:
+        return self._window[0] * self._window[1] * self._image[2]
+
+    @property
+    def _places(self) -> tuple[int, int]:
+        (height, width, _), (h, w), stride = self._image, self._window, int(self.stride)
+        return (height - h) // stride + 1, (width - w) // stride + 1
+
+    def _cells(self) -> Array:
+        """The cell of the grid that each place of a filter is in."""
+        rows, columns = (np.arange(m) * min(int(self.pool), m) // m for m in self._places)
+        cells: Array = (rows[:, None] * (columns[-1] + 1) + columns).ravel()
+        return cells
+
+    @property
+    def n_features_out_(self) -> int:
+        """How many features a row gets."""
+        return self._for_filters(int(self.n_filters))
+
+    def _for_filters(self, n_filters: int) -> int:
+        cells = math.prod(min(int(self.pool), m) for m in self._places)
+        pooled = cells * n_filters * (2 if self.activation == "rectified" else 1)
+        if self.expand == "squares":
+            return 2 * pooled
+        return pooled + pooled * (cells + 1) // 2 if self.expand == "products" else pooled
+
+    def _resize(self, size: int) -> None:
+        if self.shape is None:
+            raise ValueError("shape must be given where patches are to make a given number of features")
+        self.n_features_in_ = math.prod(self.shape)
+        each = self._for_filters(1)
+        del self.n_features_in_
+        self.set_params(n_filters=max(1, size // each))
+
+    # --- fitting ----------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any) -> None:
+        if self.shape is not None and math.prod(self.shape) != X.shape[1]:
+            raise ValueError(
+                f"shape must have as many numbers as X has features, {X.shape[1]}, got {tuple(self.shape)}: "
+                f"{math.prod(self.shape)}"
+            )
+        m, k = self._patch_size, int(self.n_filters)
+        size = self._sample_size(X.shape[0])
+        memory.require({"patches": 3 * 4 * size * m, "filters": 3 * 8 * k * m}, "fewer patches or filters")
+        Q = self._sample(X, size)
+        if self.contrast is not None:
+            # In units of the data: the variance of a patch of mean contrast.
+            self.contrast_ = float(self.contrast) * float(Q.var(axis=1, dtype=np.float64).mean())
+            self._normalise(Q)
+        else:
+            self.contrast_ = 0.0
+        if self.whiten is None:
+            self.mean_, self.whitening_ = np.zeros(m), np.eye(m)
+        else:
+            self.mean_ = Q.mean(axis=0, dtype=np.float64)
+            Q -= self.mean_.astype(Q.dtype)
+            variances, V = scipy.linalg.eigh((Q.T @ Q).astype(np.float64) / len(Q))
+            floor = float(self.whiten) * float(variances.mean())
+            scales = 1.0 / np.sqrt(np.maximum(variances, 0.0) + (floor if floor > 0.0 else 1.0))
+            self.whitening_ = (V * scales) @ V.T
+            Q = Q @ self.whitening_.astype(Q.dtype)
+        radius = math.sqrt(float(np.einsum("ij,ij->", Q, Q, dtype=np.float64)) / len(Q))
+        self.radius_ = radius if radius > 0.0 else 1.0
+        self._learn(Q)
+
+    def _learn(self, Q: Array) -> None:
+        """Filters from normalised, whitened patches."""
+        raise NotImplementedError
+
+    def _sample_size(self, n: int) -> int:
+        return min(int(self.n_patches), n * math.prod(self._places))
+
+    def _sample(self, X: Any, size: int) -> Array:
+        """So many patches at random places of random images."""
+        rng = self._generator(1)
+        n, (rows, columns), stride = X.shape[0], self._places, int(self.stride)
+        # In random places of as many images as there are, or of few where a sample needs few.
+        per_image = -(-size // n)
+        images = np.sort(rng.choice(n, -(-size // per_image), replace=False))
+        Q = np.empty((len(images) * per_image, self._patch_size), working_dtype(X))
+        for begin, end in row_chunks(images[:, None], max(1, 2**22 // X.shape[1])):
+            windows = self._windows(X[images[begin:end]])
+            count = (end - begin) * per_image
+            at, i, j = (
+                np.repeat(np.arange(end - begin), per_image),
+                rng.integers(rows, size=count),
+                rng.integers(columns, size=count),
+            )
+            Q[begin * per_image : begin * per_image + count] = windows[at, i * stride, j * stride].reshape(count, -1)
+        return Q[:size]
+
+    def _windows(self, X: Any) -> Array:
+        """Views of all patches, (images, rows, columns, channels, height, width)."""
+        dense = X.toarray() if sp.issparse(X) else X
+        images = dense_rows(dense, working_dtype(X)).reshape(-1, *self._image)
+        windows: Array = sliding_window_view(images, self._window, axis=(1, 2))
+        return windows
+
+    def _normalise(self, Q: Array) -> None:
+        """Each patch to mean 0 and, but for faint ones, variance 1, in place."""
+        if self.contrast_ == 0.0:
+            return
+        Q -= Q.mean(axis=1, keepdims=True)
+        variances = np.einsum("ij,ij->i", Q, Q) / Q.shape[1]
+        Q /= np.sqrt(variances + Q.dtype.type(self.contrast_))[:, None]
+
+    # --- transforming -----------------------------------------------------------------------------------------------
+
+    def _filters(self, dtype: Any) -> Array:
+        """The filters, for whitened patches, (patch size, n_filters)."""
+        raise NotImplementedError
+
+    def _transform(self, X: Any) -> Array:
+        dtype = np.dtype(working_dtype(X))
+        cells = self._cells()
+        sizes = np.bincount(cells).astype(dtype)
+        sides = 2 if self.activation == "rectified" else 1
+        k = int(self.n_filters)
+        F, whitening, mean = self._filters(dtype), self.whitening_.astype(dtype), self.mean_.astype(dtype)
+        out = np.zeros((X.shape[0], self.n_features_out_), dtype)
+        stride = int(self.stride)
+
+        def some(begin: int, end: int) -> None:
+            windows = self._windows(X[begin:end])[:, ::stride, ::stride]
+            # A copy, always: what follows works in place.
+            Q = np.array(windows).reshape(-1, self._patch_size)
+            if self.contrast is not None:
+                self._normalise(Q)
+            pooled = np.zeros((end - begin, len(sizes), sides, k), dtype)
+            if self.whiten is not None:
+                Q = (Q - mean) @ whitening
+            R = Q @ F
+            if self.activation == "rectified":
+                pool_rectified(R, cells, dtype.type(self.threshold), pooled)
+            else:
+                squares, own = np.einsum("ij,ij->i", Q, Q), np.einsum("ij,ij->j", F, F)
+                pool_triangle(R, squares, own, dtype.type(1.0 / k), cells, pooled)
+            pooled /= sizes[:, None, None]
+            self._expand(pooled.reshape(end - begin, len(sizes), -1), out[begin:end])
+
+        images = max(1, _RESPONSES // (len(cells) * max(k, self._patch_size)))
+        run(some, ranges(X.shape[0], images), resolve_n_jobs(self.n_jobs))
+        return out
+
+    def _expand(self, pooled: Array, out: Array) -> None:
+        """Averages, (images, cells, filters), and what is made of them, to the rows of ``out``."""
+        n, cells, k = pooled.shape
+        out[:, : cells * k] = pooled.reshape(n, -1)
+        if self.expand == "squares":
+            np.square(pooled.reshape(n, -1), out=out[:, cells * k :])
+        elif self.expand == "products":
+            at = cells * k
+            for a in range(cells):
+                for b in range(a, cells):
+                    np.multiply(pooled[:, a], pooled[:, b], out=out[:, at : at + k])
+                    at += k
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        m = self._patch_size
+        return {"mean_": (m,), "whitening_": (m, m)}
+
+    def _own_parameters(self) -> dict[str, Any]:
+        # Threads are those of the machine it is used on.
+        return {**super()._own_parameters(), "n_jobs": None}
+
+
+_PARAMETERS = """shape : (height, width, channels), optional
+        Of the images whose pixels are the features of a row, channels last. None: a row is a sequence,
+        (1, n_features, 1).
+    patch : int
+        Side of a square patch in pixels, cut to the image.
+    stride : int
+        Pixels from one place of the filters to the next.
+    contrast : float or None
+        Patches get mean 0, and variance 1 but for faint ones: divided by sqrt(variance + contrast * mean variance of
+        patches). None: they stay as they are (the paper's choice).
+    whiten : float or None
+        Patches are whitened, with this part of the mean variance added to all directions. None: they are not.
+    activation : {"rectified", "triangle"}
+        max(0, r - threshold) and max(0, -r - threshold) of the response r to a filter of length 1; or max(0, mean
+        distance to all filters - distance to this one), one feature in place of two.
+    threshold : float
+        Of ``"rectified"``.
+    pool : int
+        Activations are averaged over the cells of a grid of pool x pool.
+    expand : {"squares", "products"}, optional
+        Add the squares of the averages; or the products of the averages of one activation in all pairs of cells, a
+        cell with itself too.
+    n_patches : int
+        How many patches the normalisation is learned of.
+    random_state : int, RandomState or None
+    n_jobs : int or None
+        Threads, each for some images; best with one thread in BLAS. No result depends on it.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (patch_size,)
+    whitening_ : ndarray of shape (patch_size, patch_size)
+        Of normalised patches.
+    contrast_ : float
+        What is added to the variance of a patch.
+    radius_ : float
+        Root mean squared length of a whitened patch.
+    """
+
+
+class RandomPatches(_Patches):
+    __doc__ = f"""Convolution of images with random filters, an activation, and averages over the cells of a grid.
+
+    Filters have normal weights and act on normalised, whitened patches.
+
+    Parameters
+    ----------
+    n_filters : int
+    {_PARAMETERS}
+    seed_ : int
+        Of the random filters, which are drawn again when needed and never stored.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).random((20, 8 * 8 * 3), np.float32)
+    >>> RandomPatches(5, shape=(8, 8, 3), patch=3, random_state=0).fit_transform(X).shape
+    (20, 40)
+    """
+
+    def _learn(self, Q: Array) -> None:
+        self._filters(Q.dtype)
+
+    def _filters(self, dtype: Any) -> Array:
+        def make(rng: np.random.Generator) -> tuple[Array, ...]:
+            F = rng.standard_normal((self._patch_size, int(self.n_filters)), np.float32)
+            F *= (1.0 if self.activation == "rectified" else self.radius_) / np.linalg.norm(F, axis=0)
+            return (F,)
+
+        return self._draw(dtype, make)[0]
+
+
+class KMeansPatches(_Patches):
+    __doc__ = f"""Convolution of images with k-means centres of patches, an activation, and averages over cells.
+
+    Filters are the centres of normalised, whitened patches of the images (Coates, Ng and Lee, An analysis of
+    single-layer networks in unsupervised feature learning, 2011); for ``activation="rectified"`` scaled to length 1.
+
+    Parameters
+    ----------
+    n_filters : int
+        At most as many as there are patches in the sample.
+    {_PARAMETERS}
+    filters_ : ndarray of shape (patch_size, n_filters)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).random((20, 8 * 8 * 3), np.float32)
+    >>> block = KMeansPatches(5, shape=(8, 8, 3), patch=3, activation="triangle", random_state=0)
+    >>> block.fit_transform(X).shape
+    (20, 20)
+    """
+
+    _arrays: ClassVar[tuple[str, ...]] = (*_Patches._arrays, "filters_")
+
+    def _learn(self, Q: Array) -> None:
+        k = int(self.n_filters)
+        if k > len(Q):
+            raise ValueError(f"n_filters must be at most the {len(Q)} patches of the sample, got {k}")
+        centres = kmeans(Q, k, self._generator(2))
+        if self.activation == "rectified":
+            lengths = np.linalg.norm(centres, axis=1, keepdims=True)
+            centres /= np.where(lengths > 0.0, lengths, 1.0)
+        self.filters_ = np.ascontiguousarray(centres.T)
+
+    def _filters(self, dtype: Any) -> Array:
+        return self.filters_.astype(dtype, copy=False)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {**super()._state_shapes(), "filters_": (self._patch_size, int(self.n_filters))}

@@ -1,0 +1,185 @@
+"""Random logits and random polynomials: random projections of centred rows, through a sigmoid or multiplied."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from manyclass.features.base import (
+    Array,
+    Block,
+    check_count,
+    check_real,
+    sample_rows,
+    squared_norms,
+    times,
+    working_dtype,
+)
+from manyclass.features.fourier import require_weights
+
+__all__ = ["RandomLogits", "RandomPolynomial"]
+
+#: Rows that the mean and the radius are taken of.
+_SAMPLE = 10_000
+
+
+class _Projections(Block):
+    """Features made of projections of rows that are centred, and divided by their root mean squared length."""
+
+    _numbers: ClassVar[tuple[str, ...]] = ("radius_",)
+    _arrays: ClassVar[tuple[str, ...]] = ("offset_",)
+
+    n_components: int
+
+    @property
+    def n_features_out_(self) -> int:
+        """How many features a row gets."""
+        return int(self.n_components)
+
+    @property
+    def _n_projections(self) -> int:
+        return int(self.n_components)
+
+    def _fit(self, X: Any, y: Any) -> None:
+        require_weights(X.shape[1], self._n_projections, X)
+        rows = sample_rows(X, _SAMPLE, self._generator(1))
+        mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
+        around = squared_norms(rows).mean() - mean @ mean
+        # Rows that are all equal differ by rounding only.
+        self.radius_ = math.sqrt(around) if around > 1e-12 * (mean @ mean) else 1.0
+        W = self._weights(np.float64 if working_dtype(X) == np.float64 else np.float32)[0]
+        self.offset_ = mean @ W.astype(np.float64, copy=False)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"offset_": (self._n_projections,)}
+
+    def _weights(self, dtype: Any) -> tuple[Array, ...]:
+        def make(rng: np.random.Generator) -> tuple[Array, ...]:
+            W = rng.standard_normal((self.n_features_in_, self._n_projections), np.float32)
+            W /= np.float32(self.radius_)
+            return W, rng.standard_normal(self._n_projections, np.float32)
+
+        return self._draw(dtype, make)
+
+    def _projected(self, X: Any) -> tuple[Array, Array]:
+        """Projections of the centred rows, of variance 1 on average, and a normal number for each."""
+        W, biases = self._weights(working_dtype(X))
+        Z = times(X, W)
+        Z -= self.offset_.astype(Z.dtype)
+        return Z, biases
+
+
+class RandomLogits(_Projections):
+    """Random logits: normal projections of rows through a sigmoid.
+
+    A feature is (2 sigma(z) - 1) / sqrt(p) with the logit z = scale (w'(x - mean) / radius + b), w and b standard
+    normal, radius the root mean squared distance of rows from their mean: logits have a standard deviation of about
+    ``scale`` sqrt(2), whatever the units of X. The paper (Agarwal et al., Least squares revisited, appendix A.2.1)
+    finds half as many of them as good as Fourier features.
+
+    Parameters
+    ----------
+    n_components : int
+        How many features, p.
+    scale : float
+        How steep: small makes features near linear, large makes them near steps.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    radius_ : float
+        Root mean squared distance of a sample of rows from their mean.
+    offset_ : ndarray of shape (n_components,)
+        The projections of that mean.
+    seed_ : int
+        Of the random weights, which are drawn again when needed and never stored.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(100, 5))
+    >>> RandomLogits(7, random_state=0).fit_transform(X).shape
+    (100, 7)
+    """
+
+    def __init__(self, n_components: int = 512, *, scale: float = 2.0, random_state: Any = None) -> None:
+        self.n_components = n_components
+        self.scale = scale
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_real("scale", self.scale)
+
+    def _transform(self, X: Any) -> Array:
+        Z, biases = self._projected(X)
+        Z += biases
+        # 2 sigma(z) - 1 = tanh(z / 2).
+        Z *= 0.5 * self.scale
+        np.tanh(Z, out=Z)
+        Z *= 1.0 / math.sqrt(self.n_components)
+        return Z
+
+
+class RandomPolynomial(_Projections):
+    """Random polynomials of low degree: products of normal projections.
+
+    A feature is the product of ``degree`` factors w_l'(x - mean) / radius + constant b_l, over sqrt(p), all w_l and b_l
+    standard normal: the inner product of two rows of features is on average the polynomial kernel (x~'x~' +
+    constant^2)^degree of the centred rows, divided by their root mean squared length.
+
+    Parameters
+    ----------
+    n_components : int
+        How many features, p.
+    degree : int
+        1 to 8.
+    constant : float
+        Weight of the lower degrees; 0 leaves only products of that degree.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    radius_ : float
+        Root mean squared distance of a sample of rows from their mean.
+    offset_ : ndarray of shape (degree * n_components,)
+        The projections of that mean.
+    seed_ : int
+        Of the random weights, which are drawn again when needed and never stored.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(100, 5))
+    >>> RandomPolynomial(7, degree=3, random_state=0).fit_transform(X).shape
+    (100, 7)
+    """
+
+    def __init__(
+        self, n_components: int = 512, *, degree: int = 2, constant: float = 1.0, random_state: Any = None
+    ) -> None:
+        self.n_components = n_components
+        self.degree = degree
+        self.constant = constant
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_count("degree", self.degree, most=8)
+        check_real("constant", self.constant, low_open=False)
+
+    @property
+    def _n_projections(self) -> int:
+        return int(self.n_components) * int(self.degree)
+
+    def _transform(self, X: Any) -> Array:
+        Z, biases = self._projected(X)
+        Z += biases * Z.dtype.type(self.constant)
+        p = int(self.n_components)
+        product: Array = Z[:, :p].copy()
+        for factor in range(1, int(self.degree)):
+            product *= Z[:, factor * p : (factor + 1) * p]
+        product *= 1.0 / math.sqrt(p)
+        return product

@@ -1,0 +1,61 @@
+"""Arrays of other libraries (PyTorch, CuPy, whatever follows the array API standard): where the products are made.
+
+The large arrays, rows and features, stay where they are: products run there. What is of the size of the weights or of
+the scores comes to NumPy, and systems of equations are solved there, in float64.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+__all__ = ["Array", "as_double", "is_foreign", "like", "to_numpy"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Libraries whose arrays have no ``__array_namespace__`` (all versions of them), but the functions used here.
+_KNOWN = ("torch", "cupy")
+
+
+def is_foreign(X: Any) -> bool:
+    """Whether X is an array of another library: one that runs its own products."""
+    if isinstance(X, np.ndarray) or sp.issparse(X):
+        return False
+    return _library(X) in _KNOWN or hasattr(X, "__array_namespace__")
+
+
+def to_numpy(array: Any) -> Array:
+    """An array as NumPy's, copied from its device where it has one of its own."""
+    if isinstance(array, np.ndarray):
+        return array
+    if _library(array) == "torch":
+        return np.asarray(array.detach().cpu().numpy())
+    if _library(array) == "cupy":
+        return np.asarray(array.get())
+    return np.asarray(np.from_dlpack(array))
+
+
+def like(array: Array, other: Any) -> Any:
+    """A NumPy array, in the type of ``other``, where ``other`` lives."""
+    if isinstance(other, np.ndarray):
+        return array.astype(other.dtype, copy=False)
+    library = other.__array_namespace__() if hasattr(other, "__array_namespace__") else sys.modules[_library(other)]
+    place = {} if _library(other) == "cupy" else {"device": other.device}
+    return library.asarray(np.ascontiguousarray(array), dtype=other.dtype, **place)
+
+
+def as_double(array: Any) -> Any:
+    """In float64, where it lives."""
+    if _library(array) == "torch":
+        return array.double()
+    if hasattr(array, "__array_namespace__"):
+        library = array.__array_namespace__()
+        return library.astype(array, library.float64)
+    return array.astype(np.float64)
+
+
+def _library(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
