@@ -31,7 +31,7 @@ def _expected_failures(estimator):
 
 @parametrize_with_checks(
     [
-        BoundMajorizationClassifier(),
+        BoundMajorizationClassifier(alpha=1e-2, tol=1e-3),
         BoundMajorizationClassifier(alpha=1e-2, rank=2),
         BoundMajorizationClassifier(alpha=1e-1, stochastic=False, max_iter=2000),
     ],
