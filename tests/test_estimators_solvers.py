@@ -252,7 +252,7 @@ def test_what_a_regressor_cannot_do_is_refused_before_any_work(diabetes):
     for parameters, message in (
         ({"solver": "sdca_active"}, "needs a loss with a sparse_dual; Squared has none"),
         ({"solver": "lbfgs", "l1_ratio": 0.1}, "needs a regularizer with a gradient"),
-        ({"solver": "newton"}, "solver must be one of 'auto'"),
+        ({"solver": "simplex"}, "solver must be one of 'auto'"),
         ({"solver": "fista", "sampling": "uniform"}, "option and sampling belong to"),
     ):
         with pytest.raises(ValueError, match=message):
