@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
     from manyclass.estimators.least_squares import LeastSquaresClassifier
     from manyclass.estimators.regressor import SDCARegressor
-    from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
+    from manyclass.estimators.stagewise import StagewiseClassifier
+    from manyclass.estimators.stagewise_regressor import StagewiseRegressor
     from manyclass.features import (
         FeatureSubset,
         KMeansPatches,
@@ -74,7 +75,7 @@ _HOMES = {
     "load_model": "manyclass.model_base",
     "StagedModel": "manyclass.staged",
     "StagewiseClassifier": "manyclass.estimators.stagewise",
-    "StagewiseRegressor": "manyclass.estimators.stagewise",
+    "StagewiseRegressor": "manyclass.estimators.stagewise_regressor",
     "regularization_path": "manyclass.path",
 }
 

@@ -5,7 +5,8 @@ from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
 from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.regressor import SDCARegressor
-from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
+from manyclass.estimators.stagewise import StagewiseClassifier
+from manyclass.estimators.stagewise_regressor import StagewiseRegressor
 
 __all__ = [
     "CalibratedLeastSquaresClassifier",

@@ -63,15 +63,16 @@ class SDCAClassifier(ClassifierMixin, LinearEstimator, PredictingMixin):  # type
     gamma : float
         Smoothing of ``crammer_singer`` and ``smooth_hinge``, >= 0 (0: none). The smooth loss lies below the plain one
         by at most gamma/2.
-    solver : {"auto", "sdca", "accelerated", "sdca_active", "sdca_async", "cd", "fista", "lbfgs", "sgd", "asgd"}
+    solver : {"auto", "sdca", "accelerated", "sdca_active", "sdca_async", "cd", "fista", "lbfgs", "majorise", "sgd", \
+"asgd"}
         ``sdca``: exact dual steps on whole rows of scores. ``accelerated``: an accelerated proximal point method around
         it, for small alpha. ``sdca_active``: for crammer_singer, sparse duals on active sets of rivals. ``sdca_async``:
         threads share the weights without locks; faster on several threads, certified all the same, but not
         reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part. ``fista``,
-        ``lbfgs``, ``sgd``, ``asgd`` (averaged): for comparison, on the same objective and certificate. ``auto``: the
-        fastest by measurement: sdca_active for crammer_singer with 100 classes or more; cd for a penalty with an l1
-        part and few outputs; accelerated where there is no l2 part, or R^2 / (gamma alpha n) > 10 with a smooth loss;
-        or else sdca.
+        ``lbfgs``, ``majorise`` (see `LeastSquaresClassifier`), ``sgd``, ``asgd`` (averaged): for comparison, on the
+        same objective and certificate. ``auto``: the fastest by measurement: sdca_active for crammer_singer with 100
+        classes or more; cd for a penalty with an l1 part and few outputs; accelerated where there is no l2 part, or
+        R^2 / (gamma alpha n) > 10 with a smooth loss; or else sdca.
     option : {"I", "II", "III", "IV", "V"}
         Dual step of Prox-SDCA. "I", the exact one, is the fastest for every loss.
     sampling : {"permutation", "uniform", "importance"}
