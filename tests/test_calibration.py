@@ -14,12 +14,16 @@ from manyclass.links.projection import onto_box, onto_simplex
 
 
 def nearest_on_simplex(v):
-    """By trying every support: the projection is v less a constant on the right one."""
+    """By trying every support: the projection is v less a constant on the right one.
+
+    Shifted, and without ||v||^2, which is the same for all: distances of huge entries would hide small ones.
+    """
     best, least = None, np.inf
+    v = v - v.max()
     for bits in range(1, 2 ** len(v)):
         support = np.array([bits >> k & 1 for k in range(len(v))], bool)
         p = np.where(support, v - (v[support].sum() - 1) / support.sum(), 0.0)
-        distance = ((p - v) ** 2).sum()
+        distance = p @ p - 2 * p @ v
         if (p >= 0).all() and distance < least:
             best, least = p, distance
     return best

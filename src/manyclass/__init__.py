@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from manyclass.estimators.least_squares import LeastSquaresClassifier
     from manyclass.estimators.log_linear import LogLinearModel
     from manyclass.estimators.regressor import SDCARegressor
-    from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
+    from manyclass.estimators.stagewise import StagewiseClassifier
+    from manyclass.estimators.stagewise_regressor import StagewiseRegressor
     from manyclass.features import (
         FeatureSubset,
         KMeansPatches,
@@ -80,7 +81,7 @@ _HOMES = {
     "load_model": "manyclass.model_base",
     "StagedModel": "manyclass.staged",
     "StagewiseClassifier": "manyclass.estimators.stagewise",
-    "StagewiseRegressor": "manyclass.estimators.stagewise",
+    "StagewiseRegressor": "manyclass.estimators.stagewise_regressor",
     "regularization_path": "manyclass.path",
 }
 

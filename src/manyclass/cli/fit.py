@@ -56,7 +56,7 @@ OPTIONS = ("I", "II", "III", "IV", "V")
 SAMPLINGS = ("permutation", "uniform", "importance")
 SOLVERS = (
     *("auto", "sdca", "accelerated", "sdca_async", "sdca_active"),
-    *("cd", "fista", "lbfgs", "newton", "cg", "gd", "sgd", "asgd", "bound", "bbm"),
+    *("cd", "fista", "lbfgs", "newton", "cg", "gd", "majorise", "sgd", "asgd", "bound", "bbm"),
 )
 
 USAGE = "DATA -o MODEL"

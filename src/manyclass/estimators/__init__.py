@@ -7,7 +7,8 @@ from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegresso
 from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.log_linear import LogLinearModel
 from manyclass.estimators.regressor import SDCARegressor
-from manyclass.estimators.stagewise import StagewiseClassifier, StagewiseRegressor
+from manyclass.estimators.stagewise import StagewiseClassifier
+from manyclass.estimators.stagewise_regressor import StagewiseRegressor
 
 __all__ = [
     "BoundMajorizationClassifier",

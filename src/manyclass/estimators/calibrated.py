@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from manyclass.estimators.base import _number, checked_weights
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.stagewise import check_count, make_stage
+from manyclass.estimators.stagewise_base import check_count, make_stage
 from manyclass.estimators.streamed import (
     StreamedMixin,
     class_weighted,

@@ -63,8 +63,8 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         threads share the weights without locks; faster on several threads, certified all the same, but not
         reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part. ``fista``,
         ``lbfgs``, ``newton``, ``cg`` (nonlinear conjugate gradients), ``gd`` (steepest descent), ``sgd``, ``asgd``
-        (averaged), ``bound`` and ``bbm`` (bound majorisation, log-linear losses): for comparison, on the same objective
-        and certificate. ``auto`` (the default): the fastest by measurement: sdca_active for crammer_singer with 100
+        (averaged), ``majorise`` (see `LeastSquaresClassifier`), ``bound`` and ``bbm`` (bound majorisation, log-linear
+        losses): for comparison, on the same objective and certificate. ``auto`` (the default): the fastest by measurement: sdca_active for crammer_singer with 100
         classes or more; cd for a penalty with an l1 part and few outputs; accelerated where there is no l2 part, or R^2
         / (gamma alpha n) > 10 with a smooth loss; or else sdca.
     option : {"I", "II", "III", "IV", "V"}

@@ -1,0 +1,257 @@
+"""The least-squares experiments run, and what they measure is what they say."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import tarfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+#: Groups of the newsgroups archive made here.
+WORDS = {"sci.space": "orbit rocket moon", "rec.autos": "wheel engine road", "talk.misc": "opinion claim debate"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _importable() -> Any:
+    """The package of benchmarks is in the repository's root, not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache and raw files of its own; fits in this process."""
+    from benchmarks import children, data
+
+    def here(function: str, arguments: dict[str, Any], *, python: str | None = None) -> Any:
+        module, _, name = function.partition(":")
+        return json.loads(json.dumps(getattr(import_module(module), name)(**json.loads(json.dumps(arguments)))))
+
+    # Starting a process for each fit would take most of the time of these tests.
+    monkeypatch.setattr(children, "call", here)
+    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
+    (tmp_path / "raw").mkdir()
+    return tmp_path / "raw"
+
+
+def run(folder: Path, *arguments: str) -> list[dict[str, str]]:
+    from benchmarks.cli import main
+
+    out = folder.parent / "out"
+    common = ["--quick", "--runs", "1", "--data-dir", str(folder), "--out", str(out)]
+    assert main(["run", *arguments, *common]) == 0
+    with next(out.glob("*.csv")).open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def digits(folder: Path) -> None:
+    """Images like those of MNIST, but smaller: a bright bar whose place is the class."""
+    rng = np.random.default_rng(0)
+    (folder / "mnist").mkdir()
+    for part, n in (("train", 300), ("t10k", 100)):
+        y = rng.integers(0, 10, n).astype(np.uint8)
+        X = rng.integers(0, 60, (n, 12, 12)).astype(np.uint8)
+        X[np.arange(n), y + 1] += 120
+        for name, array in (("images-idx3", X), ("labels-idx1", y)):
+            head = bytes([0, 0, 8, array.ndim]) + np.asarray(array.shape, ">i4").tobytes()
+            (folder / "mnist" / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+
+
+def posts(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    (folder / "20news").mkdir()
+    with tarfile.open(folder / "20news" / "20news-bydate.tar.xz", "w:xz") as archive:
+        for part, n in (("train", 90), ("test", 60)):
+            for number in range(n):
+                group = list(WORDS)[number % 3]
+                words = [
+                    *rng.choice(WORDS[group].split(), 3),
+                    *rng.choice(["the", "and", "of"], 3),
+                    f"rare{part}{number}",
+                ]
+                _add(archive, f"20news-bydate-{part}/{group}/{number}", " ".join(words).encode())
+
+
+def images(folder: Path) -> None:
+    """Small photographs: a colour for each class."""
+    Image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    (folder / "cifar10").mkdir()
+    with tarfile.open(folder / "cifar10" / "cifar10_jpeg.tar.xz", "w:xz") as archive:
+        for part, n in (("train", 40), ("test", 20)):
+            for number, name in enumerate(["blue", "green", "red"] * n):
+                array = rng.integers(0, 120, (32, 32, 3)).astype(np.uint8)
+                array[..., ["red", "green", "blue"].index(name)] += 80
+                handle = io.BytesIO()
+                Image.fromarray(array).save(handle, "JPEG")
+                _add(archive, f"{part}/{name}/{number:04d}.jpg", handle.getvalue())
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+def measured(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    assert all(row["status"] in ("measured", "skipped") for row in rows), [row.get("reason") for row in rows]
+    return [row for row in rows if row["status"] == "measured"]
+
+
+def test_mnist_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.experiments import ls_mnist
+
+    monkeypatch.setattr(ls_mnist, "BANDWIDTHS", (1.0,))
+    digits(folder)
+    rows = measured(run(folder, "ls_mnist"))
+    assert {row["method"] for row in rows} == {"linear", "logistic", "calibrated"}
+    assert {row["n_features"] for row in rows} == {"0", "60", "120"}
+    assert len(rows) == 9
+    for row in rows:
+        # A guess errs in nine of ten; features of Gaussian noise around a bar tell most of them apart.
+        assert float(row["test_error"]) < 0.5
+        assert float(row["seconds"]) > 0
+        assert float(row["paper_error"]) > 0
+
+
+def test_stagewise_curves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.experiments import ls_stagewise
+
+    monkeypatch.setattr(ls_stagewise, "BLOCKS", {"logits": ls_stagewise.BLOCKS["logits"]})
+    digits(folder)
+    rows = measured(run(folder, "ls_stagewise", "--epochs", "3"))
+    assert (folder.parent / "out" / "ls_stagewise-quick.png").stat().st_size > 1000
+    curves: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        curves.setdefault((row["update"], row["block_size"]), []).append(row)
+    assert len(curves) == 6
+    for curve in curves.values():
+        assert [int(row["stage"]) for row in curve] == [1, 2, 3]
+        seconds = [float(row["seconds"]) for row in curve]
+        assert seconds == sorted(seconds)
+        # Replayed block by block, the last point is the model itself.
+        assert float(curve[-1]["test_error"]) == float(curve[-1]["whole_error"])
+        assert float(curve[-1]["loss"]) < float(curve[0]["loss"])
+
+
+def test_newsgroups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.datasets import news20
+
+    monkeypatch.setattr(news20, "N_TRAIN", 100)
+    posts(folder)
+    rows = measured(run(folder, "ls_news20", "--only", "sdca,sklearn_linear_svc"))
+    fits = {row["method"]: row for row in rows}
+    assert set(fits) == {"spectrum", "stagewise", "sdca", "sklearn_linear_svc"}
+    assert float(fits["spectrum"]["second_to_last"]) >= 1
+    for name in ("stagewise", "sdca", "sklearn_linear_svc"):
+        assert float(fits[name]["test_error"]) == 0
+        assert (fits[name]["n"], fits[name]["n_test"]) == ("100", "50")
+
+
+def test_newsgroups_as_the_paper_has_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import data
+    from benchmarks.datasets import news20
+
+    monkeypatch.setattr(news20, "N_TRAIN", 100)
+    posts(folder)
+    split = news20.build(folder, "log_counts")
+    assert split.X.shape[0] == 100
+    assert split.X_test.shape[0] == 50
+    # Words that occur once are gone, and values are logarithms of 1 + a count.
+    assert split.X.shape[1] == split.X_test.shape[1] == 12
+    counts = np.expm1(split.X.toarray())
+    np.testing.assert_allclose(counts, counts.round(), atol=1e-6)
+    assert counts.sum(axis=0).min() >= 3
+    assert counts.sum(axis=1).max() <= 7.0001
+    assert data.locate("news20/log_counts", folder) != data.locate("news20", folder)
+
+
+def test_four_classes_of_rcv1(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    (folder / "rcv1").mkdir()
+    codes = (5, 60, 71, 103)
+    for part, n in (("train", 120), ("test", 60)):
+        lines = []
+        for number in range(n):
+            words = sorted({1 + number % 4, *(10 + rng.choice(40, 4, replace=False))})
+            lines.append(f"{codes[number % 4]} " + " ".join(f"{j}:0.5" for j in words) + "\n")
+        path = folder / "rcv1" / f"rcv1_topics_{part}.svm.gz"
+        path.write_bytes(gzip.compress("".join(lines).encode()))
+    rows = measured(run(folder, "ls_rcv1", "--only", "sdca"))
+    fits = {row["method"]: row for row in rows}
+    assert set(fits) == {"spectrum", "stagewise", "sdca"}
+    assert float(fits["stagewise"]["test_error"]) == 0
+
+
+def test_cifar(folder: Path) -> None:
+    images(folder)
+    rows = measured(run(folder, "ls_cifar"))
+    assert {row["data"] for row in rows} == {"cifar10"}
+    assert [row["K"] for row in rows] == ["3"] * len(rows)
+    for row in rows:
+        assert 0 < float(row["prepare_seconds"]) < float(row["seconds"])
+        assert 0 <= float(row["test_error"]) <= 1
+
+
+def test_cifar_images_are_decoded_in_random_order(folder: Path) -> None:
+    images(folder)
+    from benchmarks.datasets import cifar10
+
+    split = cifar10.build(folder, "")
+    assert split.X.shape == (120, 3072)
+    assert split.X.dtype == np.uint8
+    # Classes in the order of their names: the brightest channel is the class.
+    means = split.X.reshape(-1, 32 * 32, 3).mean(axis=1)
+    np.testing.assert_array_equal(2 - means.argmax(axis=1), split.y)
+    assert len(np.unique(split.y[:20])) == 3
+
+
+def test_described_estimators_are_made() -> None:
+    from benchmarks.staged import make
+
+    made = make(
+        {
+            "make": "StagewiseClassifier",
+            "features": {"make": "RandomFourier", "bandwidth": 0.5},
+            "prepare": {"make": "PrincipalComponents", "n_components": 3},
+            "alpha": 0.5,
+        }
+    )
+    assert type(made).__name__ == "StagewiseClassifier"
+    assert made.features.bandwidth == 0.5
+    assert made.prepare.n_components == 3
+    with pytest.raises(AttributeError):
+        make({"make": "Nothing"})
+
+
+@pytest.mark.parametrize("updates", ["linear", "calibrated", "logistic"])
+def test_the_spectrum_and_the_curve_are_those_of_numpy(updates: str, folder: Path) -> None:
+    from benchmarks import data, staged
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 80)
+    X = rng.normal(size=(80, 6)) + 2 * np.eye(3, 6)[y]
+    folder.parent.joinpath("cache").mkdir()
+    path = folder.parent / "cache" / "random.npz"
+    data._write(path, data.Split(X[:60], y[:60], X[60:], y[60:]))
+    source = {"path": str(path), "name": "random", "quick": False}
+    found = staged.fit_and_judge(
+        source,
+        {"make": "StagewiseClassifier", "block_size": 20, "n_blocks": 3, "update": updates, "random_state": 0},
+        1,
+        curve=True,
+    )
+    assert found["curve"][-1]["test_error"] == found["test_error"]
+    values = np.linalg.svd(X[:60], compute_uv=False)
+    spectrum = staged.spectrum(source, most=5)
+    assert spectrum["second_to_last"] == pytest.approx(values[1] / values[4], rel=1e-6)
