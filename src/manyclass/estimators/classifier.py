@@ -64,9 +64,9 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part. ``fista``,
         ``lbfgs``, ``newton``, ``cg`` (nonlinear conjugate gradients), ``gd`` (steepest descent), ``sgd``, ``asgd``
         (averaged), ``majorise`` (see `LeastSquaresClassifier`), ``bound`` and ``bbm`` (bound majorisation, log-linear
-        losses): for comparison, on the same objective and certificate. ``auto`` (the default): the fastest by measurement: sdca_active for crammer_singer with 100
-        classes or more; cd for a penalty with an l1 part and few outputs; accelerated where there is no l2 part, or R^2
-        / (gamma alpha n) > 10 with a smooth loss; or else sdca.
+        losses): for comparison, on the same objective and certificate. ``auto`` (the default): the fastest by
+        measurement: sdca_active for crammer_singer with 100 classes or more; cd for a penalty with an l1 part and few
+        outputs; accelerated where there is no l2 part, or R^2 / (gamma alpha n) > 10 with a smooth loss; or else sdca.
     option : {"I", "II", "III", "IV", "V"}
         Dual step of Prox-SDCA. "I", the exact one, is the fastest for every loss.
     sampling : {"permutation", "uniform", "importance"}
