@@ -63,6 +63,7 @@ class SimpleLSH(SearchIndex):
     >>> import numpy as np
     >>> from manyclass.search import SimpleLSH
     >>> W = np.random.default_rng(0).standard_normal((20, 500))
+    >>> W /= np.linalg.norm(W, axis=0)
     >>> index = SimpleLSH(candidates=100).build(W)
     >>> index.query(W[:, :3].T)[0].ravel().tolist()
     [0, 1, 2]

@@ -65,6 +65,7 @@ class SmallWorldGraph(SearchIndex):
     >>> import numpy as np
     >>> from manyclass.search import SmallWorldGraph
     >>> W = np.random.default_rng(0).standard_normal((20, 500))
+    >>> W /= np.linalg.norm(W, axis=0)
     >>> index = SmallWorldGraph().build(W)
     >>> index.delete([1])
     >>> index.query(W[:, [0, 2]].T)[0].ravel().tolist()
