@@ -200,6 +200,17 @@ def test_centroids_find_the_classes_the_better_the_cleaner():
     assert max(random, mute) < 1.2 * largest
 
 
+def test_every_class_can_be_learnt():
+    k = 300
+    X, y = make_many_classes(12_000, 5000, k, class_exponent=0.0, class_share=0.3)
+    half = len(y) // 2
+    members = sparse.csr_matrix((np.ones(half), (y[:half], np.arange(half))), shape=(k, half))
+    found = np.argmax(X[half:] @ (members @ X[:half]).toarray().T, axis=1)
+    hits = np.bincount(y[half:][found == y[half:]], minlength=k)
+    # By chance a class is found once in 300 times.
+    assert (hits / np.bincount(y[half:], minlength=k)).min() > 0.3
+
+
 def test_a_million_classes_fit_in_memory():
     tracemalloc.start()
     try:

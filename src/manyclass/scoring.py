@@ -12,7 +12,7 @@ from manyclass.kernels import predict as kernels
 from manyclass.kernels.rows import CSRRows, Rows, make_rows, read_only
 from manyclass.parallel import ranges, resolve_n_jobs, run
 
-__all__ = ["Scorer"]
+__all__ = ["Scorer", "check_rows", "row_fault", "spread"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -43,18 +43,29 @@ class Scorer:
         def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
             out[first:last, lo:hi] = S[: last - first, : hi - lo]
 
-        _spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
+        spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
         return out
 
-    def best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        """Numbers and scores of the k best columns of each row, best first, (n, k) each."""
+    def best(
+        self, X: Any, k: int, n_jobs: int | None, exclude: Array | None = None, closed: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Numbers and scores of the k best columns of each row, best first, (n, k) each.
+
+        Left out: the columns ``closed`` (numbers), and for row i the column ``exclude[i]``, unless it is negative. k
+        columns must be left.
+        """
         rows, n, dtype = self._checked(X)
         numbers, values = np.empty((n, k), np.int64), np.empty((n, k), dtype)
 
         def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+            if closed is not None:
+                S[: last - first, closed[(closed >= lo) & (closed < hi)] - lo] = np.nan
+            if exclude is not None:
+                out = np.flatnonzero((exclude[first:last] >= lo) & (exclude[first:last] < hi))
+                S[out, exclude[first:last][out] - lo] = np.nan
             kernels.keep_best(S, lo, hi, self.n_outputs, values[first:last], numbers[first:last])
 
-        _spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
+        spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
         return numbers, values
 
     def positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
@@ -75,7 +86,7 @@ class Scorer:
             # By row; the blocks of columns came in ascending order.
             return np.bincount(of_row, minlength=end - begin), of_column[np.argsort(of_row, kind="stable")]
 
-        parts = _spread(task, n, n_jobs)
+        parts = spread(task, n, n_jobs)
         indptr = np.zeros(n + 1, np.int64)
         np.cumsum(np.concatenate([np.zeros(0, np.int64), *(counts for counts, _ in parts)]), out=indptr[1:])
         indices = np.concatenate([np.zeros(0, np.int32), *(columns for _, columns in parts)])
@@ -88,7 +99,7 @@ class Scorer:
 
         For all tiles of the rows begin .. end - 1; those of the same rows one after the other, columns ascending.
         """
-        fault = _fault(rows, begin, end, self.n_features)
+        fault = row_fault(rows, begin, end, self.n_features)
         if fault:
             raise ValueError(f"X has {fault}")
         height, width = kernels.tile_shape(self._weights, self.n_outputs)
@@ -100,19 +111,7 @@ class Scorer:
 
     def _checked(self, X: Any) -> tuple[Rows, int, np.dtype[Any]]:
         """The view of X, its number of rows, and the type of its scores."""
-        if sp.issparse(X):
-            if X.format != "csr":
-                raise ValueError(f"X must be an array or a CSR matrix, got a {X.format} matrix: pass X.tocsr()")
-        elif not isinstance(X, np.ndarray):
-            raise ValueError(f"X must be an array or a CSR matrix, got {type(X).__name__}: pass np.asarray(X)")
-        if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions, got shape {X.shape}: for one row pass X.reshape(1, -1)")
-        dtype = np.dtype(X.dtype)
-        if dtype.kind not in "biuf" or dtype.itemsize > 8 or dtype == np.float16 or not dtype.isnative:
-            raise ValueError(
-                "X must hold integers, float32 or float64 in native byte order, got "
-                f"{dtype if dtype.isnative else dtype.str}: pass X.astype(np.float64)"
-            )
+        dtype = check_rows(X, "X")
         if X.shape[1] != self.n_features:
             raise ValueError(
                 f"X has {X.shape[1]} features, and this model was fitted with {self.n_features}: give the columns of "
@@ -121,13 +120,34 @@ class Scorer:
         return make_rows(X), int(X.shape[0]), np.result_type(dtype, self._intercept.dtype)
 
 
-def _spread(task: Callable[[int, int], Any], n: int, n_jobs: int | None) -> list[Any]:
+def check_rows(X: Any, name: str) -> np.dtype[Any]:
+    """The dtype of an array or a CSR matrix of numbers; a ValueError that says what else it is."""
+    if sp.issparse(X):
+        if X.format != "csr":
+            raise ValueError(f"{name} must be an array or a CSR matrix, got a {X.format} matrix: pass {name}.tocsr()")
+    elif not isinstance(X, np.ndarray):
+        raise ValueError(f"{name} must be an array or a CSR matrix, got {type(X).__name__}: pass np.asarray({name})")
+    if X.ndim != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, got shape {X.shape}: for one row pass {name}.reshape(1, -1)"
+        )
+    dtype: np.dtype[Any] = np.dtype(X.dtype)
+    if dtype.kind not in "biuf" or dtype.itemsize > 8 or dtype == np.float16 or not dtype.isnative:
+        raise ValueError(
+            f"{name} must hold integers, float32 or float64 in native byte order, got "
+            f"{dtype if dtype.isnative else dtype.str}: pass {name}.astype(np.float64)"
+        )
+    return dtype
+
+
+def spread(task: Callable[[int, int], Any], n: int, n_jobs: int | None) -> list[Any]:
+    """``task(begin, end)`` for pieces of n rows, on threads. For work on rows that do not depend on each other."""
     n_threads = resolve_n_jobs(n_jobs)
     # Rows do not depend on each other, so that the pieces may depend on the threads.
     return run(task, ranges(n, max(1, min(_PIECE, -(-n // n_threads)))), n_threads)
 
 
-def _fault(rows: Rows, begin: int, end: int, n_features: int) -> str | None:
+def row_fault(rows: Rows, begin: int, end: int, n_features: int) -> str | None:
     """Why the rows begin .. end - 1 cannot be scored: the kernels would read beyond the weights, or give NaN."""
     if not isinstance(rows, CSRRows):
         values = rows.x[begin:end]

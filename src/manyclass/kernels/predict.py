@@ -30,7 +30,10 @@ __all__ = [
     "keep_best",
     "make_mixed",
     "make_weights",
+    "sink",
+    "sort_heap",
     "tile_shape",
+    "worse",
 ]
 
 # mypy: disable-error-code="no-untyped-def"
@@ -239,7 +242,7 @@ def fill_tile(rows, weights, intercept, begin, end, lo, hi, S):
 
 
 @inline
-def _worse(a, ka, b, kb):
+def worse(a, ka, b, kb):
     # Whether score a of class ka ranks behind score b of class kb: NaN behind all numbers, then the class number.
     if a < b:
         return True
@@ -251,14 +254,14 @@ def _worse(a, ka, b, kb):
 
 
 @inline
-def _sink(value, number, size, v, c):
+def sink(value, number, size, v, c):
     # Put (v, c) in the place of the root of the heap, its worst entry.
     p = 0
     child = 1
     while child < size:
-        if child + 1 < size and _worse(value[child + 1], number[child + 1], value[child], number[child]):
+        if child + 1 < size and worse(value[child + 1], number[child + 1], value[child], number[child]):
             child += 1
-        if not _worse(value[child], number[child], v, c):
+        if not worse(value[child], number[child], v, c):
             break
         value[p] = value[child]
         number[p] = number[child]
@@ -266,6 +269,17 @@ def _sink(value, number, size, v, c):
         child = 2 * p + 1
     value[p] = v
     number[p] = c
+
+
+@inline
+def sort_heap(value, number, size):
+    # Take the worst out again and again: what is left behind it is sorted, best first.
+    for last in range(size - 1, 0, -1):
+        v = value[last]
+        c = number[last]
+        value[last] = value[0]
+        number[last] = number[0]
+        sink(value, number, last, v, c)
 
 
 @jit
@@ -286,13 +300,7 @@ def keep_best(S, lo, hi, outputs, values, numbers):
             number[:] = outputs
         for k in range(lo, hi):
             # The negation lets NaN through to the comparison that knows of it.
-            if not (s[k - lo] <= value[0]) and _worse(value[0], number[0], s[k - lo], k):
-                _sink(value, number, size, s[k - lo], k)
+            if not (s[k - lo] <= value[0]) and worse(value[0], number[0], s[k - lo], k):
+                sink(value, number, size, s[k - lo], k)
         if hi == outputs:
-            # Take the worst out again and again: what is left behind it is sorted.
-            for last in range(size - 1, 0, -1):
-                v = value[last]
-                c = number[last]
-                value[last] = value[0]
-                number[last] = number[0]
-                _sink(value, number, last, v, c)
+            sort_heap(value, number, size)
