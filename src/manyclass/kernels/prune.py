@@ -116,17 +116,17 @@ def _sift(heap, key, size, p):
 
 @inline
 def _segment(blocks, j, block):
-    # The segment of feature j and the block, -1 if there is none.
-    lo = blocks.segment_ptr[j]
-    hi = blocks.segment_ptr[j + 1]
-    end = hi
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if blocks.segment_block[middle] < block:
-            lo = middle + 1
-        else:
-            hi = middle
-    return lo if lo < end and blocks.segment_block[lo] == block else -1
+    # The segment of feature j and the block, -1 if there is none. Halving without a branch on what is read: which way
+    # a step goes cannot be foreseen, and a wrong guess costs the processor more than the step.
+    first = blocks.segment_ptr[j]
+    left = blocks.segment_ptr[j + 1] - first
+    if left == 0:
+        return -1
+    while left > 1:
+        half = left // 2
+        first += half * (blocks.segment_block[first + half] <= block)
+        left -= half
+    return first if blocks.segment_block[first] == block else -1
 
 
 @jit
