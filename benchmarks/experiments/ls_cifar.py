@@ -1,8 +1,8 @@
 """CIFAR-10: k-means patches, linear, and with random polynomials of them, stagewise; errors, time.
 
 As in section 3.2 of Least squares revisited: some 400 filters learned by k-means, their rectified responses averaged
-over the quarters of an image, then least squares on these features, on random polynomials of them block by block. Patches are made once, for all rows, on the clock. Every fit has a process of
-its own.
+over the quarters of an image, then least squares on these features, or on random polynomials of them block by block.
+Patches are made once, for all rows, on the clock. Every fit has a process of its own.
 """
 
 from __future__ import annotations
