@@ -124,6 +124,8 @@ def test_mnist_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert float(row["paper_error"]) > 0
 
 
+# The oldest matplotlib calls functions that the newest pyparsing deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_stagewise_curves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.experiments import ls_stagewise
 

@@ -1,9 +1,8 @@
-"""CIFAR-10: k-means patches, linear and with random polynomials of them, stagewise; averages of models; accuracy, time.
+"""CIFAR-10: k-means patches, linear, and with random polynomials of them, stagewise; errors, time.
 
 As in section 3.2 of Least squares revisited: some 400 filters learned by k-means, their rectified responses averaged
-over the quarters of an image, then least squares on these features, on random polynomials of them block by block, and
-averages of models of disjoint filters. Patches are made once, for all rows, on the clock. Every fit has a process of
-its own.
+over the quarters of an image, then least squares on these features, or on random polynomials of them block by block.
+Patches are made once, for all rows, on the clock. Every fit has a process of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ COMPONENTS = 800
 
 #: name -> kind of filters and what is fitted on their responses.
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
-    "random masks, linear": ("RandomPatches", {"make": "LeastSquaresClassifier", "alpha": 1e-2}),
-    "k-means masks, linear": ("KMeansPatches", {"make": "LeastSquaresClassifier", "alpha": 1e-2}),
+    "random masks, linear": ("RandomPatches", {"make": "LeastSquaresClassifier", "alpha": 1e-3}),
+    "k-means masks, linear": ("KMeansPatches", {"make": "LeastSquaresClassifier", "alpha": 1e-3}),
     "k-means masks, polynomials": (
         "KMeansPatches",
         {

@@ -111,6 +111,8 @@ def _report(bench: Bench) -> None:
     bench.table("MNIST, stagewise", columns, lines)
     if not curves:
         return
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     kinds = list(dict.fromkeys(key[0] for key in curves))
     styles = dict(zip(dict.fromkeys(key[2] for key in curves), ("dotted", "dashed", "solid")))
     colours = dict(zip(UPDATES, ("tab:blue", "tab:orange", "tab:green")))
@@ -128,5 +130,8 @@ def _report(bench: Bench) -> None:
             )
         for ax, kind in zip(axes, kinds):
             ax.set(yscale="log", title=kind, ylabel="test error %")
+            ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0)))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ax.yaxis.set_minor_formatter(NullFormatter())
             log_seconds(ax, "seconds")
         legend_below(axes[0], 3)
