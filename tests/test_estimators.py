@@ -372,7 +372,7 @@ BAD = [
     ({"max_iter": 2.5}, {}, "max_iter must be"),
     ({"gamma": -0.1}, {}, "gamma must be"),
     ({"loss": "hinge loss"}, {}, "loss must be one of 'multinomial'"),
-    ({"solver": "newton"}, {}, "solver must be one of 'auto'"),
+    ({"solver": "simplex"}, {}, "solver must be one of 'auto'"),
     ({"solver": "sdca_active"}, {}, "needs a loss with a sparse_dual"),
     ({"loss": "hinge", "option": "V"}, {}, "option 'V' takes steps in proportion to the smoothness"),
     ({"dtype": np.int32}, {}, "dtype must be"),
