@@ -224,3 +224,28 @@ def test_the_chain_of_the_examples(capsys):
     assert model.n_iter_ <= 12
     assert right > 0.7
     assert "determiner, noun, verb, noun" in capsys.readouterr().out
+
+
+def test_an_interrupt_keeps_the_last_iteration(monkeypatch):
+    from manyclass.solvers import BoundMajorization
+
+    features, y, measures = make()
+    calls, advance = [], BoundMajorization.advance
+
+    def interrupted(self, *args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(self, *args)
+
+    monkeypatch.setattr(BoundMajorization, "advance", interrupted)
+    model = LogLinearModel(alpha=1e-3, tol=1e-12, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="interrupted: after 2 iterations"):
+        model.fit(features, y, log_measure=measures)
+    assert (model.n_iter_, model.history_.outcome) == (2, "interrupted")
+    assert model.objective_ == pytest.approx(model.objective(features, y, log_measure=measures))
+    monkeypatch.undo()
+    two = LogLinearModel(alpha=1e-3, tol=1e-12, max_iter=2, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
+        two.fit(features, y, log_measure=measures)
+    np.testing.assert_array_equal(model.coef_, two.coef_)

@@ -173,30 +173,46 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         state = solver.start(form)
         steps = Steps(form, float(self.alpha), self.order, resolve_n_jobs(self.n_jobs))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self.history_ = History()
+        self._run(steps, solver, state, seed)
+        self.coef_ = state["point"].reshape(-1).copy()
+        last = self.history_.last
+        self.objective_, self.duality_gap_, self.n_iter_ = last.primal, last.relative_gap, last.iteration
+        return self
+
+    def _run(self, steps: Steps, solver: BatchBound | BoundMajorization, state: dict[str, Array], seed: int) -> None:
+        """Iterate ``state`` to tol, max_iter or an interrupt, each iteration certified off the clock."""
         begun, seconds, passes = time.perf_counter(), 0.0, 0
-        for iteration in range(1, int(self.max_iter) + 1):
-            before = time.perf_counter()
-            passes += solver.advance(steps, state, seed)
-            seconds += time.perf_counter() - before
-            state["iteration"] = np.asarray(iteration)
+        self.history_ = history = History(outcome="max_iter")
+
+        def record() -> None:
             value, gap = _certificate(steps, state)
             relative = gap / max(abs(value), abs(value - gap), 1e-12)
-            self.history_.records.append(
-                Record(iteration, passes, value, value - gap, gap, relative, seconds, time.perf_counter() - begun)
+            elapsed = time.perf_counter() - begun
+            history.records.append(
+                Record(int(state["iteration"]), passes, value, value - gap, gap, relative, seconds, elapsed)
             )
-            if relative <= self.tol:
-                break
-        else:
+
+        try:
+            while history.outcome == "max_iter" and state["iteration"] < self.max_iter:
+                before = time.perf_counter()
+                passes += solver.advance(steps, state, seed)
+                seconds += time.perf_counter() - before
+                state["iteration"] = np.asarray(state["iteration"] + 1)
+                record()
+                if history.last.relative_gap <= self.tol:
+                    history.outcome = "converged"
+        except KeyboardInterrupt:
+            # An iteration changes the state at its end, at once: it is whole.
+            history.outcome = "interrupted"
+            record()
+        if history.outcome != "converged":
+            ended = "max_iter was reached before tol" if history.outcome == "max_iter" else "interrupted"
             warnings.warn(
-                f"max_iter was reached before tol: after {iteration} iterations the relative gap is {relative:.2e}, "
-                f"tol is {self.tol:g}; raise max_iter or alpha, or accept a larger tol",
+                f"{ended}: after {history.last.iteration} iterations the relative gap is "
+                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}; raise max_iter or alpha, or accept a larger tol",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        self.coef_ = state["point"].reshape(-1).copy()
-        self.objective_, self.duality_gap_, self.n_iter_ = value, relative, iteration
-        return self
 
     def predict(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> Array:
         """The most probable label of each example, its row among the example's, (n,); of equal ones the first."""
