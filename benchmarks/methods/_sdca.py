@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from benchmarks.data import Data, shrink
 from benchmarks.measure import Stopwatch, quiet
@@ -34,14 +35,17 @@ def fit(solver: str, data: Data, task: Task, stop: Stop, *, threads: int, seed: 
             model.fit(data.X, data.y)
     history = model.history_
     last = history.last
-    weights, intercept = model.model_.weights, np.asarray(model.intercept_)
+    intercept = np.asarray(model.intercept_)
+    # The judge reads arrays; the clock has stopped.
+    kept = model.model_.weights
+    weights = kept.toarray() if sp.issparse(kept) else kept
     return Fit(
         seconds=watch.seconds,
         cpu_seconds=watch.cpu_seconds,
         predict=model.predict,
         weights=weights,
         intercept=intercept,
-        model_bytes=int(weights.nbytes + intercept.nbytes),
+        model_bytes=model.model_.nbytes,
         iterations=int(model.n_iter_),
         solver_seconds=last.seconds,
         compile_seconds=history.compile_seconds,
@@ -74,7 +78,8 @@ class Point:
     epoch : int
     seconds : float
         Time in the solver so far; what is done with a point is off the clock.
-    weights, intercept : ndarray
+    weights : ndarray or CSR matrix of shape (d, K)
+    intercept : ndarray
         Live: valid until the next point is asked for.
     certificate : dict
         As in `Fit`, at the last epoch and where the solver certifies itself as it goes.

@@ -209,7 +209,7 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
             ended = "max_iter was reached before tol" if history.outcome == "max_iter" else "interrupted"
             warnings.warn(
                 f"{ended}: after {history.last.iteration} iterations the relative gap is "
-                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}; raise max_iter or alpha, or accept a larger tol",
+                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}: raise max_iter or alpha, or the tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
