@@ -44,7 +44,7 @@ def _tasks(method: Method, alpha: float) -> list[tuple[Task, int]]:
     """What a method is measured on: itself, not every loss it knows."""
     if not method.ours:
         return [(Task(method.objectives[0], alpha=alpha), 0)]
-    if method.name in ("sdca_active", "sdca_async"):  # the latter on active sets too, where classes are many
+    if method.name == "sdca_active":
         return [(Task("crammer_singer", alpha=alpha, gamma=0.1), 30)]
     return [(Task("multinomial", alpha=alpha), 10)]
 
