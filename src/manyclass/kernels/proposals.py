@@ -15,10 +15,11 @@ from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a, jit
 from manyclass.kernels.predict import MixedWeights, add_row
-from manyclass.kernels.rows import CSRRows, add_scores
+from manyclass.kernels.rows import CSRRows, add_scores, longest_row
+from manyclass.kernels.table import image_scores
 from manyclass.losses.crammer_singer import project_rivals
 
-__all__ = ["centroid_rivals", "propose"]
+__all__ = ["centroid_rivals", "keep_violators", "propose"]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -157,6 +158,44 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
         for entry in range(indptr[i], indptr[i + 1]):
             active[rivals[entry]] = False
     return losses
+
+
+@jit
+def keep_violators(rows, y, reg, V, bias, indptr, rivals, asked, slack, found):
+    """Of the classes that a search has found for each row, ``asked`` (n x k), what `propose` would keep.
+
+    Violators on the live image ``V`` that are not active, within ``slack`` of the row's worst. Returns how many.
+    """
+    k, m = asked.shape[1], found.shape[1]
+    real = bias.dtype.type
+    classes = np.empty(k + 1, np.int64)
+    s = np.empty(k + 1, bias.dtype)
+    slots = np.empty((k + 1) * longest_row(rows), np.int64)
+    best = np.empty(m, bias.dtype)
+    best_class = np.empty(m, np.int64)
+    total = 0
+    for i in range(asked.shape[0]):
+        for a in range(k):
+            classes[a] = asked[i, a]
+        classes[k] = y[i]
+        for a in range(k + 1):
+            s[a] = bias[classes[a]]
+        image_scores(V, rows, i, classes, k + 1, reg, s, slots)
+        level = s[k] - real(1)
+        least = level
+        for a in range(k):
+            least = max(least, s[a] - real(slack))
+        size = 0
+        for a in range(k):
+            taken = s[a] <= least
+            for entry in range(indptr[i], indptr[i + 1]):
+                taken |= rivals[entry] == classes[a]
+            if not taken:
+                size = _insert(best, best_class, size, s[a], classes[a])
+        for a in range(m):
+            found[i, a] = best_class[a] if a < size else -1
+        total += size
+    return total
 
 
 @jit

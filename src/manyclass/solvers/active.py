@@ -22,6 +22,8 @@ from manyclass.kernels.rows import CSRRows
 from manyclass.losses import CrammerSinger
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
+from manyclass.search import SearchIndex
+from manyclass.solvers._asked import ask
 from manyclass.solvers._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.sdca import SDCA, Epoch
@@ -56,6 +58,10 @@ class ActiveSDCA(SDCA):
         How the weights are held while they are fitted: a d x K array, or a table of those that are not zero, for sparse
         rows. "auto" takes the table where the array would be larger than what a processor keeps near. The weights that
         a fit returns are sparse with the table.
+    search : SearchIndex, optional
+        Who proposes rivals between certificates, in place of exact passes: it is built from the live weights each time,
+        and what it finds is scored on them. A certificate is by an exact pass all the same, which proposes too; it is
+        given when the driver asks for one.
 
     Raises
     ------
@@ -69,7 +75,14 @@ class ActiveSDCA(SDCA):
     certifies = True
 
     def __init__(
-        self, *, first: int = 16, more: int = 8, epochs: int = 4, slack: float = 0.5, storage: str = "auto"
+        self,
+        *,
+        first: int = 16,
+        more: int = 8,
+        epochs: int = 4,
+        slack: float = 0.5,
+        storage: str = "auto",
+        search: SearchIndex | None = None,
     ) -> None:
         super().__init__()
         if storage not in STORAGES:
@@ -79,6 +92,8 @@ class ActiveSDCA(SDCA):
         self.epochs = epochs
         self.slack = slack
         self.storage = storage
+        self.search = search
+        self.certifies = search is None
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -113,7 +128,11 @@ class ActiveSDCA(SDCA):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         for progress in super().iterate(problem, state, seed):
-            if progress.iteration % self.epochs == 0:
+            if progress.iteration % self.epochs:
+                pass
+            elif self.search is not None:
+                self._ask(problem, state, self.search)
+            else:
                 progress = replace(progress, bound=self.certificate(problem, state, final=True))
             yield progress
 
@@ -138,9 +157,7 @@ class ActiveSDCA(SDCA):
         losses, found = self._propose(problem, state, self.more)
         g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
-        _merge(state, found)
-        state["proposed"] = state["iteration"]
-        state["idle"][:] = 0  # new rivals, and W may have been rebuilt
+        self._accept(state, found)
         return Certificate(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
@@ -173,6 +190,30 @@ class ActiveSDCA(SDCA):
             problem.n_threads,
         )
         return float(np.sum(parts)), found
+
+    def _ask(self, problem: Problem, state: State, index: SearchIndex) -> None:
+        """Rivals from the index."""
+        image = image_of(state)
+        asked = ask(index, problem, image.weights(problem, state), state["bias"], 2 * self.more)
+        found = np.empty((problem.n_samples, self.more), np.int32)
+        proposals.keep_violators(
+            problem.rows,
+            _y(problem),
+            problem.regularizer,
+            image.view(state),
+            state["bias"],
+            state["indptr"],
+            state["rivals"],
+            asked,
+            max(self.slack, float(_gamma(problem))),
+            found,
+        )
+        self._accept(state, found)
+
+    def _accept(self, state: State, found: Array) -> None:
+        _merge(state, found)
+        state["proposed"] = state["iteration"]
+        state["idle"][:] = 0  # new rivals, and W may have been rebuilt
 
     def _first_rivals(self, problem: Problem, state: State) -> Array:
         """The classes with the most similar centroids (at W = 0 every class violates the margin alike)."""
