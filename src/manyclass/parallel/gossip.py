@@ -1,9 +1,10 @@
 """Which ranks are alive, and where they are: counters that ranks pass on to each other.
 
-Every rank counts its own beats and now and then sends all counters that it knows to the ranks 1, 2, 4, 8... after it;
-who gets them keeps the larger of each. After log2(size) rounds every rank has heard of every other, without a message
-between each two of them (van Renesse, Minsky and Hayden 1998, "A gossip-style failure detection service"). A rank whose
-counter has stood still for too long is lost: killed, frozen or cut off. One that computes for long still beats.
+Every rank counts its own beats and now and then sends all counters that it knows to others, who keep the larger of
+each (van Renesse, Minsky and Hayden 1998, "A gossip-style failure detection service"). In a small job it sends them to
+all; in a large one to the ranks 1, 2, 4, 8... after it, so that every rank hears of every other in log2(size) rounds. A
+rank whose counter has stood still for too long is lost: killed, frozen or cut off. One that computes for long still
+beats.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Gossip"]
+
+#: Up to so many ranks, each sends to all: whichever are lost, the others still hear of one another.
+_SMALL = 32
 
 #: The counter of a rank that has said goodbye.
 _GONE = np.iinfo(np.int64).max
@@ -35,7 +39,7 @@ class Gossip:
         self.known = np.zeros((size, 3), np.int64)
         self._heard = np.zeros(size)
         self._clock = 0.0
-        reaches = [1 << j for j in range(size.bit_length()) if 1 << j < size]
+        reaches = [reach for reach in range(1, size) if size <= _SMALL or reach & (reach - 1) == 0]
         self.sends_to = [(rank + reach) % size for reach in reaches]
         self.hears_from = [(rank - reach) % size for reach in reaches]
 

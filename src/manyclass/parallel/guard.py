@@ -92,6 +92,7 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
             return
         elif word == "end":
             held = _first_on_this_host(job)
+            os.close(2)  # or mpiexec would wait for it
             time.sleep(float(rest[0]))
             try:
                 os.kill(int(pid), signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
@@ -107,7 +108,7 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
             "was killed from outside; it was the first on this host\n"
         )
         sys.stderr.flush()
-        os.close(2)  # or mpiexec would wait for it
+        os.close(2)
         time.sleep(2.0)  # the others of this host, killed after it, are to stay silent
         held.close()
 
