@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "write_history"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise")
+METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise")
 #: Name in --features and --prepare -> class in `manyclass.features`.
 BLOCKS = {
     "fourier": "RandomFourier",
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default="sdca",
-        help="sdca (default); bound: softmax regression by bound majorisation; least_squares, calibrated, stagewise",
+        help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: softmax regression on workers that "
+        "share out rows and classes; least_squares, calibrated, stagewise",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
@@ -113,6 +114,7 @@ def _class(args: argparse.Namespace, data: Dataset) -> Any:
         )
     name = {
         "bound": "BoundMajorizationClassifier",
+        "ds_mlr": "DSMLRClassifier",
         "least_squares": "LeastSquaresClassifier",
         "calibrated": "CalibratedLeastSquaresClassifier",
         "stagewise": "StagewiseRegressor" if numbers else "StagewiseClassifier",
