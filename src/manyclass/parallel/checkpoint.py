@@ -94,7 +94,10 @@ def save(
     version = _version(comm, folder)
     file = folder / f"{version}-{comm.rank}{_SUFFIX}"
     with atomic_path(file) as temporary:
-        save_file(tensors, str(temporary))
+        try:
+            save_file(tensors, str(temporary))
+        except SafetensorError as error:  # a full disk, say
+            raise OSError(f"cannot write {file}: {error}") from error
         _to_disk(temporary)
     entry = {"file": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file), "tensors": _forms(tensors)}
     entries = comm.gather(np.frombuffer(json.dumps(entry).encode(), np.uint8))
