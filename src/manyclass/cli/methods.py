@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from manyclass.cli import _ranks
 from manyclass.cli._common import CommandError, Screen
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _SHARED = {
     "class_weight": "class_weight",
     "n_jobs": "n_jobs",
     "dtype": "dtype",
+    **{name: name for name in _ranks.OPTIONS},
 }
 #: Options that belong to SDCA alone.
 _OWN = ("loss", "l1_ratio", "gamma", "epsilon", "solver", "option", "sampling")
@@ -68,6 +70,12 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
     parser_default : callable
         Name of an option -> what it is when it is not given.
     """
+    if args.method == "ds_mlr":
+        _ranks.check(args)
+    else:
+        for name in (*_ranks.OPTIONS, "resume"):
+            if getattr(args, name) != parser_default(name):
+                raise CommandError(f"--{name.replace('_', '-')} is for --method ds_mlr, got --method {args.method}")
     if args.method == "sdca":
         for name in ("features", "prepare", "set"):
             if getattr(args, name):

@@ -72,6 +72,12 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         Weights of the classes, as everywhere in scikit-learn.
     random_state : int, RandomState or None
         Of the order of the examples in the first phase. With several processes, an int.
+    checkpoint : path, optional
+        Folder that keeps the state of the fit, written anew at ends of iterations; all processes must see it. Where it
+        holds one of the same problem, the fit goes on from it, with any number of processes and workers. Removed at the
+        end of a fit that met ``tol``.
+    checkpoint_seconds : float
+        Least time between two writes.
     n_jobs : int, optional
         Threads of predictions.
     warm_start : bool
@@ -149,6 +155,8 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         fit_intercept: bool = True,
         class_weight: Any = None,
         random_state: Any = None,
+        checkpoint: Any = None,
+        checkpoint_seconds: float = 60.0,
         n_jobs: int | None = None,
         warm_start: bool = False,
         dtype: Any = None,
@@ -170,6 +178,8 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
         self.n_jobs = n_jobs
         self.warm_start = warm_start
         self.dtype = dtype
@@ -250,6 +260,9 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
             return MPICommunicator()
         return self.comm  # type: ignore[no-any-return]
 
+    def _keeping(self) -> dict[str, Any]:
+        return {"checkpoint": self.checkpoint, "checkpoint_seconds": float(self.checkpoint_seconds)}
+
     def _maker(self, problem: Problem) -> Callable[[Problem], Solver]:
         return lambda part: DSMLR(
             n_workers=int(self.n_workers),
@@ -268,6 +281,7 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         _number("eta0", self.eta0, low=0.0, low_open=True)
+        _number("checkpoint_seconds", self.checkpoint_seconds, low=0.0)
         counts: tuple[tuple[str, Any, int, bool], ...] = (
             ("n_workers", self.n_workers, 1, False),
             ("block_classes", self.block_classes, 1, True),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 from manyclass.files import atomic_path
 from manyclass.parallel.communicator import Communicator
 
-__all__ = ["Piece", "Snapshot", "digest", "load", "save"]
+__all__ = ["Piece", "Snapshot", "digest", "load", "remove", "save"]
 
 _MANIFEST, _FORMAT = "manifest.json", 1
 _SUFFIX = ".rank.safetensors"
@@ -94,7 +94,10 @@ def save(
     version = _version(comm, folder)
     file = folder / f"{version}-{comm.rank}{_SUFFIX}"
     with atomic_path(file) as temporary:
-        save_file(tensors, str(temporary))
+        try:
+            save_file(tensors, str(temporary))
+        except SafetensorError as error:  # a full disk, say
+            raise OSError(f"cannot write {file}: {error}") from error
         _to_disk(temporary)
     entry = {"file": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file), "tensors": _forms(tensors)}
     entries = comm.gather(np.frombuffer(json.dumps(entry).encode(), np.uint8))
@@ -143,11 +146,26 @@ def _write_manifest(
         temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         _to_disk(temporary)
     _to_disk(folder)
-    # Earlier states, and what interrupted writes have left.
-    named = {entry["file"] for entry in entries}
+    _tidy(folder, {entry["file"] for entry in entries})
+
+
+def _tidy(folder: Path, keep: Set[str]) -> None:
+    """Remove earlier states, and what interrupted writes have left."""
     for file in [*folder.glob(f"*{_SUFFIX}"), *folder.glob(f".*{_SUFFIX}.*.tmp"), *folder.glob(f".{_MANIFEST}.*.tmp")]:
-        if file.name not in named:
+        if file.name not in keep:
             file.unlink(missing_ok=True)
+
+
+def remove(comm: Communicator, folder: str | Path) -> None:
+    """Remove the state in a folder, and the folder if it holds nothing else; every rank calls this."""
+    folder = Path(folder)
+    comm.barrier()
+    if comm.rank == 0 and folder.is_dir():
+        (folder / _MANIFEST).unlink(missing_ok=True)  # first: what it names must be there as long as it is
+        _tidy(folder, set())
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    comm.barrier()
 
 
 @dataclass(frozen=True)

@@ -300,6 +300,12 @@ class Communicator(ABC):
         """Give back what the communicator holds; every rank calls it, after everything posted has been polled."""
         self.flush()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: rank {self.rank} of {self.size}>"
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} of {self.size}"
+
     def place(self) -> str:
         """Rank, host, epoch and step, for messages."""
         epoch, step = self.where

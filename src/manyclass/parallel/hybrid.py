@@ -63,6 +63,8 @@ class HybridCommunicator(Communicator):
         self._inner.progress()
         if self._gate.lock.acquire(blocking=False):
             try:
+                if self._inner.rank == 0:  # where the process is, for what it says of itself
+                    self._gate.outer.where = self.where
                 self._gate.outer.progress()
             finally:
                 self._gate.lock.release()

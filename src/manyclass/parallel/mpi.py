@@ -362,6 +362,8 @@ class MPICommunicator(Communicator):
 
     def abort(self, reason: str | BaseException) -> NoReturn:
         """Say why on standard error, and end all processes of the job."""
+        if not isinstance(reason, CommunicatorError):
+            reason = self._first_to_say(reason)
         if isinstance(reason, AbortedError):  # the rank that gave up has said it, and ends this one
             if self._guard is not None:
                 self._guard.end(_GRACE)
@@ -373,6 +375,17 @@ class MPICommunicator(Communicator):
             trace = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__))
             self._end(f"{trace}{self.place()} gave up: {type(reason).__name__}: {reason}")
         self._end(f"{self.place()} gave up: {reason}")
+
+    def _first_to_say(self, reason: str | BaseException) -> str | BaseException:
+        """What is wrong on all ranks alike, as data often are, need be said by the first only."""
+        deadline = time.monotonic() + min(0.05 * self.rank, 0.5)
+        while time.monotonic() < deadline:
+            try:
+                self.progress()
+            except CommunicatorError as error:
+                return error
+            time.sleep(0.01)
+        return reason
 
     def _end(self, said: str) -> NoReturn:
         if self._ended:  # the other thread is at it

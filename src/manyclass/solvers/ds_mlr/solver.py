@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -12,11 +13,13 @@ from manyclass.kernels.targets import ClassTargets
 from manyclass.losses import Multinomial
 from manyclass.memory import available
 from manyclass.parallel import Communicator, SerialCommunicator
+from manyclass.parallel.checkpoint import digest
 from manyclass.problem import Array, Certificate, Problem
 from manyclass.regularizers import L2
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
+from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
@@ -284,6 +287,32 @@ class DSMLR:
         state["pairs"] = state["ready"] = state["scored"] = np.zeros((), np.int64)
         state["begun"] = np.ones((), np.int64)
         return state
+
+    def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
+        """Checkpoints in a folder, which any number of processes and workers can resume."""
+        extent = self._known(problem)
+        share, comm = extent.share, self.comm
+        weights = np.asarray(share.weights, np.float64)
+        identity = {
+            "solver": self.name,
+            "algorithm": self.algorithm,
+            "schedule": self.schedule,
+            "memory": self.memory,
+            "seed": int(seed),
+            "lam": f"{share.lam:.12g}",
+            "shape": [extent.n, problem.n_features, problem.n_outputs],
+            "intercept": problem.intercept,
+            "dtype": problem.dtype.name,
+            "data": digest(comm, share.first, share.y, share.norms),
+            # Weights are scaled on each process: their last bits depend on how the rows are divided.
+            "weights": f"{float(comm.allreduce(weights @ weights)):.6g}",
+        }
+
+        def rescore(state: State) -> None:
+            self._workers(problem, state).run(lambda worker, scores: scores.load(_weights(worker, state)))
+            state["scored"] = np.ones((), np.int64)
+
+        return FolderKeeper(path, comm, extent, identity, rescore, seconds)
 
     # --- the second phase ---------------------------------------------------------------------------------------------
 

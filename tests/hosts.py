@@ -102,18 +102,28 @@ class Hosts:
                     continue
         return found
 
+    def ranks(self) -> dict[int, int]:
+        """Rank -> process, of the job that runs in the hosts."""
+        found = {}
+        for pid, command in self.processes().items():
+            if " -m mpi4py " in command and "hydra" not in command and "mpiexec" not in command:
+                told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                found.update({int(entry[9:]): pid for entry in told if entry.startswith(b"PMI_RANK=")})
+        return found
+
     def launch(self, mpiexec: str, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
         """Start ``mpiexec`` on host 1, one rank a host in turn, all data over TCP."""
         hosts = ",".join(map(self.address, self.numbers()))
-        # What UCX and libfabric find in /dev/shm would take them past the network.
+        # Shared memory would take UCX, libfabric and MPICH past the network; and a killed job leaves files of it.
         tcp = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+        tcp["MPIR_CVAR_NOLOCAL"] = "1"
         enter = [str(self.agent), self.address(1), mpiexec, "-launcher", "ssh", "-launcher-exec", str(self.agent)]
         return subprocess.Popen(
             [*enter, "-iface", "eth0", "-hosts", hosts, *arguments],
             env={**os.environ, **environment, **tcp},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
         )
 
