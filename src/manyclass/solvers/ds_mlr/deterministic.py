@@ -67,7 +67,7 @@ def descend(worker: Worker, scores: Scores, blocks: Blocks, memory: Memory, n: i
     gram, pairs, value = memory
     m = len(gram) // 2
     shares = two_loop(gram, pairs, first)
-    fall = float(shares @ gram[:, -1])
+    fall = _along(shares, gram[:, -1])
     if not fall < 0:
         return _restart(gram, value), Found(0.0, value, 0)
     directions, parts = {}, {}
@@ -131,15 +131,20 @@ def two_loop(gram: Array, pairs: int, first: float) -> Array:
     shares[-1] = -1.0
     kept = {}
     for slot in reversed(slots):
-        kept[slot] = float(shares @ gram[:, slot]) / gram[slot, m + slot]
+        kept[slot] = _along(shares, gram[:, slot]) / gram[slot, m + slot]
         shares[m + slot] -= kept[slot]
     if slots:
         shares *= gram[slots[-1], m + slots[-1]] / gram[m + slots[-1], m + slots[-1]]
     else:
         shares *= first
     for slot in slots:
-        shares[slot] += kept[slot] - float(shares @ gram[:, m + slot]) / gram[slot, m + slot]
+        shares[slot] += kept[slot] - _along(shares, gram[:, m + slot]) / gram[slot, m + slot]
     return shares
+
+
+def _along(shares: Array, products: Array) -> float:
+    """Their inner product, summed in order: that of a library may depend on where arrays lie in memory."""
+    return float(sum(a * b for a, b in zip(shares.tolist(), products.tolist())))
 
 
 def _gradient(worker: Worker, scores: Scores, blocks: Blocks, n: int) -> None:

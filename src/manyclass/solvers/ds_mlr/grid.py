@@ -94,6 +94,7 @@ def make_grid(
     *,
     block_classes: int | None = None,
     n_shards: int | None = None,
+    each: int = 1,
 ) -> Grid:
     """The grid for ``size`` workers.
 
@@ -103,10 +104,12 @@ def make_grid(
         Of the whole problem; or of each process, where the workers are spread over some.
     n_classes, size : int
     block_classes : int, optional
-        Most classes of a block. None: blocks of 16 classes or more, up to 12 of them; or one for each worker, where
-        that is more.
+        Most classes of a block. None: blocks of 16 classes or more, up to 12 of them; or ``each`` for each worker,
+        where that is more.
     n_shards : int, optional
         None: 12, or for more workers one each; never fewer than the blocks.
+    each : int
+        Blocks for each worker, at least, where ``block_classes`` is None and there are classes enough.
 
     Raises
     ------
@@ -123,7 +126,7 @@ def make_grid(
         if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 1):
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     if block_classes is None:
-        n_blocks = min(max(1, min(n_classes // _WIDTH, _SHARDS), size), n_classes)
+        n_blocks = min(max(1, min(n_classes // _WIDTH, _SHARDS), each * size), n_classes)
     else:
         n_blocks = -(-n_classes // int(block_classes))
     if n_shards is None:

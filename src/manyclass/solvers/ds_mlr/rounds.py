@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from manyclass.parallel import Communicator
@@ -35,7 +35,7 @@ class Rounds:
     waited : float
         Seconds that this worker had nothing to do in rounds.
     skipped : int
-        Meetings that `stream` has left out.
+        Blocks that a queue has sent on unvisited.
     """
 
     def __init__(self, comm: Communicator, grid: Grid) -> None:
@@ -75,7 +75,13 @@ class Rounds:
                 comm.progress()
         return {block: self._await(held, block) for block in payloads}
 
-    def queue(self, payloads: Mapping[int, Array], visit: Visit, *, patience: int | None = None) -> dict[int, Array]:
+    def queue(
+        self,
+        payloads: Mapping[int, Array],
+        visit: Visit,
+        missed: Counter[int] | None = None,
+        patience: int = 0,
+    ) -> dict[int, Array]:
         """A round in which each worker takes what has come (algorithm 2; NOMAD).
 
         A block stays with a worker for all its shards, then goes on to the next worker.
@@ -84,9 +90,12 @@ class Rounds:
         ----------
         payloads, visit
             As in `ring`.
-        patience : int, optional
-            Blocks that may wait here. Further ones are sent on unvisited, which `skipped` counts: a slow worker then
-            does not keep the others waiting. None: every block is visited.
+        missed : Counter, optional
+            How often each block has been sent on unvisited since its last visit; kept by this. Without it every block is
+            visited.
+        patience : int
+            Blocks that may wait here, before further ones are sent on unvisited: a slow worker then does not keep the
+            others waiting.
 
         Returns
         -------
@@ -110,11 +119,14 @@ class Rounds:
                 continue
             comm.where = (self._round, seen)
             seen += 1
-            if patience is not None and comm.size > 1 and len(waiting) >= patience:
+            if missed is not None and comm.size > 1 and len(waiting) >= patience:
+                missed[block] += 1
                 self.skipped += 1
             else:
                 for shard in shards:
                     visit(shard, block, payload)
+                if missed is not None:
+                    missed[block] = 0
             onward = (comm.rank + 1) % comm.size
             if onward == comm.rank:
                 waiting.append((block, hops + 1, payload))

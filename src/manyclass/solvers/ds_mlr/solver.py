@@ -34,6 +34,8 @@ ALGORITHMS = ("two_phase", "stochastic", "printed")
 _PASSES = 1.5
 #: The first step along the gradient is this over the curvature; the line search finds the rest of it.
 _OPTIMISM = 16.0
+#: Blocks for each worker of a queue: a worker that has one at hand need not wait for the next.
+_EACH = 4
 
 
 class DSMLR:
@@ -207,7 +209,8 @@ class DSMLR:
         """The problem as a whole; every process asks for it at the same time."""
         if self._extent is None or self._extent[0] is not problem:
             _require_softmax(problem)
-            extent = Extent(problem, self.comm, self.n_workers, self.scale, self.block_classes, self.n_shards)
+            each = _EACH if self.schedule == "queue" and self.n_workers * self.comm.size > 1 else 1
+            extent = Extent(problem, self.comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
             self._extent, self._team = (problem, extent), None
         return self._extent[1]
 
@@ -223,9 +226,7 @@ class DSMLR:
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         extent = self._known(problem)
         team = self._workers(problem, state)
-        for worker in team.workers:
-            for shard in worker.shards:
-                kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+        self._recall(team)
         while True:
             iteration = int(state["iteration"])
             passes = _PASSES
@@ -258,14 +259,13 @@ class DSMLR:
             return certify(worker, scores, weights, self._known(problem).n)
 
         found = team.run(look)[0]
-        if kept is not None:
-            state["lse"][:] = kept
-            if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self.start):
-                state["scored"] = np.ones((), np.int64)
-            else:
-                for worker in team.workers:
-                    for shard in worker.shards:
-                        kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+        if kept is None:
+            return found
+        if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self.start):
+            state["scored"] = np.ones((), np.int64)  # the second phase can begin with these
+            return found
+        state["lse"][:] = kept
+        self._recall(team)
         return found
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
@@ -281,6 +281,13 @@ class DSMLR:
 
         team.run(lambda worker, _: worker.round({b: W.copy() for b, W in _weights(worker, state).items()}, copy))
         return whole[:-1], problem.dtype.type(extent.share.constant) * whole[-1]
+
+    @staticmethod
+    def _recall(team: Team) -> None:
+        """Log-sum-exps of rows from those of their blocks, as the state has them."""
+        for worker in team.workers:
+            for shard in worker.shards:
+                kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
 
     def warm(self, problem: Problem, state: State) -> State:
         """Weights near the optimum need no first phase."""

@@ -19,15 +19,15 @@ _PLAIN = L2()
 _MOST = 1.0
 #: The same for the printed update, which is to show what it does; finite, so that no step size makes NaN.
 _MOST_PRINTED = 1e3
-#: The steps of a worker that leaves out meetings are so much longer, at most.
+#: Steps after meetings that were left out are so much longer, at most.
 _CATCH_UP = 4.0
 
 
 def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
     """Every block meets every shard once, in place; log-sum-exps of blocks are those of their last meeting.
 
-    By queue a worker may leave meetings out where blocks pile up with it; the steps of the others are then longer, so
-    that its rows keep their weight.
+    By queue a worker may leave meetings out where blocks pile up with it; its steps at the next meeting with the same block
+    are then longer, so that its rows keep their weight.
 
     Parameters
     ----------
@@ -40,17 +40,15 @@ def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: 
         The order of the rows comes from these, the shard and the block.
     """
     grid = worker.grid
-    longer = min(_CATCH_UP, max(1, worker.seen) / max(1, worker.seen - worker.skipped))
 
     def visit(shard: int, block: int, W: Array) -> None:
+        longer = min(_CATCH_UP, 1.0 + worker.missed[block])
         _walk(worker, shard, block, W, eta * longer, seed, epoch, None)
 
     if worker.queue:
-        before = worker.rounds.skipped
-        patience = -(-grid.n_blocks // grid.size) + grid.n_blocks // (2 * grid.size)
-        _home(weights, worker.rounds.queue(_sent(weights), worker.paced(visit), patience=patience))
-        worker.seen += grid.n_blocks
-        worker.skipped += worker.rounds.skipped - before
+        # Most blocks wait here: the other workers have next to nothing to do.
+        patience = max(-(-grid.n_blocks // grid.size) + 1, 3 * grid.n_blocks // 4)
+        _home(weights, worker.rounds.queue(_sent(weights), worker.paced(visit), worker.missed, patience))
     else:
         _home(weights, worker.round(_sent(weights), visit))
     for shard in worker.shards:

@@ -36,7 +36,7 @@ class Extent:
         Workers of each process.
     scale : float
         Mean of this process's sample weights where all of them have mean 1.
-    block_classes, n_shards : int or None
+    block_classes, n_shards, each
         See `make_grid`.
 
     Attributes
@@ -57,6 +57,7 @@ class Extent:
         scale: float,
         block_classes: int | None,
         n_shards: int | None,
+        each: int = 1,
     ) -> None:
         assert isinstance(problem.targets, ClassTargets)
         weights = np.asarray(problem.weights, np.float64) * scale
@@ -72,6 +73,7 @@ class Extent:
             comm.size * threads,
             block_classes=block_classes,
             n_shards=n_shards,
+            each=each,
         )
         self.share = Share(
             rows=problem.rows,

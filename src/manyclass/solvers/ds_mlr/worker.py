@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -64,8 +65,8 @@ class Worker:
         Log-sum-exp of each block of classes, in float64.
     total : dict of ndarray, n_v
         Log-sum-exp of all.
-    seen, skipped : int
-        Meetings of stochastic rounds of a queue so far, and those of them that were left out.
+    missed : Counter
+        How often each block has been sent on unvisited since its last stochastic steps here.
     slow : float
         Sleep so many times as long as each visit has taken: to see what a slow worker does to the others.
     """
@@ -78,8 +79,7 @@ class Worker:
     along: dict[int, Array] = field(default_factory=dict)
     lse: dict[int, Array] = field(default_factory=dict)
     total: dict[int, Array] = field(default_factory=dict)
-    seen: int = 0
-    skipped: int = 0
+    missed: Counter[int] = field(default_factory=Counter)
     slow: float = 0.0
 
     def __post_init__(self) -> None:
