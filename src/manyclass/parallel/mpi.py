@@ -126,6 +126,8 @@ class MPICommunicator(Communicator):
         job = self.broadcast(np.frombuffer(os.urandom(8), np.int64))
         if guard:
             self._guard = Guard(self.rank, self.size, self.host, f"{int(job[0]) & (1 << 64) - 1:016x}")
+            for path in _shared_files():
+                self._guard.remove(path)
         self._gossip = Gossip(self.rank, self.size, min(0.5, self.silence / 8))
         self._beats_out: dict[int, Any] = dict.fromkeys(self._gossip.sends_to, (self._mpi.REQUEST_NULL, None))
         self._beats_in = {source: self._hear(source) for source in self._gossip.hears_from}
@@ -451,6 +453,16 @@ class MPICommunicator(Communicator):
         if self._guard is not None:
             sys.stderr.write(f"manyclass: error: {self.place()} ended before the others\n")
             self._guard.release()
+
+
+def _shared_files() -> list[str]:
+    """The files of shared memory that MPICH removes at the end of a job, but not of one that is killed."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            paths = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}
+    except OSError:  # not Linux
+        return []
+    return sorted(path for path in paths if os.path.exists(path))
 
 
 def _raw(array: Buffer) -> NDArray[np.uint8]:
