@@ -42,13 +42,13 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     n_workers : int
         Threads of each process that are workers.
     schedule : {"ring", "queue"}
-        ring: blocks of classes go round in step; up to four workers do not change the result beyond rounding, nor do
-        more where ``block_classes`` is given. queue: workers take what has come, and none waits for a slow one in the
-        first phase; not reproducible.
+        ring: blocks of classes go round in step; the number of workers does not change the result beyond rounding, as
+        long as it does not change the blocks (see ``block_classes``). queue: workers take what has come, and none waits
+        for a slow one in the first phase; not reproducible.
     comm : Communicator, "mpi" or None
         Of the processes. "mpi": all of the job (``mpiexec -n 4 python -m mpi4py ...``). None: there is one.
     block_classes : int, optional
-        Most classes of a block. None: about 16, but at least 4 blocks, and one for each worker.
+        Most classes of a block. None: at least 16, in up to 12 blocks; or as many blocks as workers, where that is more.
     n_shards : int, optional
         In how many parts the rows are cut. None: 12, or one for each worker.
     algorithm : {"two_phase", "stochastic", "printed"}

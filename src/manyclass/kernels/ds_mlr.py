@@ -335,26 +335,27 @@ def block_dots(stack, a, b, g, out):
     m = stack.shape[0]
     out[:] = 0.0
     for begin in range(0, a.shape[0], _CHUNK):
-        end = min(begin + _CHUNK, a.shape[0])
+        # Slices count from 0: what may be negative keeps a loop from becoming vector code.
+        x, y, z = a[begin : begin + _CHUNK], b[begin : begin + _CHUNK], g[begin : begin + _CHUNK]
         for q in range(m):
+            v = stack[q, begin : begin + _CHUNK]
             one, two, three = 0.0, 0.0, 0.0
-            for j in range(begin, end):
-                v = np.float64(stack[q, j])
-                one += v * np.float64(a[j])
-                two += v * np.float64(b[j])
-                three += v * np.float64(g[j])
+            for j in range(x.shape[0]):
+                one += np.float64(v[j]) * np.float64(x[j])
+                two += np.float64(v[j]) * np.float64(y[j])
+                three += np.float64(v[j]) * np.float64(z[j])
             out[0, q] += one
             out[1, q] += two
             out[2, q] += three
         aa, ab, ag, bb, bg, gg = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for j in range(begin, end):
-            x, y, z = np.float64(a[j]), np.float64(b[j]), np.float64(g[j])
-            aa += x * x
-            ab += x * y
-            ag += x * z
-            bb += y * y
-            bg += y * z
-            gg += z * z
+        for j in range(x.shape[0]):
+            one, two, three = np.float64(x[j]), np.float64(y[j]), np.float64(z[j])
+            aa += one * one
+            ab += one * two
+            ag += one * three
+            bb += two * two
+            bg += two * three
+            gg += three * three
         out[0, m] += aa
         out[0, m + 1] += ab
         out[0, m + 2] += ag
@@ -372,12 +373,14 @@ def combine(stack, g, shares, out):
     m = stack.shape[0]
     real = out.dtype.type
     for begin in range(0, out.shape[0], _CHUNK):
-        end = min(begin + _CHUNK, out.shape[0])
-        x = real(shares[m])
-        for j in range(begin, end):
-            out[j] = x * g[j]
+        o = out[begin : begin + _CHUNK]
+        last = g[begin : begin + _CHUNK]
+        part = real(shares[m])
+        for j in range(o.shape[0]):
+            o[j] = part * last[j]
         for q in range(m):
             if shares[q] != 0.0:
-                x = real(shares[q])
-                for j in range(begin, end):
-                    out[j] += x * stack[q, j]
+                part = real(shares[q])
+                v = stack[q, begin : begin + _CHUNK]
+                for j in range(o.shape[0]):
+                    o[j] += part * v[j]

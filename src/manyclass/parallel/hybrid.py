@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from manyclass.parallel.communicator import Buffer, Communicator, Header, Message
 from manyclass.parallel.ranks import run_threads
 
-__all__ = ["HybridCommunicator", "run_hybrid"]
+__all__ = ["HybridCommunicator", "HybridJob"]
 
 T = TypeVar("T")
 
@@ -141,8 +141,8 @@ class HybridCommunicator(Communicator):
     def _settle(self, sent: list[Any]) -> None: ...
 
 
-def run_hybrid(outer: Communicator, threads: int, function: Callable[[Communicator], T]) -> list[T]:
-    """``[function(comm) for each thread of this process]``, with a communicator among the threads of all processes.
+class HybridJob:
+    """The threads of one process, of which `run` starts some; what comes for them in between is kept.
 
     Parameters
     ----------
@@ -150,17 +150,21 @@ def run_hybrid(outer: Communicator, threads: int, function: Callable[[Communicat
         Of this process among the processes.
     threads : int
         The same number on every process.
-    function : callable
-        Takes the `Communicator` of its thread.
-
-    Returns
-    -------
-    list
-        What the threads of this process returned.
     """
-    if threads == 1:
-        return [function(outer)]
-    if outer.size == 1:
-        return run_threads(threads, function, outer.timeout)
-    gate = _Gate(outer, threads)
-    return run_threads(threads, lambda inner: function(HybridCommunicator(gate, inner)), outer.timeout)
+
+    def __init__(self, outer: Communicator, threads: int) -> None:
+        self.outer = outer
+        self.threads = threads
+        self._gate = _Gate(outer, threads)
+
+    def run(self, function: Callable[[Communicator], T]) -> list[T]:
+        """``[function(comm) for each thread of this process]``, with a communicator among the threads of all processes.
+
+        Every process calls it at the same time; with one thread, in the caller's and on its communicator.
+        """
+        if self.threads == 1:
+            return [function(self.outer)]
+        if self.outer.size == 1:
+            return run_threads(self.threads, function, self.outer.timeout)
+        gate = self._gate
+        return run_threads(self.threads, lambda inner: function(HybridCommunicator(gate, inner)), self.outer.timeout)

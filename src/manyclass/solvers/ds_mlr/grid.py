@@ -9,9 +9,7 @@ __all__ = ["Grid", "make_grid"]
 
 #: Shards that there are at least: 1, 2, 3, 4, 6 and 12 workers then take equal parts of them.
 _SHARDS = 12
-#: Blocks that there are at least, where classes allow: for up to four workers the results do not depend on their number.
-_LEAST = 4
-#: Classes of a block, at least, before there are more blocks than these.
+#: Classes that make a block, where workers leave the choice: whole vectors of numbers, and of the cache's lines.
 _WIDTH = 16
 
 
@@ -105,8 +103,8 @@ def make_grid(
         Of the whole problem; or of each process, where the workers are spread over some.
     n_classes, size : int
     block_classes : int, optional
-        Most classes of a block. None: blocks of 16 or so, but no fewer than 4 and no more than 12 of them, or one for
-        each worker.
+        Most classes of a block. None: blocks of 16 classes or more, up to 12 of them; or one for each worker, where
+        that is more.
     n_shards : int, optional
         None: 12, or for more workers one each; never fewer than the blocks.
 
@@ -119,13 +117,13 @@ def make_grid(
     --------
     >>> grid = make_grid(1200, 63, 2)
     >>> grid.n_shards, grid.n_blocks, grid.rows_of(1), grid.blocks_of(0)
-    (12, 4, (600, 1200), [0, 1])
+    (12, 3, (600, 1200), [0, 1])
     """
     for name, value in (("block_classes", block_classes), ("n_shards", n_shards), ("size", size)):
         if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 1):
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     if block_classes is None:
-        n_blocks = min(max(_LEAST, min(n_classes // _WIDTH, _SHARDS), size), n_classes)
+        n_blocks = min(max(1, min(n_classes // _WIDTH, _SHARDS), size), n_classes)
     else:
         n_blocks = -(-n_classes // int(block_classes))
     if n_shards is None:

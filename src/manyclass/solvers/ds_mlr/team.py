@@ -11,7 +11,7 @@ import numpy as np
 from manyclass.kernels.rows import n_stored
 from manyclass.kernels.targets import ClassTargets
 from manyclass.parallel import Communicator
-from manyclass.parallel.hybrid import run_hybrid
+from manyclass.parallel.hybrid import HybridJob
 from manyclass.problem import Array, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.grid import Grid, make_grid
@@ -112,7 +112,7 @@ class Team:
     """
 
     def __init__(self, extent: Extent, state: State, comm: Communicator, queue: bool, slow: Sequence[float]) -> None:
-        self.comm = comm
+        self.job = HybridJob(comm, len(extent.ranks))
         self.extent = extent
         self.workers = []
         self.scores: list[Scores] = []
@@ -144,4 +144,4 @@ class Team:
             worker.join(comm)
             return work(worker, self.scores[comm.rank - first])
 
-        return run_hybrid(self.comm, len(self.workers), each)
+        return self.job.run(each)

@@ -96,9 +96,10 @@ class Worker:
 
     def join(self, comm: Communicator) -> None:
         """Go on over ``comm``."""
-        if getattr(self, "comm", None) is not comm:
-            self.comm = comm
+        self.comm = comm
+        if not hasattr(self, "rounds"):
             self.rounds = Rounds(comm, self.grid)
+        self.rounds.comm = comm  # the rest stays: blocks of the next round may be here before this worker
 
     @property
     def shards(self) -> range:
