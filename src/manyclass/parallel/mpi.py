@@ -380,7 +380,7 @@ class MPICommunicator(Communicator):
 
     def _first_to_say(self, reason: str | BaseException) -> str | BaseException:
         """What is wrong on all ranks alike, as data often are, need be said by the first only."""
-        deadline = time.monotonic() + min(0.05 * self.rank, 0.5)
+        deadline = time.monotonic() + (min(0.5 + 0.02 * self.rank, 1.0) if self.rank else 0.0)
         while time.monotonic() < deadline:
             try:
                 self.progress()
