@@ -375,7 +375,8 @@ class MPICommunicator(Communicator):
             self._end(str(reason))
         if isinstance(reason, BaseException):
             trace = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__))
-            self._end(f"{trace}{self.place()} gave up: {type(reason).__name__}: {reason}")
+            # The last line has all in it, whatever lines the error has.
+            self._end(f"{trace}{self.place()} gave up: {type(reason).__name__}: {' '.join(str(reason).split())}")
         self._end(f"{self.place()} gave up: {reason}")
 
     def _first_to_say(self, reason: str | BaseException) -> str | BaseException:
