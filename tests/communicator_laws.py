@@ -221,7 +221,7 @@ def _fault(comm: Communicator, how: str) -> None:
     if comm.rank == comm.size - 1:
         if how == "abort":
             comm.abort("no more room")
-        raise ArithmeticError("a bug")
+        raise ArithmeticError("a\nbug")
     comm.receive()
 
 

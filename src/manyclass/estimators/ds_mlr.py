@@ -204,6 +204,22 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         DSMLRClassifier
             Itself.
         """
+        self._check_parameters()
+        # First of all: what is wrong with the rows of one process must reach the others.
+        comm = self._comm = self._communicator()
+        try:
+            self._fit(X, y, sample_weight)
+        except BaseException as error:
+            if comm is not self.comm and comm.size > 1:
+                comm.abort(error)
+            raise
+        finally:
+            del self._comm  # what is fitted can be pickled
+        if comm is not self.comm:
+            comm.close()
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         problem, facts = self._build(X, y, sample_weight)
         verbose, self.verbose = self.verbose, self.verbose if self._comm.rank == 0 else 0
         try:
@@ -213,15 +229,13 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         if problem.n_outputs == 2:
             result = _one_margin(result)
         self._wrap(result, **facts)
-        return self
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
-        self._check_parameters()
         X, y = self._check_fit_input(X, y)
         weights = self._weights(sample_weight, X)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        comm = self._comm = self._communicator()
+        comm = self._comm
         _require_alike(comm, X)
         self.classes_ = _all_classes(comm, y)
         K = len(self.classes_)

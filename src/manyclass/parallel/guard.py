@@ -1,4 +1,4 @@
-"""A small process beside each rank that outlives it: it says what a killed rank cannot, and ends one that hangs.
+"""A small process beside each rank that outlives it: it says what a killed rank cannot, ends one that hangs, tidies up.
 
 `Guard` is the rank's end. The other end is this file, run as a program: it reads lines from the rank, and needs nothing
 but Python itself. ``mpiexec`` kills all ranks at once when it loses one, before any of them could say a word; the guard
@@ -48,6 +48,10 @@ class Guard:
         """The rank has given up and said why; kill it if it is still there after so long."""
         self._say(f"end {seconds:g}")
 
+    def remove(self, path: str) -> None:
+        """A file to remove when the rank has ended otherwise than by `release`."""
+        self._say(f"file {path}")
+
     def release(self) -> None:
         """The rank is done."""
         self._say("bye")
@@ -82,33 +86,44 @@ def _first_on_this_host(job: str) -> socket.socket | None:
     return mine
 
 
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+    except OSError:  # it has ended
+        pass
+
+
 def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
-    where = "0", "0"
+    where, files, held, ended = ("0", "0"), [], None, False
     for line in sys.stdin:
-        word, *rest = line.split()
+        word, rest = line.split()[0], line.split()[1:]
         if word == "at":
             where = rest[0], rest[1]
+        elif word == "file":
+            files.append(rest[0])
         elif word == "bye":
             return
-        elif word == "end":
-            held = _first_on_this_host(job)
-            os.close(2)  # or mpiexec would wait for it
-            time.sleep(float(rest[0]))
-            try:
-                os.kill(int(pid), signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
-            except OSError:
-                pass
-            if held is not None:
-                held.close()
-            return
-    held = _first_on_this_host(job)
+        elif word == "end" and not ended:
+            held, ended = _first_on_this_host(job), True
+            killer = threading.Timer(float(rest[0]), _kill, [int(pid)])
+            killer.daemon = True
+            killer.start()
+    # The pipe has closed: the rank is gone.
+    for path in files:
+        try:
+            os.unlink(path)
+        except OSError:  # another rank's guard was faster
+            pass
+    if not ended:
+        held = _first_on_this_host(job)
+        if held is not None:
+            sys.stderr.write(
+                f"manyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
+                f"process {pid}, was killed from outside; it was the first on this host\n"
+            )
+            sys.stderr.flush()
     if held is not None:
-        sys.stderr.write(
-            f"manyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), process {pid}, "
-            "was killed from outside; it was the first on this host\n"
-        )
-        sys.stderr.flush()
-        os.close(2)
+        os.close(2)  # or mpiexec would wait for it
         time.sleep(2.0)  # the others of this host, killed after it, are to stay silent
         held.close()
 

@@ -126,6 +126,8 @@ class MPICommunicator(Communicator):
         job = self.broadcast(np.frombuffer(os.urandom(8), np.int64))
         if guard:
             self._guard = Guard(self.rank, self.size, self.host, f"{int(job[0]) & (1 << 64) - 1:016x}")
+            for path in _shared_files():
+                self._guard.remove(path)
         self._gossip = Gossip(self.rank, self.size, min(0.5, self.silence / 8))
         self._beats_out: dict[int, Any] = dict.fromkeys(self._gossip.sends_to, (self._mpi.REQUEST_NULL, None))
         self._beats_in = {source: self._hear(source) for source in self._gossip.hears_from}
@@ -373,12 +375,13 @@ class MPICommunicator(Communicator):
             self._end(str(reason))
         if isinstance(reason, BaseException):
             trace = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__))
-            self._end(f"{trace}{self.place()} gave up: {type(reason).__name__}: {reason}")
+            # The last line has all in it, whatever lines the error has.
+            self._end(f"{trace}{self.place()} gave up: {type(reason).__name__}: {' '.join(str(reason).split())}")
         self._end(f"{self.place()} gave up: {reason}")
 
     def _first_to_say(self, reason: str | BaseException) -> str | BaseException:
         """What is wrong on all ranks alike, as data often are, need be said by the first only."""
-        deadline = time.monotonic() + min(0.05 * self.rank, 0.5)
+        deadline = time.monotonic() + (min(0.5 + 0.02 * self.rank, 1.0) if self.rank else 0.0)
         while time.monotonic() < deadline:
             try:
                 self.progress()
@@ -451,6 +454,16 @@ class MPICommunicator(Communicator):
         if self._guard is not None:
             sys.stderr.write(f"manyclass: error: {self.place()} ended before the others\n")
             self._guard.release()
+
+
+def _shared_files() -> list[str]:
+    """The files of shared memory that MPICH removes at the end of a job, but not of one that is killed."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            paths = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}
+    except OSError:  # not Linux
+        return []
+    return sorted(path for path in paths if os.path.exists(path))
 
 
 def _raw(array: Buffer) -> NDArray[np.uint8]:
