@@ -24,6 +24,8 @@ __all__ = [
     "block_scores",
     "candidate_sums",
     "combine",
+    "concave_gradient",
+    "concave_line",
     "conjugate_rows",
     "fresh_steps",
     "line_sums",
@@ -384,3 +386,44 @@ def combine(stack, g, shares, out):
                 v = stack[q, begin : begin + _CHUNK]
                 for j in range(o.shape[0]):
                     o[j] += part * v[j]
+
+
+@jit
+def concave_line(S, T, steps, begin, lo, y, c, total, values, slopes):
+    """Of each class of a block, the weighted sum of a_i exp(s_ik + t_k d_ik) - [y_i = k] (s_ik + t_k d_ik) and its slope.
+
+    a_i = exp(-total_i); exponents are cut off where float64 ends.
+    """
+    values[:] = 0.0
+    slopes[:] = 0.0
+    for r in range(S.shape[0]):
+        i = begin + r
+        weight = np.float64(c[i])
+        for k in range(S.shape[1]):
+            d = np.float64(T[r, k])
+            e = weight * exp(np.float64(S[r, k]) + steps[k] * d - total[r])
+            values[k] += e
+            slopes[k] += e * d
+        t = y[i] - lo
+        if 0 <= t < S.shape[1]:
+            values[t] -= weight * (np.float64(S[r, t]) + steps[t] * np.float64(T[r, t]))
+            slopes[t] -= weight * np.float64(T[r, t])
+
+
+@jit
+def concave_gradient(rows, S, y, c, total, lo, constant, G):
+    """``G += sum_i c_i (a_i exp(s_ik) - [y_i = k]) x_i^T`` of a block of classes, with a_i = exp(-total_i)."""
+    K = G.shape[1]
+    last = G.shape[0] - 1
+    real = G.dtype.type
+    coef = np.empty(K, G.dtype)
+    for i in range(S.shape[0]):
+        weight = np.float64(c[i])
+        for k in range(K):
+            coef[k] = real(weight * exp(np.float64(S[i, k]) - total[i]))
+        t = y[i] - lo
+        if 0 <= t < K:
+            coef[t] -= real(weight)
+        add_outer(rows, i, coef, 0, K, G)
+        for k in range(K):
+            G[last, k] += constant * coef[k]
