@@ -98,7 +98,8 @@ def together(
     from manyclass.parallel.mpi import MPICommunicator
 
     try:
-        comm = MPICommunicator(silence=args.silence)
+        # Signs of life tell who is lost; one process may well read or judge for long while the others wait.
+        comm = MPICommunicator(timeout=24 * 3600.0, silence=args.silence)
     except ImportError as error:
         if launched()[0] == 0:
             screen.fail(str(error))  # as it is: it has lines to copy
