@@ -209,6 +209,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
         rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
+        if comm is not None and comm.rank:
+            data = rows  # the first process alone keeps the others, to judge on
         estimator.fit(rows.X, rows.y)
     if comm is not None and comm.rank:
         return 0  # the first process judges and writes
