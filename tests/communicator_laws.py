@@ -198,6 +198,18 @@ def accounts_for_what_it_receives(comm: Communicator) -> None:
     assert sent.tolist() == comm.allreduce(np.array([mine.received, mine.bytes_received])).tolist()
 
 
+def ends_together(comm: Communicator) -> None:
+    """An interrupt of one rank is heeded by all, at the same place, once."""
+    comm.heed()
+    comm.interrupted = comm.rank == comm.size - 1
+    try:
+        comm.heed()
+    except KeyboardInterrupt:
+        heeded = True
+    assert heeded
+    comm.heed()
+
+
 LAWS = {
     law.__name__: law
     for law in (
@@ -209,6 +221,7 @@ LAWS = {
         meets_at_the_barrier,
         keeps_to_deadlines,
         refuses_what_it_cannot_send,
+        ends_together,
         accounts_for_what_it_receives,
     )
 }

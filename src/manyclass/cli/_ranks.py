@@ -105,12 +105,21 @@ def together(
             screen.fail(str(error))  # as it is: it has lines to copy
         return 2
     screen.quiet = screen.quiet or comm.rank > 0
-    # One process that ends early with what it has would leave the others without it: the checkpoint keeps the state.
-    signal.signal(signal.SIGINT, lambda *_: comm.abort("interrupted"))
+
+    def interrupt(*_: object) -> None:
+        # They stop together, or none could go on.
+        if comm.interrupted:
+            comm.abort("interrupted")
+        comm.interrupted = True
+        screen.say("stopping after this epoch; Ctrl-C again ends at once")
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         code = command(args, screen, comm)
         comm.close()
         return code
+    except KeyboardInterrupt:
+        comm.abort("interrupted: nothing was kept")
     except CommunicatorError as error:
         comm.abort(error)
     except (ValueError, OSError, MemoryError) as error:

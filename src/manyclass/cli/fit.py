@@ -204,7 +204,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         loss = aim = args.method
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
-    screen.say(f"fitting {aim}; Ctrl-C keeps what is reached")
+    by = "" if comm is None else f" on {comm.size} processes"
+    screen.say(f"fitting {aim}{by}; Ctrl-C keeps what is reached")
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
