@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
-import pytest
-import scipy.sparse as sp
-from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import DSMLRClassifier, SDCAClassifier, load_model
-from manyclass.parallel import run_threads
+from manyclass import DSMLRClassifier
 
 ALPHA = 1e-2
 

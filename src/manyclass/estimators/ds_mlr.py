@@ -48,7 +48,8 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     comm : Communicator, "mpi" or None
         Of the processes. "mpi": all of the job (``mpiexec -n 4 python -m mpi4py ...``). None: there is one.
     block_classes : int, optional
-        Most classes of a block. None: at least 16, in up to 12 blocks; or as many blocks as workers, where that is more.
+        Most classes of a block. None: at least 16, in up to 12 blocks; or as many blocks as workers, where that is
+        more.
     n_shards : int, optional
         In how many parts the rows are cut. None: 12, or one for each worker.
     algorithm : {"two_phase", "stochastic", "printed"}
@@ -61,7 +62,8 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     memory : int
         Pairs that L-BFGS keeps; each takes twice the memory of the weights.
     keep_scores : bool, optional
-        Keep 2 n K / P scores for each of P workers. False: make them anew, at three times the work. None: where they fit.
+        Keep 2 n K / P scores for each of P workers. False: make them anew, at three times the work. None: where they
+        fit.
     tol : float
         Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
     max_iter : int
@@ -371,4 +373,4 @@ def _mean_beside_all(comm: Communicator, weights: Array | None, n: int) -> float
         return 1.0
     total = float(n) if weights is None else float(np.sum(weights))
     whole, rows = comm.allreduce(np.array([total, float(n)])).tolist()
-    return (total / n) / (whole / rows)
+    return float((total / n) / (whole / rows))

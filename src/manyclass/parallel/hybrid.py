@@ -1,4 +1,4 @@
-"""Threads within ranks: each thread of each process is a rank of its own, and blocks pass on in memory where they can."""
+"""Threads within ranks: each thread of each process is a rank, and blocks pass on in memory where they can."""
 
 from __future__ import annotations
 

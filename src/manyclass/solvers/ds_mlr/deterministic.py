@@ -62,7 +62,9 @@ def begin(worker: Worker, scores: Scores, blocks: Blocks, n: int, m: int) -> Mem
     return Memory(gram, 0, losses / n + 0.5 * worker.share.lam * ww)
 
 
-def descend(worker: Worker, scores: Scores, blocks: Blocks, memory: Memory, n: int, first: float) -> tuple[Memory, Found]:
+def descend(
+    worker: Worker, scores: Scores, blocks: Blocks, memory: Memory, n: int, first: float
+) -> tuple[Memory, Found]:
     """One iteration. ``first`` is the length of a step along the gradient where no pair tells better."""
     gram, pairs, value = memory
     m = len(gram) // 2
@@ -74,16 +76,12 @@ def descend(worker: Worker, scores: Scores, blocks: Blocks, memory: Memory, n: i
     for block, W in blocks.weights.items():
         D = np.empty_like(W)
         stack = blocks.stack[block]
-        kernels.combine(
-            stack.reshape(len(stack), W.size), blocks.gradient[block].reshape(-1), shares, D.reshape(-1)
-        )
+        kernels.combine(stack.reshape(len(stack), W.size), blocks.gradient[block].reshape(-1), shares, D.reshape(-1))
         directions[block] = D
         parts[block] = _quadratic(_penalised(W), _penalised(D))
     ww, wd, dd = worker.by_block(parts, 3).tolist()
     noise = 8.0 * float(np.finfo(worker.share.dtype).eps) * abs(value)
-    found = scores.search(
-        blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise)
-    )
+    found = scores.search(blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise))
     if not found.step:
         # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
         return _restart(gram, value), found

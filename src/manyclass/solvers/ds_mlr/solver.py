@@ -42,9 +42,9 @@ class DSMLR:
     """Softmax regression with rows and classes partitioned (Raman et al. 2019), on threads, processes and machines.
 
     Workers own shards of the rows; blocks of the classes' weights travel between them. In the first phase a block that
-    visits a shard takes a stochastic step for each of its rows, with fresh normalisers: each row keeps the log-sum-exp of
-    its scores in each block. The second phase is L-BFGS on the blocks, deterministic and fast at the end. The certificate
-    is the duality gap, from the parts that workers hold.
+    visits a shard takes a stochastic step for each of its rows, with fresh normalisers: each row keeps the log-sum-exp
+    of its scores in each block. The second phase is L-BFGS on the blocks, deterministic and fast at the end. The
+    certificate is the duality gap, from the parts that workers hold.
 
     One solver is run by each process, on the problem of its own rows; the state holds the blocks at home there.
 
@@ -53,15 +53,15 @@ class DSMLR:
     n_workers : int
         Threads of each process that are workers.
     schedule : {"ring", "queue"}
-        ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same. queue:
-        workers take what has come, and in the first phase leave out what piles up; not reproducible.
+        ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same.
+        queue: workers take what has come, and in the first phase leave out what piles up; not reproducible.
     comm : Communicator, optional
         Of the processes; by default there is one.
     block_classes, n_shards : int, optional
         The grid: most classes of a block, cuts of the rows. See `make_grid`.
     algorithm : {"two_phase", "stochastic", "printed"}
-        stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers are
-        refreshed once an iteration: they stall far from the optimum.
+        stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers
+        are refreshed once an iteration: they stall far from the optimum.
     start : int
         Iterations of the first phase, of "two_phase".
     eta0 : float
@@ -234,9 +234,8 @@ class DSMLR:
             first = not state["begun"] and iteration < self.start
             if self.algorithm != "two_phase" or first:
                 eta = self.eta0 / (extent.largest or 1.0) / math.sqrt(iteration + 1.0)
-                epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
                 state["ready"] = state["scored"] = np.zeros((), np.int64)
-                team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
+                self._walk(team, state, eta, seed, iteration)
             else:
                 if not state["ready"]:
                     passes += self._begin(team, state)
@@ -246,6 +245,11 @@ class DSMLR:
             state["iteration"] = np.asarray(iteration + 1)
             state["passes"] = np.asarray(state["passes"] + passes)
             yield Progress(iteration + 1, float(state["passes"]))
+
+    def _walk(self, team: Team, state: State, eta: float, seed: int, iteration: int) -> None:
+        """An iteration of stochastic steps."""
+        epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
+        team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         team = self._workers(problem, state)
