@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 def _floors() -> dict[str, str]:
     """name -> oldest version admitted by pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return dict(re.findall(r'"([a-z-]+)>=([0-9.]+)', text))
+    return dict(re.findall(r'"([a-z0-9-]+)>=([0-9.]+)', text))
 
 
 def test_the_oldest_session_tests_the_oldest_versions():
@@ -39,7 +39,7 @@ def test_readme_shows_the_two_commands_first():
     assert first < second < readme.index("```python")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/paths.md", "docs/search.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/distributed.md", "docs/paths.md", "docs/search.md"])
 def test_pages_run(page, tmp_path):
     text = (ROOT / page).read_text(encoding="utf-8")
     code = "".join(re.findall(r"```python\n(.*?)```", text, re.S))
