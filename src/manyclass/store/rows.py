@@ -357,7 +357,7 @@ class RowStore:
             return None, weights
         if self.kind != "labels":
             y = file.window("y", first, last)
-            if len(y) and self.kind == "classes" and not (0 <= y.min() and y.max() < self.n_outputs):
+            if len(y) and self.kind == "classes" and not 0 <= y.min() <= y.max() < self.n_outputs:
                 raise StoreError(file.path, f"classes beyond the {self.n_outputs} there are: write the store again")
             return y, weights
         bounds = file.window("indptr", first, last + 1)
@@ -396,7 +396,8 @@ class RowView:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of the values."""
-        return self.store.dtype
+        dtype: np.dtype[Any] = self.store.dtype
+        return dtype
 
     def __len__(self) -> int:
         return self.end - self.begin
