@@ -96,16 +96,10 @@ def _lines(model: Model, X: Any, args: argparse.Namespace) -> Iterator[str]:
 
 def _best(model: Model, X: Any, args: argparse.Namespace) -> list[list[str]]:
     """The best labels of each row, with what they score if that was asked for."""
-    import numpy as np
-
-    labels, scores = model.topk(X, args.top_k or 1, args.n_jobs)
+    ranked = model.topk_probabilities if args.proba else model.topk
+    labels, scores = ranked(X, args.top_k or 1, args.n_jobs)
     if args.top_k is None and not args.proba:
         return [[_label(label)] for label in labels[:, 0].tolist()]
-    if args.proba:
-        classes = np.asarray(model.classes)
-        order = np.argsort(classes, kind="stable")
-        columns = order[np.searchsorted(classes[order], labels)]
-        scores = np.take_along_axis(model.probabilities(X, args.n_jobs), columns, axis=1)
     return [
         [f"{_label(label)}:{_text(score)}" for label, score in zip(names, row)]
         for names, row in zip(labels.tolist(), scores)
