@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -424,21 +424,49 @@ class RowView:
             csr_matrix(vstack(found, format="csr")) if found else csr_matrix((0, self.store.n_outputs), dtype=np.int8)
         )
 
-    def windows(self, nbytes: int = WINDOW_BYTES) -> Iterator[Window]:
-        """The rows in order, in windows of about ``nbytes`` bytes of one shard each; at most two are mapped at a time.
+    def cuts(self, nbytes: int = WINDOW_BYTES) -> list[tuple[int, int]]:
+        """Ranges of rows of the store, in order, of about ``nbytes`` bytes each and of one shard, one row at least."""
+        return [
+            (begin + self.store.shard_bounds[number], end + self.store.shard_bounds[number])
+            for number, first, last in self._pieces(self.begin, self.end)
+            for begin, end in self._cuts(number, first, last, nbytes)
+        ]
+
+    def window(self, begin: int, end: int) -> Window:
+        """The rows ``begin`` to ``end - 1`` of the store, of one shard, mapped.
+
+        Raises
+        ------
+        ValueError
+            If they are not in this view, or not of one shard.
+        """
+        number = self.store.shard_of(begin)
+        low = self.store.shard_bounds[number]
+        if not self.begin <= begin < end <= min(self.end, self.store.shard_bounds[number + 1]):
+            raise ValueError(f"rows {begin} to {end} are not a range of one shard within {self.begin} to {self.end}")
+        X = self.store.rows_of(number, begin - low, end - low)
+        return Window(begin, end, X, *self.store.targets_of(number, begin - low, end - low))
+
+    def windows(self, nbytes: int = WINDOW_BYTES, order: Iterable[int] | None = None) -> Iterator[Window]:
+        """The rows in windows of about ``nbytes`` bytes of one shard each; at most two are mapped at a time.
 
         The next window is mapped, and the system told to read it, before the caller works on this one.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes of a window.
+        order : iterable of int, optional
+            Which of the `cuts` to take, and in which order; by default all as they come.
         """
+        cuts = self.cuts(nbytes)
         ahead: Window | None = None
-        for number, first, last in self._pieces(self.begin, self.end):
-            for begin, end in self._cuts(number, first, last, nbytes):
-                low = int(self.store.shard_bounds[number])
-                X = self.store.rows_of(number, begin, end)
-                window = Window(low + begin, low + end, X, *self.store.targets_of(number, begin, end))
-                if ahead is not None:
-                    yield ahead
-                ahead = window
-                del X, window
+        for place in range(len(cuts)) if order is None else order:
+            window = self.window(*cuts[place])
+            if ahead is not None:
+                yield ahead
+            ahead = window
+            del window
         if ahead is not None:
             yield ahead
 
