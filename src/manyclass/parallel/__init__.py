@@ -1,5 +1,30 @@
-"""Running kernels on several threads."""
+"""Running kernels on several threads, and workers that exchange blocks: on threads, processes and machines."""
 
+from manyclass.parallel.communicator import (
+    AbortedError,
+    Communicator,
+    CommunicatorError,
+    DeadlineError,
+    Message,
+    PeerLostError,
+    SerialCommunicator,
+    Traffic,
+)
+from manyclass.parallel.ranks import ThreadCommunicator, run_threads
 from manyclass.parallel.threads import ranges, resolve_n_jobs, run
 
-__all__ = ["ranges", "resolve_n_jobs", "run"]
+__all__ = [
+    "AbortedError",
+    "Communicator",
+    "CommunicatorError",
+    "DeadlineError",
+    "Message",
+    "PeerLostError",
+    "SerialCommunicator",
+    "ThreadCommunicator",
+    "Traffic",
+    "ranges",
+    "resolve_n_jobs",
+    "run",
+    "run_threads",
+]
