@@ -40,7 +40,9 @@ def add_outers(rows, begin, end, R, V):
 
 
 @jit
-def block_steps(rows, y, lo, weights, order, others, plain, U, bias, A, mean_bias, lam, sizes, gain, averaged, carry, own):
+def block_steps(
+    rows, y, lo, weights, order, others, plain, U, bias, A, mean_bias, lam, sizes, gain, averaged, carry, own
+):
     """A step on each row of ``order``, row ``order[m]`` with the step ``sizes[m]``, until a factor has to be folded.
 
     Parameters

@@ -38,9 +38,8 @@ class BlockState(NamedTuple):
 class Work:
     """The folder of a fit under way.
 
-    A visit to a block reads its file and writes a new one; the manifest, which names how far the fit has come, and by
-    that the files that count, is replaced after each step. Whatever interrupts the fit, it goes on from the last step to
-    the same bits.
+    A visit to a block reads its file and writes a new one, beside it; the manifest, which says which files count, is
+    replaced when a step is done. Whatever interrupts the fit, it goes on from the last whole step to the same bits.
 
     Parameters
     ----------
@@ -51,31 +50,24 @@ class Work:
         First class of each block, and the number of classes.
     n_features : int
     dtype : dtype
-    steps : int
-        Steps of an epoch: each is a visit of every rank to its blocks.
     """
 
     def __init__(
-        self, path: Path, identity: dict[str, Any], bounds: list[int], n_features: int, dtype: np.dtype[Any], steps: int
+        self, path: Path, identity: dict[str, Any], bounds: list[int], n_features: int, dtype: np.dtype[Any]
     ) -> None:
         self.path = path
         self.bounds = bounds
         self.n_features = n_features
         self.dtype = dtype
-        self.steps = steps
         self.done = 0
         self.history: list[list[float]] = []
+        self._versions = [0] * self.n_blocks
         self._identity = json.loads(json.dumps(identity))
 
     @property
     def n_blocks(self) -> int:
         """Number of blocks."""
         return len(self.bounds) - 1
-
-    @property
-    def epochs(self) -> int:
-        """Whole epochs done."""
-        return self.done // self.steps
 
     def resume(self) -> None:
         """Go on where the folder says, if it is one of this fit.
@@ -94,28 +86,36 @@ class Work:
                 "remove it, or give the same data and parameters"
             )
         self.done = int(found["done"])
+        self._versions = [int(version) for version in found["versions"]]
         self.history = [[float(value) for value in row] for row in found["history"]]
 
-    def commit(self, done: int) -> None:
-        """Say that ``done`` steps are done, and remove the files that this makes stale."""
-        before, self.done = self.done, done
-        write_manifest(
-            self.path, FORMAT, VERSION, {"identity": self._identity, "done": done, "history": self.history}
-        )
-        if before != done:
-            for block in range(self.n_blocks):
-                self._file(block, before).unlink(missing_ok=True)
+    def settle(self, blocks: list[int], *, write: bool) -> None:
+        """One more step is done, in which these blocks were saved. One of the ranks writes it down."""
+        stale = [self._file(block) for block in blocks]
+        self.done += 1
+        for block in blocks:
+            self._versions[block] = self.done
+        if write:
+            self.write()
+            for file in stale:
+                file.unlink(missing_ok=True)
 
-    def _file(self, block: int, done: int) -> Path:
-        return self.path / f"block-{block:05d}-{done:06d}.safetensors"
+    def write(self) -> None:
+        """Write the manifest."""
+        facts = {"done": self.done, "versions": self._versions, "history": self.history}
+        write_manifest(self.path, FORMAT, VERSION, {"identity": self._identity, **facts})
+
+    def _file(self, block: int, version: int | None = None) -> Path:
+        version = self._versions[block] if version is None else version
+        return self.path / f"block-{block:05d}-{version:06d}.safetensors"
 
     def load(self, block: int, *, averaging: bool) -> BlockState:
         """A block in memory; with a mean, which begins at the weights, from the first time it is asked for."""
         width = self.bounds[block + 1] - self.bounds[block]
         empty = np.empty((0, 0), self.dtype), np.empty(0, self.dtype)
-        if not self.done:
+        if not self._versions[block]:
             return BlockState(np.zeros((self.n_features, width), self.dtype), np.zeros(width, self.dtype), *empty)
-        file = Container(self._file(block, self.done))
+        file = Container(self._file(block))
         W, bias = np.array(file.window("W")), np.array(file.window("bias"))
         if W.shape != (self.n_features, width):
             raise StoreError(file.path, f"holds weights of shape {W.shape}: remove the folder to start afresh")
@@ -125,12 +125,12 @@ class Work:
             return BlockState(W, bias, np.array(file.window("mean")), np.array(file.window("mean_bias")))
         return BlockState(W, bias, W.copy(), bias.copy())
 
-    def save(self, block: int, state: BlockState, done: int) -> None:
-        """Write a block as it is after ``done`` steps."""
+    def save(self, block: int, state: BlockState) -> None:
+        """Write a block as it is after the step under way."""
         arrays = {"W": state.W, "bias": state.bias}
         if state.averaging:
             arrays.update(mean=state.mean, mean_bias=state.mean_bias)
-        path = self._file(block, done)
+        path = self._file(block, self.done + 1)
         draft = path.with_suffix(f".{os.getpid()}.tmp")
         draft.unlink(missing_ok=True)
         write_arrays(draft, arrays)
@@ -139,9 +139,9 @@ class Work:
     def result(self, block: int) -> tuple[Array, Array]:
         """The weights and the intercept that are the fit's, mapped: the mean once there is one."""
         width = self.bounds[block + 1] - self.bounds[block]
-        if not self.done:
+        if not self._versions[block]:
             return np.zeros((self.n_features, width), self.dtype), np.zeros(width, self.dtype)
-        file = Container(self._file(block, self.done))
+        file = Container(self._file(block))
         names = ("mean", "mean_bias") if "mean" in file.names else ("W", "bias")
         return file.window(names[0]), np.array(file.window(names[1]))
 

@@ -12,14 +12,18 @@ from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.out_of_core.state import BlockState
 from manyclass.regularizers import L2
 
-__all__ = ["Schedule", "accumulate", "curvature", "steps_of", "visit"]
+__all__ = ["Schedule", "accumulate", "batch_of", "curvature", "steps_of", "visit"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Dense rows of a step: enough for matrix products at the speed of the processor.
-BATCH = 64
+#: Dense rows of a step, at most: enough for matrix products at the speed of the processor.
+_BATCH = 64
+#: Steps of a pass over the rows, at least, before a step takes more rows: a descent needs steps.
+_LEAST = 512
 #: Steps on dense rows from one point of their mean to the next.
 _MEAN_EVERY = 8
+#: Multiply-adds of a call of the kernel.
+_WORK = 2e9
 #: Its primal map is the identity: says to the kernel that it is given the weights themselves.
 _PLAIN = L2()
 
@@ -29,6 +33,7 @@ class Schedule(NamedTuple):
 
     lam : strength of the penalty of a row.
     gain : times the step, that of the intercept; 0: there is none.
+    batch : rows of a step.
     """
 
     rate: float
@@ -36,6 +41,7 @@ class Schedule(NamedTuple):
     power: float
     lam: float
     gain: float
+    batch: int
 
     def sizes(self, first: int, count: int) -> Array:
         """Those of the steps ``first``, ``first + 1``, ..."""
@@ -43,25 +49,35 @@ class Schedule(NamedTuple):
         return found
 
 
-def steps_of(rows: int, dense: bool) -> int:
-    """Steps that so many rows take."""
-    return -(-rows // BATCH) if dense else rows
+def batch_of(rows: int, dense: bool) -> int:
+    """Rows of a step, for so many rows in all: one where they are sparse."""
+    return min(_BATCH, max(1, rows // _LEAST)) if dense else 1
 
 
-def curvature(X: Any, weights: Array, gain: float) -> float:
-    """Bound on the curvature of a step: for sparse rows the largest c_i (||x_i||^2 + gain) / 2, for dense the largest
-    eigenvalue of what a step sums up, over some of the steps."""
+def steps_of(rows: int, batch: int) -> int:
+    """Steps that so many rows of a window take."""
+    return -(-rows // batch)
+
+
+def curvature(X: Any, weights: Array, batch: int) -> tuple[float, float]:
+    """The largest curvature that a step on such rows meets, from their features, and from an intercept for each unit
+    of its gain.
+
+    For sparse rows, max c_i ||x_i||^2 / 2 and max c_i / 2; for dense ones, of which a step takes several, half the
+    largest eigenvalue of the sums of some steps (a few tell: a step that is a little long does no harm).
+    """
     if not isinstance(X, np.ndarray):
-        squares = np.asarray(X.multiply(X).sum(axis=1), np.float64).reshape(-1)
-        return float((weights * (squares + gain)).max(initial=0.0)) / 2
-    largest = 0.0
-    # A few batches tell: rows of one window are alike, and a step that is a little long does no harm.
-    for begin in range(0, len(X), max(BATCH, len(X) // 4)):
-        part = np.asarray(X[begin : begin + BATCH], np.float64)
-        scaled = part * np.sqrt(weights[begin : begin + BATCH])[:, None]
-        gram = scaled @ scaled.T + gain * np.sqrt(np.outer(*[weights[begin : begin + BATCH]] * 2))
-        largest = max(largest, float(np.linalg.eigvalsh(gram)[-1]))
-    return largest / 2
+        before = np.zeros(len(X.data) + 1)
+        np.cumsum(np.square(X.data, dtype=np.float64), out=before[1:])
+        squares = before[X.indptr[1:]] - before[X.indptr[:-1]]
+        return float((weights * squares).max(initial=0.0)) / 2, float(weights.max(initial=0.0)) / 2
+    largest = ones = 0.0
+    for begin in range(0, len(X), max(batch, len(X) // max(4, 256 // batch))):
+        c = weights[begin : begin + batch]
+        part = np.asarray(X[begin : begin + batch], np.float64) * np.sqrt(c)[:, None]
+        largest = max(largest, float(np.linalg.eigvalsh(part @ part.T)[-1]))
+        ones = max(ones, float(c.sum()))
+    return largest / 2, ones / 2
 
 
 def visit(
@@ -105,14 +121,19 @@ def visit(
     own = np.empty(len(order))
     carry = np.array([1.0, 1.0, 0.0])
     sizes = schedule.sizes(first, len(order))
+    # The kernel returns to Python within about a second, so that Ctrl-C is heard.
+    most = max(1, int(_WORK * len(order) / max(1.0, 3.0 * len(X.data) * len(state.bias))))
     done = 0
     while done < len(order):
+        if min(carry[:2]) < block_sgd.FOLD:
+            block_sgd.fold(state.W, state.mean, carry[0], carry[1], carry[2], averaged > 0)
+            carry[:] = 1.0, 1.0, 0.0
+        part = slice(done, done + most)
         done += block_sgd.block_steps(
-            rows, y, lo, weights, order[done:], others, _PLAIN, *state, schedule.lam, sizes[done:], schedule.gain,
+            rows, y, lo, weights, order[part], others, _PLAIN, *state, schedule.lam, sizes[part], schedule.gain,
             averaged + done if averaged else 0.0, carry, own,
         )  # fmt: skip
-        block_sgd.fold(state.W, state.mean, *carry, averaged > 0)
-        carry[:] = 1.0, 1.0, 0.0
+    block_sgd.fold(state.W, state.mean, carry[0], carry[1], carry[2], averaged > 0)
     return own
 
 
@@ -131,9 +152,10 @@ def _visit_dense(
     W, bias, mean, mean_bias = state
     gemm = get_blas_funcs("gemm", (W,))
     own = np.empty(len(order))
-    sizes = schedule.sizes(first, steps_of(len(order), True))
-    for step, begin in enumerate(range(0, len(order), BATCH)):
-        chosen = order[begin : begin + BATCH]
+    batch = schedule.batch
+    sizes = schedule.sizes(first, steps_of(len(order), batch))
+    for step, begin in enumerate(range(0, len(order), batch)):
+        chosen = order[begin : begin + batch]
         part = np.asarray(X[chosen], W.dtype)
         scores = part @ W
         scores += bias
@@ -150,7 +172,9 @@ def _visit_dense(
         if schedule.gain:
             bias += np.asarray(schedule.gain * P.sum(axis=0, dtype=np.float64), W.dtype)
         # W = (1 - eta m lam) W + X^T P in one pass: BLAS sees the transposes, whose columns are contiguous.
-        done = gemm(1.0, P.T, part.T, beta=1.0 - eta * len(chosen) * schedule.lam, c=W.T, trans_b=True, overwrite_c=True)
+        done = gemm(
+            1.0, P.T, part.T, beta=1.0 - eta * len(chosen) * schedule.lam, c=W.T, trans_b=True, overwrite_c=True
+        )
         if not np.shares_memory(done, W):
             W[:] = done.T
         if averaged and (step % _MEAN_EVERY == 0):
