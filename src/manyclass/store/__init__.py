@@ -2,6 +2,7 @@
 
 from .errors import StoreError
 from .folder import folder_format
+from .reading import convert
 from .rows import RowStore, RowView, Window, open_store
 from .writer import RowStoreWriter, write_store
 
@@ -11,6 +12,7 @@ __all__ = [
     "RowView",
     "StoreError",
     "Window",
+    "convert",
     "folder_format",
     "open_store",
     "write_store",

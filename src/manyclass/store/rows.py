@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from manyclass.data.dataset import Dataset
+from manyclass.data.errors import DataFormatError
 from manyclass.data.streams import StrPath
 from manyclass.data.text import TextVectorizer
 
@@ -260,6 +261,21 @@ class RowStore:
             cuts.append(min(max(nearest, cuts[-1] + 1), self.n_shards - size + part))
         cuts.append(self.n_shards)
         return self.rows(int(self._bounds[cuts[rank]]), int(self._bounds[cuts[rank + 1]]))
+
+    def fit_width(self, n_features: int | None, *, ignore: bool = False) -> None:
+        """Have the rows be as wide as a model needs them: sparse ones are filled up with zeros.
+
+        Raises
+        ------
+        DataFormatError
+            If there are more features (unless they are to be ignored, by slicing), or fewer in dense rows.
+        """
+        width = self.shape[1]
+        if n_features is None or n_features == width or (ignore and width > n_features):
+            return
+        if width > n_features or self.layout == "dense":
+            raise DataFormatError(self.path, f"{width} features; expected {n_features}")
+        self.shape = self.shape[0], int(n_features)
 
     def dataset(self) -> Dataset:
         """The store as a `Dataset`: mapped if it is a single shard, else read into memory.

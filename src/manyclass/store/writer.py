@@ -157,13 +157,18 @@ class RowStoreWriter:
         else:
             self._canonical = self._canonical and bool(X.has_canonical_format)
             for begin, end in self._csr_pieces(X.indptr):
-                low, high = X.indptr[begin], X.indptr[end]
-                self.add_csr(X.data[low:high].copy(), X.indices[low:high].copy(), np.diff(X.indptr[begin : end + 1]))
+                at = slice(X.indptr[begin], X.indptr[end])
+                lengths = np.diff(X.indptr[begin : end + 1]).astype(np.int64)
+                self._gather({"data": X.data[at].copy(), "indices": X.indices[at].copy(), "lengths": lengths})
 
     def add_csr(self, data: Array, indices: Array, lengths: Array) -> None:
         """Add CSR rows without targets, of these arrays, which are kept until their shard is written."""
         self._layout = "csr"
-        self._gather({"data": data, "indices": indices, "lengths": lengths.astype(np.int64, copy=False)})
+        indptr = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        for begin, end in self._csr_pieces(indptr):
+            at = slice(indptr[begin], indptr[end])
+            self._gather({"data": data[at], "indices": indices[at], "lengths": np.diff(indptr[begin : end + 1])})
 
     def describe(self, data: Dataset) -> None:
         """Keep what a data set says of itself besides its rows and targets."""
