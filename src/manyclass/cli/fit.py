@@ -71,6 +71,7 @@ examples:
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
   manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
+  manyclass fit train.store -o codes.blocks --method blocks --max-iter 5 --set block_classes=5000
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
 """
@@ -147,6 +148,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     """Read, train, judge, write."""
     from manyclass.kernels.jit import compile_clock
 
+    if args.method == "blocks":
+        from manyclass.cli.blocks import fit_on_store
+
+        methods.check(args, args.parser_default)
+        return fit_on_store(args, screen)
     for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
         check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
     if args.plot:

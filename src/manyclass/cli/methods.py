@@ -10,10 +10,10 @@ from manyclass.cli._common import CommandError, Screen
 if TYPE_CHECKING:
     from manyclass.data import Dataset
 
-__all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "write_history"]
+__all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "settings", "write_history"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise")
+METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise", "blocks")
 #: Name in --features and --prepare -> class in `manyclass.features`.
 BLOCKS = {
     "fourier": "RandomFourier",
@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default="sdca",
-        help="sdca (default); bound: softmax regression by bound majorisation; least_squares, calibrated, stagewise",
+        help="sdca (default); bound: softmax regression by bound majorisation; least_squares, calibrated, stagewise; "
+        "blocks: softmax regression on a store, rows and weights larger than memory",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
@@ -75,6 +76,11 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
     for name in _OWN:
         if getattr(args, name) != parser_default(name):
             raise CommandError(f"--{name.replace('_', '-')} is for --method sdca, got --method {args.method}")
+    if args.method == "blocks":
+        for name in ("features", "prepare", "plot", "class_weight", "sparsify", "valid", "labels", "n_features"):
+            if getattr(args, name) != parser_default(name):
+                raise CommandError(f"--{name.replace('_', '-')} is not for --method blocks: leave it out")
+        return
     if args.plot and args.method in ("calibrated", "stagewise"):
         raise CommandError(f"--plot shows a certified gap, and {args.method} has none: --history keeps its stages")
     # Now, not after hours of reading.
@@ -91,7 +97,7 @@ def make(args: argparse.Namespace, data: Dataset, screen: Screen, parser_default
         if getattr(args, option) != parser_default(option)
     }
     given.update(_features(args))
-    given.update(_settings(args.set))
+    given.update(settings(args.set))
     for name in given:
         if name not in known:
             raise CommandError(f"--method {args.method} has no parameter {name!r}; it has {', '.join(sorted(known))}")
@@ -136,7 +142,8 @@ def _block(option: str, text: str) -> Any:
     return getattr(features, BLOCKS[kind])(int(number))
 
 
-def _settings(texts: list[str]) -> dict[str, Any]:
+def settings(texts: list[str]) -> dict[str, Any]:
+    """The parameters that --set names."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")

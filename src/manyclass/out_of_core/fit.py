@@ -357,7 +357,7 @@ class _Fit:
         record["data"] = {
             "source": self.store.path.name,
             "format": "store",
-            "zero_based": self.store.zero_based,
+            "zero_based": self.store.zero_based if self.store.source_format == "svmlight" else None,
             "rows": len(self.store),
             "notes": list(self.store.notes),
         }

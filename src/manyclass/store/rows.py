@@ -307,7 +307,7 @@ class RowStore:
             format="store",
             notes=self.notes,
             vectorizer=self.vectorizer,
-            zero_based=self.zero_based,
+            zero_based=self.zero_based if self.source_format == "svmlight" else None,
         )
 
     # --- one shard --------------------------------------------------------------------------------------------------
