@@ -53,23 +53,22 @@ def available() -> int | None:
         pass
     space = address_space()
     if space is not None:
-        try:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            found.append(max(0, space - pages * os.sysconf("SC_PAGE_SIZE")))
-        except (OSError, ValueError):
-            pass
+        found.append(space)
     return min(found) if found else None
 
 
 def address_space() -> int | None:
-    """Bytes of address space this process may take, mapped files and all; None if that is not limited."""
+    """Bytes of address space this process may still take, mapped files and all; None if that is not limited."""
     try:
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft == resource.RLIM_INFINITY:
+            return None
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return int(max(0, soft - pages * os.sysconf("SC_PAGE_SIZE")))
     except (ImportError, OSError, ValueError):
         return None
-    return None if soft == resource.RLIM_INFINITY else int(soft)
 
 
 def require(needs: Mapping[str, int], remedy: str) -> None:

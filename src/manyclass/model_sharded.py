@@ -41,7 +41,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 FORMAT, VERSION = "manyclass-sharded-model", 1
 #: Bytes of a dense block, where nobody says otherwise.
 BLOCK_BYTES = 1 << 28
-#: Part of the address space there is that mapped blocks may take.
+#: Part of the address space there is for them that blocks which stay mapped may take.
 _SHARE = 0.25
 
 
@@ -222,11 +222,13 @@ class ShardedModel(Model):
             return self._open[number]
         block = self.blocks[number]
         path = self.path / block.file.file
-        # Room is made first: what is mapped counts until it is let go.
-        room = memory.address_space()
-        if room is not None:
-            while self._open and sum(self.blocks[n].file.bytes for n in self._open) + block.file.bytes > _SHARE * room:
-                self._open.popitem(last=False)
+        left = memory.address_space()
+        if left is not None:
+            # Room is made first: what is mapped counts until it is let go.
+            mapped = sum(self.blocks[other].file.bytes for other in self._open)
+            room = _SHARE * (left + mapped)
+            while self._open and mapped + block.file.bytes > room:
+                mapped -= self.blocks[self._open.popitem(last=False)[0]].file.bytes
         if not path.is_file():
             raise StoreError(path, "the block is missing: copy the folder again")
         if path.stat().st_size != block.file.bytes:

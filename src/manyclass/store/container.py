@@ -226,7 +226,7 @@ def pack_strings(name: str, array: Array) -> dict[str, Array]:
     encoded = [text.encode("utf-8", "surrogatepass") for text in array.tolist()]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return {f"{name}.text": np.frombuffer(b"".join(encoded), np.uint8), f"{name}.offsets": offsets}
+    return {f"{name}:text": np.frombuffer(b"".join(encoded), np.uint8), f"{name}:offsets": offsets}
 
 
 def unpack_strings(file: Container, name: str) -> Array:
@@ -239,7 +239,7 @@ def unpack_strings(file: Container, name: str) -> Array:
     """
     if name in file.names:
         return np.array(file.window(name))
-    text, offsets = file.window(f"{name}.text").tobytes(), file.window(f"{name}.offsets")
+    text, offsets = file.window(f"{name}:text").tobytes(), file.window(f"{name}:offsets")
     whole = offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) and offsets[0] == 0
     if not whole or offsets[-1] != len(text) or np.any(offsets[1:] < offsets[:-1]):
         raise StoreError(file.path, f"the file is damaged (the strings of {name} do not fit): write the folder again")

@@ -164,7 +164,7 @@ class RowStore:
 
     def _named(self, name: str) -> Array | None:
         names = [] if self._facts is None else self._facts.names
-        if self._facts is None or not {name, f"{name}.text"} & {*names}:
+        if self._facts is None or not {name, f"{name}:text"} & {*names}:
             return None
         return unpack_strings(self._facts, name)
 
@@ -206,7 +206,7 @@ class RowStore:
         """What turned the texts of a table into the rows."""
         if self._vectorizer is None or self._facts is None:
             return None
-        names = {name.removesuffix(".text").removesuffix(".offsets") for name in self._facts.names}
+        names = {name.partition(":")[0] for name in self._facts.names}
         arrays = {
             name.removeprefix("vectorizer."): unpack_strings(self._facts, name)
             for name in sorted(names)
