@@ -12,7 +12,8 @@ import pytest
 
 from manyclass import SDCAClassifier, SDCARegressor, __version__
 from manyclass.cli import _common, _data, convert, demo, fit
-from manyclass.cli.main import _in_options, build_parser, main
+from manyclass.cli._common import in_options
+from manyclass.cli.main import build_parser, main
 from manyclass.data import FORMATS
 from manyclass.data.labels import TASKS
 from manyclass.data.reader import _SUFFIXES
@@ -232,7 +233,7 @@ def test_warnings_of_the_library_are_lines(capsys, monkeypatch, tmp_path):
 )
 def test_arguments_are_named_as_options(text, said):
     args = build_parser().parse_args(["fit", "data", "-o", "model"])
-    assert _in_options(text, args) == (text if said is None else said)
+    assert in_options(text, args) == (text if said is None else said)
 
 
 # --- what commands share ---------------------------------------------------------------------------------------------

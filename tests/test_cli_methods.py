@@ -14,6 +14,7 @@ from test_cli_support import digits, left, make, refused, run
 
 CASES = {
     "bound": (["--alpha", "1e-3"], {"alpha": 1e-3}),
+    "ds_mlr": (["--alpha", "1e-3", "--n-workers", "2"], {"alpha": 1e-3, "n_workers": 2}),
     "least_squares": (["--set", "link=softmax", "--alpha", "1e-2"], {"link": "softmax", "alpha": 1e-2}),
     "calibrated": (["--features", "fourier:40", "--max-iter", "3"], {"features": 40, "max_iter": 3}),
     "stagewise": (
@@ -23,6 +24,7 @@ CASES = {
 }
 CLASSES = {
     "bound": estimators.BoundMajorizationClassifier,
+    "ds_mlr": estimators.DSMLRClassifier,
     "least_squares": estimators.LeastSquaresClassifier,
     "calibrated": estimators.CalibratedLeastSquaresClassifier,
     "stagewise": estimators.StagewiseClassifier,

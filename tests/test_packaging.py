@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 def _floors() -> dict[str, str]:
     """name -> oldest version admitted by pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return dict(re.findall(r'"([a-z-]+)>=([0-9.]+)', text))
+    return dict(re.findall(r'"([a-z0-9-]+)>=([0-9.]+)', text))
 
 
 def test_the_oldest_session_tests_the_oldest_versions():

@@ -160,7 +160,7 @@ def test_fit_predict_and_score_on_stores(capsys, tmp_path):
     store, model = tmp_path / "a.store", tmp_path / "m.blocks"
     assert run(capsys, "convert", path, "-o", store, "--shard-rows", 70, "--dtype", "float32").code == 0
     fit = ("fit", store, "-o", model, "--method", "blocks", "--max-iter", 3, "--alpha", "1e-2")
-    ran = run(capsys, *fit, "--set", "block_classes=4", "--history", tmp_path / "h.csv")
+    ran = run(capsys, *fit, "--block-classes", 4, "--history", tmp_path / "h.csv")
     assert ran.code == 0, ran.err
     assert "certified relative gap" in ran.out
     assert (tmp_path / "h.csv").read_text().startswith("iteration,passes")

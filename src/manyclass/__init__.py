@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
     from manyclass.estimators.classifier import SDCAClassifier
     from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+    from manyclass.estimators.ds_mlr import DSMLRClassifier
     from manyclass.estimators.least_squares import LeastSquaresClassifier
     from manyclass.estimators.log_linear import LogLinearModel
     from manyclass.estimators.regressor import SDCARegressor
@@ -39,6 +40,7 @@ __all__ = [
     "LinearModel",
     "LogLinearModel",
     "CalibratedLeastSquaresClassifier",
+    "DSMLRClassifier",
     "FeatureSubset",
     "KMeansPatches",
     "LeastSquaresClassifier",
@@ -65,6 +67,7 @@ _HOMES = {
     "LinearModel": "manyclass.model",
     "LogLinearModel": "manyclass.estimators.log_linear",
     "CalibratedLeastSquaresClassifier": "manyclass.estimators.calibrated",
+    "DSMLRClassifier": "manyclass.estimators.ds_mlr",
     "FeatureSubset": "manyclass.features.subset",
     "KMeansPatches": "manyclass.features.patches",
     "LeastSquaresClassifier": "manyclass.estimators.least_squares",

@@ -7,26 +7,17 @@ import json
 import time
 from dataclasses import astuple, fields
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from manyclass.files import atomic_path
-from manyclass.history import History, Record
+from manyclass.history import History, Record, Spent
 from manyclass.problem import Problem
 from manyclass.solvers.base import Solver, State
 
-__all__ = ["Keeper", "Spent"]
-
-
-class Spent(NamedTuple):
-    """What a run has taken up to a checkpoint: solver seconds, wall-clock seconds, passes over the data."""
-
-    seconds: float = 0.0
-    elapsed: float = 0.0
-    passes: float = 0.0
+__all__ = ["Keeper"]
 
 
 class Keeper:

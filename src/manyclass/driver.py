@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from manyclass import checkpoint as checkpoints
-from manyclass.history import History, Record, Reporter
+from manyclass.checkpoint import Keeper
+from manyclass.history import History, Record, Reporter, Spent
 from manyclass.kernels.jit import compile_clock
 from manyclass.memory import require
 from manyclass.problem import Array, Certificate, Problem
-from manyclass.solvers.base import Solver, State
+from manyclass.solvers.base import Keeping, Keeps, Solver, State
 
 __all__ = ["Outcome", "Result", "minimise", "require_fit"]
 
@@ -138,10 +138,13 @@ def minimise(
         state = solver.state(problem)
     history = History()
     begin = int(state["iteration"])  # a resumed run certifies as if it had never ended
-    keeper = None
-    before = checkpoints.Spent()
+    keeper: Keeps | None = None
+    before = Spent()
     if checkpoint is not None:
-        keeper = checkpoints.Keeper(checkpoint, problem, solver, seed, checkpoint_seconds)
+        if isinstance(solver, Keeping):
+            keeper = solver.keeper(checkpoint, problem, seed, checkpoint_seconds)
+        else:
+            keeper = Keeper(checkpoint, problem, solver, seed, checkpoint_seconds)
         before = keeper.restore(state, history)
     begun = time.perf_counter()
     started = begun - before.elapsed
@@ -152,8 +155,8 @@ def minimise(
     passes = before.passes
     with Reporter(verbose, tol, max_iter) as reporter:
 
-        def spent() -> checkpoints.Spent:
-            return checkpoints.Spent(clock.seconds, time.perf_counter() - started, passes)
+        def spent() -> Spent:
+            return Spent(clock.seconds, time.perf_counter() - started, passes)
 
         def record(certificate: Certificate) -> Outcome:
             if len(history) and history.last.iteration == iteration:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["History", "Record", "Reporter"]
+__all__ = ["History", "Record", "Reporter", "Spent"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,14 @@ class Record:
     relative_gap: float
     seconds: float
     elapsed: float
+
+
+class Spent(NamedTuple):
+    """What a run has taken up to a checkpoint: solver seconds, wall-clock seconds, passes over the data."""
+
+    seconds: float = 0.0
+    elapsed: float = 0.0
+    passes: float = 0.0
 
 
 @dataclass

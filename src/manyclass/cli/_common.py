@@ -23,9 +23,11 @@ __all__ = [
     "check_output",
     "count",
     "has_matplotlib",
+    "in_options",
     "pieces",
     "save_figure",
     "seconds",
+    "sentence",
     "write_csv",
     "write_json",
 ]
@@ -108,6 +110,32 @@ class Screen:
             console.print(table)
         for line in drawn.get().splitlines():
             sys.stdout.write(line.rstrip() + "\n")
+
+
+def sentence(error: Exception) -> str:
+    """What to say of an error, on one line."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {error.strerror}"
+    if isinstance(error, MemoryError) and not str(error):
+        return "out of memory"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def in_options(text: str, args: argparse.Namespace) -> str:
+    """What the library says of its arguments (``max_iter``, ``format=``), said of the options of the command.
+
+    Words that could be part of a path are left alone, and so are those that are words of English as well.
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, assigned = found.groups()
+        if not hasattr(args, name) or not (assigned or "_" in name):
+            return found.group()
+        value_follows = assigned and found.string[found.end() :][:1] not in ("", ")", ",", ";", " ")
+        return f"--{name.replace('_', '-')}" + (" " if value_follows else "")
+
+    text = text.replace("quote=None", "--no-quotes")
+    return re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
 
 
 def count(number: int, noun: str = "") -> str:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from manyclass.cli import methods
 from manyclass.cli._common import CommandError, Screen, check_output, count, seconds
 from manyclass.cli._folders import describe_store, is_store
 
+if TYPE_CHECKING:
+    from manyclass.parallel import Communicator
+
 __all__ = ["fit_on_store"]
 
 #: Options of the command line, and their names in `fit_blocks`.
-_SHARED = {"alpha": "alpha", "tol": "tol", "max_iter": "max_iter", "fit_intercept": "fit_intercept", "dtype": "dtype"}
+_SHARED = {
+    "alpha": "alpha",
+    "tol": "tol",
+    "max_iter": "max_iter",
+    "fit_intercept": "fit_intercept",
+    "dtype": "dtype",
+    "block_classes": "block_classes",
+}
 
 
-def fit_on_store(args: argparse.Namespace, screen: Screen) -> int:
-    """Train and write."""
+def fit_on_store(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
+    """Train and write; on several ranks, each of which has its part of the rows."""
     from manyclass.history import History, Record
     from manyclass.out_of_core import fit_blocks
     from manyclass.store import RowStore
@@ -42,8 +52,10 @@ def fit_on_store(args: argparse.Namespace, screen: Screen) -> int:
     store = RowStore(args.data)
     screen.say(f"opened {args.data}: {describe_store(store)}")
     screen.say("fitting blocks of classes; Ctrl-C keeps what is reached")
-    model = fit_blocks(store, args.output, **given)
+    model = fit_blocks(store, args.output, comm=comm, **given)
     record = model.record
+    if comm is not None and comm.rank:
+        return 0
     if args.history:
         History([Record(**row) for row in record["history"]["records"]]).to_csv(args.history)
     facts = {

@@ -9,7 +9,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli import methods
+from manyclass.cli import _ranks, methods
 from manyclass.cli._common import (
     MATPLOTLIB,
     CommandError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from manyclass.data import Dataset
     from manyclass.history import History
     from manyclass.model_base import Model
+    from manyclass.parallel import Communicator
 
 __all__ = [
     "DESCRIPTION",
@@ -71,7 +72,8 @@ examples:
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
   manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
-  manyclass fit train.store -o codes.blocks --method blocks --max-iter 5 --set block_classes=5000
+  mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --method ds_mlr --checkpoint state --resume
+  manyclass fit train.store -o codes.blocks --method blocks --max-iter 5 --block-classes 5000
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
 """
@@ -124,6 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")
     run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")
     methods.add_arguments(parser)
+    _ranks.add_arguments(parser)
     outputs = parser.add_argument_group("what is written")
     outputs.add_argument(
         "--sparsify", type=float, metavar="THRESHOLD", help="drop weights of this magnitude or less, store the others"
@@ -145,14 +148,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
-    """Read, train, judge, write."""
+    """Read, train, judge, write; by several processes where a launcher has started them."""
+    _, size = _ranks.launched()
+    if size == 1:
+        return _run(args, screen, None)
+    if args.method not in ("ds_mlr", "blocks"):
+        raise CommandError(f"{size} processes were started, and --method {args.method} is for one: try --method ds_mlr")
+    return _ranks.together(args, screen, _run)
+
+
+def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
     from manyclass.kernels.jit import compile_clock
 
     if args.method == "blocks":
         from manyclass.cli.blocks import fit_on_store
 
         methods.check(args, args.parser_default)
-        return fit_on_store(args, screen)
+        return fit_on_store(args, screen, comm)
     for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
         check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
     if args.plot:
@@ -171,7 +183,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     loss = args.loss or _fitting_loss(data)
     task = "regression" if loss in REGRESSION else "multilabel" if data.multilabel else "multiclass"
     valid = None
-    if args.valid:
+    if args.valid and (comm is None or comm.rank == 0):
         valid = read_like(
             args.valid,
             args,
@@ -193,6 +205,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         aim = f"{loss} to a relative gap of {args.tol:g}"
     else:
         estimator = methods.make(args, data, screen, args.parser_default)
+        if comm is not None:
+            estimator.set_params(comm=comm)
         loss = aim = args.method
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
@@ -200,7 +214,10 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
-        estimator.fit(data.X, data.y)
+        rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
+        estimator.fit(rows.X, rows.y)
+    if comm is not None and comm.rank:
+        return 0  # the first process judges and writes
     outcome, done = methods.outcome(estimator), methods.iterations(estimator)
     if outcome == "diverged":
         raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from manyclass._version import __version__
-from manyclass.cli import bench, convert, demo, fit, info, predict, score
-from manyclass.cli._common import CommandError, HelpFormatter, Screen
+from manyclass.cli import _ranks, bench, convert, demo, fit, info, predict, score
+from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, sentence
 
 __all__ = ["build_parser", "main"]
 
@@ -106,10 +105,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     manyclass ...
     0
     """
+    rank, size = _ranks.launched()
+    _ranks.prepare(size)
     try:
         args = build_parser().parse_args(argv)
+        if size > 1 and args.run is not fit.run:
+            raise CommandError(f"{size} processes were started, and only fit is for several: leave out mpiexec")
     except CommandError as error:
-        Screen().fail(str(error))
+        if rank == 0:  # the others would say the same
+            Screen().fail(str(error))
         return _WRONG
     except SystemExit as done:  # --help and --version have been answered
         return done.code if isinstance(done.code, int) else 0
@@ -128,34 +132,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, MemoryError) as error:
         if args.debug:
             raise
-        screen.fail(_in_options(_sentence(error), args))
+        if rank == 0:
+            screen.fail(in_options(sentence(error), args))
         return _WRONG
-
-
-def _sentence(error: Exception) -> str:
-    """What to say of an error, on one line."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{os.fspath(error.filename)}: {error.strerror}"
-    if isinstance(error, MemoryError) and not str(error):
-        return "out of memory"
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _in_options(text: str, args: argparse.Namespace) -> str:
-    """What the library says of its arguments (``max_iter``, ``format=``), said of the options of the command.
-
-    Words that could be part of a path are left alone, and so are those that are words of English as well.
-    """
-
-    def option(found: re.Match[str]) -> str:
-        name, assigned = found.groups()
-        if not hasattr(args, name) or not (assigned or "_" in name):
-            return found.group()
-        value_follows = assigned and found.string[found.end() :][:1] not in ("", ")", ",", ";", " ")
-        return f"--{name.replace('_', '-')}" + (" " if value_follows else "")
-
-    text = text.replace("quote=None", "--no-quotes")
-    return re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
 
 
 @contextmanager
@@ -167,7 +146,7 @@ def _surroundings(screen: Screen, args: argparse.Namespace) -> Iterator[None]:
             screen.say(record.getMessage())
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        screen.warn(_in_options(" ".join(str(message).split()), args))
+        screen.warn(in_options(" ".join(str(message).split()), args))
 
     logger = logging.getLogger("manyclass")
     handler, propagate = Handler(), logger.propagate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from manyclass.cli import _ranks
 from manyclass.cli._common import CommandError, Screen
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "settings", "write_history"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise", "blocks")
+METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise", "blocks")
 #: Name in --features and --prepare -> class in `manyclass.features`.
 BLOCKS = {
     "fourier": "RandomFourier",
@@ -31,6 +32,7 @@ _SHARED = {
     "class_weight": "class_weight",
     "n_jobs": "n_jobs",
     "dtype": "dtype",
+    **{name: name for name in _ranks.OPTIONS},
 }
 #: Options that belong to SDCA alone.
 _OWN = ("loss", "l1_ratio", "gamma", "epsilon", "solver", "option", "sampling")
@@ -43,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default="sdca",
-        help="sdca (default); bound: softmax regression by bound majorisation; least_squares, calibrated, stagewise; "
-        "blocks: softmax regression on a store, rows and weights larger than memory",
+        help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: softmax regression on workers "
+        "that share out rows and classes; least_squares, calibrated, stagewise; blocks: softmax regression on a store, "
+        "rows and weights larger than memory",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
@@ -68,6 +71,13 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
     parser_default : callable
         Name of an option -> what it is when it is not given.
     """
+    if args.method == "ds_mlr":
+        _ranks.check(args)
+    else:
+        for name in (*_ranks.OPTIONS, "resume"):
+            shared = args.method == "blocks" and name == "block_classes"
+            if not shared and getattr(args, name) != parser_default(name):
+                raise CommandError(f"--{name.replace('_', '-')} is for --method ds_mlr, got --method {args.method}")
     if args.method == "sdca":
         for name in ("features", "prepare", "set"):
             if getattr(args, name):
@@ -119,6 +129,7 @@ def _class(args: argparse.Namespace, data: Dataset) -> Any:
         )
     name = {
         "bound": "BoundMajorizationClassifier",
+        "ds_mlr": "DSMLRClassifier",
         "least_squares": "LeastSquaresClassifier",
         "calibrated": "CalibratedLeastSquaresClassifier",
         "stagewise": "StagewiseRegressor" if numbers else "StagewiseClassifier",

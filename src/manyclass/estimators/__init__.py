@@ -4,6 +4,7 @@ from manyclass.estimators.bound import BoundMajorizationClassifier
 from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
+from manyclass.estimators.ds_mlr import DSMLRClassifier
 from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.log_linear import LogLinearModel
 from manyclass.estimators.regressor import SDCARegressor
@@ -14,6 +15,7 @@ __all__ = [
     "BoundMajorizationClassifier",
     "LogLinearModel",
     "CalibratedLeastSquaresClassifier",
+    "DSMLRClassifier",
     "LeastSquaresClassifier",
     "SDCAClassifier",
     "SDCAClassifierCV",

@@ -117,6 +117,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             "max_iter": int(self.max_iter),
             "seed": int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             "verbose": int(self.verbose),
+            **self._keeping(),
         }
         # Ranges of outputs by themselves take less memory and time, but keep no duals to start from another time.
         if problem.n_outputs >= 2 * WIDTH and not self.warm_start and in_ranges(problem, solver):
@@ -130,6 +131,10 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         # Kept only on request: the duals can be larger than the model.
         self._warm = (_signature(problem, solver), result.state) if self.warm_start else None
         return result
+
+    def _keeping(self) -> dict[str, Any]:
+        """What the driver is to know of checkpoints."""
+        return {}
 
     def _maker(self, problem: Problem) -> Callable[[Problem], Solver]:
         """What makes the solver that the parameters name, for the problem or for a part of its outputs."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "DTYPES",
     "AbortedError",
     "Communicator",
     "CommunicatorError",
@@ -35,6 +36,9 @@ T = TypeVar("T")
 C = TypeVar("C", bound="Communicator")
 Header: TypeAlias = NDArray[np.int64]
 Buffer: TypeAlias = NDArray[Any]
+
+#: What blocks may be made of.
+DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 
 #: Arrays of so many bytes or less are reduced by rank 0; of larger ones every rank reduces a part.
 _SMALL = 1 << 15
@@ -148,8 +152,11 @@ class Communicator(ABC):
         header = np.ascontiguousarray(header, dtype=np.int64)
         if header.ndim != 1:
             raise ValueError(f"header must have one dimension, got {header.ndim}")
-        if not isinstance(buffer, np.ndarray) or not buffer.flags.c_contiguous or buffer.dtype.hasobject:
-            raise ValueError("buffer must be a C-contiguous array of numbers: copy what is a part of another array")
+        if not isinstance(buffer, np.ndarray) or not buffer.flags.c_contiguous or buffer.dtype.str not in DTYPES:
+            what = f"{buffer.dtype} array" if isinstance(buffer, np.ndarray) else type(buffer).__name__
+            raise ValueError(
+                f"buffer must be a C-contiguous array of real numbers, got a {what}: make a copy that is one"
+            )
         if not 0 <= dest < self.size:
             raise ValueError(f"dest must be one of the {self.size} ranks, got {dest}")
         if dest != self.rank:
@@ -292,6 +299,12 @@ class Communicator(ABC):
     def close(self) -> None:
         """Give back what the communicator holds; every rank calls it, after everything posted has been polled."""
         self.flush()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: rank {self.rank} of {self.size}>"
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} of {self.size}"
 
     def place(self) -> str:
         """Rank, host, epoch and step, for messages."""

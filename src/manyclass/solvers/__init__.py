@@ -6,6 +6,7 @@ from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.bound import BatchBound, BoundMajorization
 from manyclass.solvers.conjugate import ConjugateGradient
 from manyclass.solvers.coordinate import CoordinateDescent, largest_penalty
+from manyclass.solvers.ds_mlr import DSMLR
 from manyclass.solvers.fista import FISTA
 from manyclass.solvers.lbfgs import LBFGS
 from manyclass.solvers.majorise import Majorise
@@ -25,6 +26,7 @@ __all__ = [
     "BoundMajorization",
     "ConjugateGradient",
     "CoordinateDescent",
+    "DSMLR",
     "FISTA",
     "LBFGS",
     "Newton",

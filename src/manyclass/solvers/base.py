@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from manyclass.history import History, Spent
 from manyclass.problem import Array, Certificate, Problem
 
-__all__ = ["Progress", "Solver", "State", "Warm"]
+__all__ = ["Keeping", "Keeps", "Progress", "Solver", "State", "Warm"]
 
 #: Everything a solver must remember between iterations, by name: saved, restored, and resumed to the same bits.
 State: TypeAlias = dict[str, Array]
@@ -71,3 +73,27 @@ class Warm(Protocol):
 
     def warm(self, problem: Problem, state: State) -> State:
         """A state to begin from, made of what a run on the same targets, loss and shapes has left; in place or not."""
+
+
+class Keeps(Protocol):
+    """What the driver asks of that which keeps a run on disk; see `manyclass.checkpoint.Keeper`."""
+
+    def restore(self, state: State, history: History) -> Spent:
+        """Load what is kept, if there is anything, into ``state`` and ``history``."""
+
+    def offer(self, state: State, history: History, spent: Spent) -> None:
+        """Write, if the last write is long enough ago."""
+
+    def write(self, state: State, history: History, spent: Spent) -> None:
+        """Write now."""
+
+    def remove(self) -> None:
+        """At the end of a finished run."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """A solver that keeps its checkpoints in a way of its own: in a folder, say, that several processes write to."""
+
+    def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> Keeps:
+        """As `manyclass.checkpoint.Keeper`, of the same arguments."""

@@ -1,0 +1,139 @@
+"""One command run by several processes: ``mpiexec -n 4 python -m mpi4py -m manyclass fit ...``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from manyclass.cli._common import CommandError, Screen, in_options, sentence
+
+if TYPE_CHECKING:
+    from manyclass.data import Dataset
+    from manyclass.parallel import Communicator
+
+__all__ = ["OPTIONS", "SCHEDULES", "add_arguments", "check", "launched", "prepare", "shard", "together"]
+
+# The names of the library, spelt out so that --help need not import it; a test holds the two together.
+SCHEDULES = ("ring", "queue")
+#: Options of this group that are parameters of the estimator.
+OPTIONS = ("n_workers", "schedule", "block_classes", "checkpoint", "checkpoint_seconds")
+
+#: Rank and size as launchers of MPI tell them: MPICH and Intel MPI, Open MPI, Slurm.
+_TOLD = (
+    ("PMI_RANK", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def launched() -> tuple[int, int]:
+    """Rank of this process, and number of processes that a launcher of MPI has started; (0, 1) if none has."""
+    for told in _TOLD:
+        rank, size = (os.environ.get(name, "") for name in told)
+        if rank.isdecimal() and size.isdecimal():
+            return int(rank), max(1, int(size))
+    return 0, 1
+
+
+def prepare(size: int) -> None:
+    """One thread of linear algebra for each process, unless the user has said otherwise; before NumPy is imported."""
+    if size > 1:
+        for library in ("OMP", "OPENBLAS", "MKL"):
+            os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of workers."""
+    group = parser.add_argument_group("workers (--method ds_mlr)")
+    group.add_argument(
+        "--n-workers", type=int, metavar="N", default=1, help="threads of each process that are workers (default: 1)"
+    )
+    group.add_argument(
+        "--schedule", choices=SCHEDULES, default="ring", help="how blocks of classes travel (default: %(default)s)"
+    )
+    group.add_argument("--block-classes", type=int, metavar="N", help="most classes of a block")
+    group.add_argument(
+        "--checkpoint", metavar="FOLDER", help="keep the state of the run there, in a folder that all hosts share"
+    )
+    group.add_argument(
+        "--checkpoint-seconds",
+        type=float,
+        metavar="S",
+        default=60.0,
+        help="least time between two writes, at ends of epochs (default: 60)",
+    )
+    group.add_argument(
+        "--resume", action="store_true", help="go on from what --checkpoint keeps, with as many processes as there are"
+    )
+    group.add_argument(
+        "--silence",
+        type=float,
+        metavar="S",
+        default=8.0,
+        help="seconds without a sign of life after which a process is taken for lost (default: 8)",
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what does not go together, before a long file is read."""
+    if args.resume and not args.checkpoint:
+        raise CommandError("--resume goes on from a checkpoint: name its folder with --checkpoint")
+    if args.checkpoint and not args.resume and os.path.exists(os.path.join(args.checkpoint, "manifest.json")):
+        raise CommandError(
+            f"--checkpoint {args.checkpoint} keeps the state of a run: go on from it with --resume, or remove it"
+        )
+    if not args.silence > 0:
+        raise CommandError(f"--silence must be a number of seconds above 0, got {args.silence:g}")
+
+
+def together(
+    args: argparse.Namespace, screen: Screen, command: Callable[[argparse.Namespace, Screen, Communicator], int]
+) -> int:
+    """Run the command on every process, with a communicator; whatever fails on one ends all."""
+    from manyclass.parallel import CommunicatorError
+    from manyclass.parallel.mpi import MPICommunicator
+
+    try:
+        comm = MPICommunicator(silence=args.silence)
+    except ImportError as error:
+        if launched()[0] == 0:
+            screen.fail(str(error))  # as it is: it has lines to copy
+        return 2
+    screen.quiet = screen.quiet or comm.rank > 0
+    # One process that ends early with what it has would leave the others without it: the checkpoint keeps the state.
+    signal.signal(signal.SIGINT, lambda *_: comm.abort("interrupted"))
+    try:
+        code = command(args, screen, comm)
+        comm.close()
+        return code
+    except CommunicatorError as error:
+        comm.abort(error)
+    except (ValueError, OSError, MemoryError) as error:
+        comm.abort(error if args.debug else in_options(sentence(error), args))
+    except BaseException as error:
+        comm.abort(error)
+
+
+def shard(data: Dataset, args: argparse.Namespace, estimator: Any, comm: Communicator) -> Dataset:
+    """The rows of this process: those of its shards, so that the result does not depend on the number of processes."""
+    import numpy as np
+
+    from manyclass.solvers.ds_mlr.grid import make_grid
+
+    workers = int(estimator.n_workers)
+    grid = make_grid(
+        data.n_samples,
+        len(np.unique(data.y)),
+        comm.size * workers,
+        block_classes=estimator.block_classes,
+        n_shards=estimator.n_shards,
+    )
+    begin = grid.rows_of(comm.rank * workers)[0]
+    end = grid.rows_of((comm.rank + 1) * workers - 1)[1]
+    if begin == end:
+        raise CommandError(f"{args.data} has {data.n_samples} rows, too few for {comm.size} processes")
+    return replace(data, X=data.X[begin:end], y=data.y[begin:end])

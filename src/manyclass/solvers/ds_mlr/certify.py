@@ -1,0 +1,72 @@
+"""The certificate, partitioned: both sides of the duality gap, from the parts that the workers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from manyclass.kernels import ds_mlr as kernels
+from manyclass.problem import Array, Certificate
+from manyclass.solvers.ds_mlr.deterministic import _penalised, _square
+from manyclass.solvers.ds_mlr.views import Scores
+from manyclass.solvers.ds_mlr.worker import Worker
+
+__all__ = ["certify"]
+
+
+def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Certificate:
+    """P at the weights, whose scores are known, and D at the softmax probabilities that belong to them.
+
+    With an intercept these are first balanced (see `Problem.balance`): the masses of the classes take one all-reduce of K
+    numbers. One round makes the dual image X^T (c * a) / (lam n), of which every worker keeps its blocks.
+    """
+    share = worker.share
+    moving = worker.still()
+    if share.constant:
+        moving = _balanced(worker, scores, weights)
+    remove, moved, shares = moving
+    conjugates = {shard: 0.0 for shard in worker.shards}
+
+    def see(shard: int, S: Array, lo: int) -> None:
+        conjugates[shard] += kernels.conjugate_rows(
+            S, worker.local(shard)[0], share.weights, worker.total[shard], remove, moved[shard], shares, lo
+        )
+
+    scores.each(weights, see)
+    conjugate = float(worker.by_shard(conjugates)[0])
+    losses = scores.losses()
+    parts = {}
+    for block, G in scores.pull(weights, moving).items():
+        parts[block] = np.array([_square(_penalised(weights[block])), _square(_penalised(G))])
+    ww, gg = worker.by_block(parts, 2).tolist()
+    return Certificate(
+        primal=losses / n + 0.5 * share.lam * ww,
+        dual=-conjugate / n - 0.5 * gg / (share.lam * n * n),
+        resolution=32.0 * float(np.finfo(share.dtype).eps),
+    )
+
+
+def _balanced(
+    worker: Worker, scores: Scores, weights: Mapping[int, Array]
+) -> tuple[Array, dict[int, Array], Array]:
+    share, K = worker.share, worker.grid.n_classes
+    table = np.zeros((2, K))
+
+    def count(shard: int, S: Array, lo: int) -> None:
+        begin = worker.local(shard)[0]
+        kernels.masses(S, begin, share.y, share.weights, worker.total[shard], lo, table[0], table[1])
+
+    scores.each(weights, count)
+    wanted, present = worker.comm.allreduce(table)
+    lacking = np.maximum(wanted - present, 0.0)
+    if not lacking.sum() > 0:
+        return worker.still()
+    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
+    moved = {shard: np.zeros(len(worker.total[shard])) for shard in worker.shards}
+
+    def give(shard: int, S: Array, lo: int) -> None:
+        kernels.moved_mass(S, worker.total[shard], remove, lo, moved[shard])
+
+    scores.each(weights, give)
+    return remove, moved, lacking / lacking.sum()

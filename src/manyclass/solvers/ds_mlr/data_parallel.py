@@ -1,0 +1,136 @@
+"""L-BFGS with the rows partitioned and the model on every process: a baseline."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from manyclass.kernels import respond
+from manyclass.kernels import sdca as kernels
+from manyclass.parallel import Communicator, SerialCommunicator
+from manyclass.problem import Array, Certificate, Problem
+from manyclass.solvers.base import State
+from manyclass.solvers.ds_mlr.solver import _require_softmax
+from manyclass.solvers.lbfgs import LBFGS
+
+__all__ = ["DataParallelLBFGS"]
+
+#: See `manyclass.solvers.descent`.
+_OPTIMISM = 16.0
+
+
+class DataParallelLBFGS(LBFGS):
+    """L-BFGS for softmax regression, each process with its rows and all of the model: d K numbers all-reduced a step.
+
+    Parameters
+    ----------
+    comm : Communicator, optional
+        Of the processes.
+    scale : float
+        Mean of this process's sample weights where those of all processes have mean 1.
+    memory : int
+        Pairs that are kept.
+
+    Raises
+    ------
+    ValueError
+        As `LBFGS`, or if the problem is not softmax regression with an l2 penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.driver import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.losses import Multinomial
+    >>> from manyclass.parallel import run_threads
+    >>> from manyclass.problem import Problem
+    >>> from manyclass.regularizers import L2
+    >>> from manyclass.solvers.ds_mlr import DataParallelLBFGS
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> def fit(comm):
+    ...     mine = slice(100 * comm.rank, 100 * (comm.rank + 1))
+    ...     rows, targets = make_rows(X[mine]), ClassTargets(y[mine], 3)
+    ...     problem = Problem(rows, targets, Multinomial(), L2(), lam=0.01, n_features=5)
+    ...     return minimise(problem, DataParallelLBFGS(comm=comm), tol=1e-6).certificate.relative_gap <= 1e-6
+    >>> run_threads(2, fit)
+    [True, True]
+    """
+
+    name = "lbfgs_dp"
+
+    def __init__(self, *, comm: Communicator | None = None, scale: float = 1.0, memory: int = 10) -> None:
+        super().__init__(memory=memory)
+        self.comm: Communicator = SerialCommunicator() if comm is None else comm
+        self.scale = float(scale)
+        self._facts: tuple[Problem, tuple[int, float, float]] | None = None
+
+    def state(self, problem: Problem) -> State:
+        _require_softmax(problem)
+        return super().state(problem)
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        return self._parts(problem, state["point"])
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        n = self._whole(problem)[0]
+        W, bias = self.weights(problem, state)
+        alpha, V = state["alpha"], state["slope"][:-1]
+        losses = problem.respond(W, bias, alpha)
+        y, c = problem.targets.y, problem.weights  # type: ignore[union-attr]
+        if problem.intercept:
+            masses = np.empty((2, problem.n_outputs))
+            kernels.class_masses(y, c, alpha, masses[0], masses[1])
+            wanted, present = self.comm.allreduce(self.scale * masses)
+            lacking = np.maximum(wanted - present, 0.0)
+            if lacking.sum() > 0:
+                remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
+                kernels.balance_classes(y, c, alpha, remove, lacking / lacking.sum())
+        conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, alpha, 0, problem.n_samples)
+        losses, conjugates = self.comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
+        self._image_of_all(problem, alpha, V)
+        return Certificate(
+            primal=losses / n + problem.lam * problem.penalty(W),
+            dual=-conjugates / n - problem.lam * problem.regularizer_sums(V)[1],
+            resolution=problem.resolution,
+        )
+
+    def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
+        n, constant, _ = self._whole(problem)
+        W, bias = self._parts(problem, point)
+        alpha, slope = state["alpha"], state["slope"]
+        losses = self.scale * problem.respond(W, bias, alpha)
+        self._image_of_all(problem, alpha, slope[:-1])
+        slope[:-1] *= -problem.lam
+        sums = self.scale * kernels.weighted_sums(problem.weights, alpha)
+        totals = self.comm.allreduce(np.append(sums, losses))
+        slope[-1] = -constant / n * totals[:-1] if problem.intercept else 0
+        self._add_penalty(problem, point, state, gradient)
+        return float(totals[-1]) / n + problem.lam * problem.penalty(W)
+
+    def _image_of_all(self, problem: Problem, alpha: Array, V: Array) -> None:
+        """The dual image of all processes' responses."""
+        problem.dual_image(alpha, V)
+        V *= V.dtype.type(self.scale * problem.n_samples / self._whole(problem)[0])
+        if self.comm.size > 1:
+            V[:] = self.comm.allreduce(V)
+
+    def _cautious(self, problem: Problem) -> float:
+        """As ever, of all rows: every process must take the same step."""
+        _, value, norms = self._whole(problem)
+        return _OPTIMISM / (0.5 * (norms + value**2) + problem.lam)
+
+    def _parts(self, problem: Problem, point: Array) -> tuple[Array, Array]:
+        return point[:-1], problem.dtype.type(self._whole(problem)[1]) * point[-1]
+
+    def _whole(self, problem: Problem) -> tuple[int, float, float]:
+        """Of all processes: rows, the value of the feature that carries the intercept, the mean squared row norm."""
+        if self._facts is None or self._facts[0] is not problem:
+            c = np.asarray(problem.weights, np.float64) * self.scale
+            n, norms, weights = self.comm.allreduce(np.array([len(c), c @ problem.norms, c.sum()])).tolist()
+            value = (math.sqrt(norms / weights) or 1.0) if problem.intercept else 0.0
+            self._facts = (problem, (int(n), value, norms / weights))
+        return self._facts[1]

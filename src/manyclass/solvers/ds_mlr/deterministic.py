@@ -1,0 +1,174 @@
+"""The second phase: L-BFGS where weights, gradients and pairs stay cut in blocks of classes, and scores in shards.
+
+The two-loop recursion runs on coefficients: a direction is a combination of 2 m + 1 vectors, and all it asks for are
+their inner products. Each worker adds those of its blocks; one small all-reduce an iteration makes them known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from manyclass.kernels import ds_mlr as kernels
+from manyclass.problem import Array
+from manyclass.solvers.descent import Found
+from manyclass.solvers.ds_mlr.views import Line, Scores
+from manyclass.solvers.ds_mlr.worker import Worker
+
+__all__ = ["Blocks", "Memory", "begin", "descend", "two_loop"]
+
+
+class Memory(NamedTuple):
+    """What every worker knows of the pairs.
+
+    Attributes
+    ----------
+    gram : ndarray of shape (2m + 1, 2m + 1)
+        Inner products of the m moves, the m turns of the gradient, and the gradient.
+    pairs : int
+        Pairs so far; the newest is in slot (pairs - 1) % m.
+    value : float
+        Objective at the weights.
+    """
+
+    gram: Array
+    pairs: int
+    value: float
+
+
+class Blocks(NamedTuple):
+    """The vectors of one worker, by block: (d + 1, K_b), and a stack of 2 m of these."""
+
+    weights: Mapping[int, Array]
+    gradient: Mapping[int, Array]
+    stack: Mapping[int, Array]
+
+
+def begin(worker: Worker, scores: Scores, blocks: Blocks, n: int, m: int) -> Memory:
+    """Gradient and objective at the weights, whose scores are known; no pairs."""
+    _gradient(worker, scores, blocks, n)
+    losses = scores.losses()
+    parts = {}
+    for block, W in blocks.weights.items():
+        w, g = _penalised(W), blocks.gradient[block].reshape(-1)
+        out = np.zeros((3, 3))
+        kernels.block_dots(np.zeros((0, g.size), g.dtype), g, g, g, out)
+        parts[block] = np.array([_square(w), out[2, 2]])
+    ww, gg = worker.by_block(parts, 2).tolist()
+    gram = np.zeros((2 * m + 1, 2 * m + 1))
+    gram[-1, -1] = gg
+    return Memory(gram, 0, losses / n + 0.5 * worker.share.lam * ww)
+
+
+def descend(worker: Worker, scores: Scores, blocks: Blocks, memory: Memory, n: int, first: float) -> tuple[Memory, Found]:
+    """One iteration. ``first`` is the length of a step along the gradient where no pair tells better."""
+    gram, pairs, value = memory
+    m = len(gram) // 2
+    shares = two_loop(gram, pairs, first)
+    fall = _along(shares, gram[:, -1])
+    if not fall < 0:
+        return _restart(gram, value), Found(0.0, value, 0)
+    directions, parts = {}, {}
+    for block, W in blocks.weights.items():
+        D = np.empty_like(W)
+        stack = blocks.stack[block]
+        kernels.combine(
+            stack.reshape(len(stack), W.size), blocks.gradient[block].reshape(-1), shares, D.reshape(-1)
+        )
+        directions[block] = D
+        parts[block] = _quadratic(_penalised(W), _penalised(D))
+    ww, wd, dd = worker.by_block(parts, 3).tolist()
+    noise = 8.0 * float(np.finfo(worker.share.dtype).eps) * abs(value)
+    found = scores.search(
+        blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise)
+    )
+    if not found.step:
+        # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
+        return _restart(gram, value), found
+    slot = pairs % m
+    for block, W in blocks.weights.items():
+        move, turn = blocks.stack[block][slot], blocks.stack[block][m + slot]
+        np.multiply(directions[block], W.dtype.type(found.step), out=move)
+        W += move
+        np.negative(blocks.gradient[block], out=turn)
+    del directions
+    _gradient(worker, scores, blocks, n)
+    sums = {}
+    for block, W in blocks.weights.items():
+        stack, g = blocks.stack[block], blocks.gradient[block]
+        stack[m + slot] += g
+        out = np.zeros((3, 2 * m + 3))
+        flat = stack.reshape(2 * m, W.size)
+        kernels.block_dots(flat, flat[slot], flat[m + slot], g.reshape(-1), out)
+        sums[block] = out.reshape(-1)
+    table = worker.by_block(sums, 3 * (2 * m + 3)).reshape(3, 2 * m + 3)
+    gram = gram.copy()
+    for row, at in enumerate((slot, m + slot, 2 * m)):
+        gram[at, : 2 * m] = gram[: 2 * m, at] = table[row, : 2 * m]
+    for row, at in enumerate((slot, m + slot, 2 * m)):
+        gram[at, 2 * m] = gram[2 * m, at] = table[row, 2 * m + 2]
+    if not gram[slot, m + slot] > 0:
+        return _restart(gram, found.value), found
+    return Memory(gram, pairs + 1, found.value), found
+
+
+def two_loop(gram: Array, pairs: int, first: float) -> Array:
+    """Coefficients of the direction -H g (Liu & Nocedal 1989) on moves, turns and gradient.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (2m + 1, 2m + 1)
+        See `Memory`.
+    pairs : int
+    first : float
+        H is this times the identity where there is no pair.
+    """
+    m = len(gram) // 2
+    slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
+    shares = np.zeros(len(gram))
+    shares[-1] = -1.0
+    kept = {}
+    for slot in reversed(slots):
+        kept[slot] = _along(shares, gram[:, slot]) / gram[slot, m + slot]
+        shares[m + slot] -= kept[slot]
+    if slots:
+        shares *= gram[slots[-1], m + slots[-1]] / gram[m + slots[-1], m + slots[-1]]
+    else:
+        shares *= first
+    for slot in slots:
+        shares[slot] += kept[slot] - _along(shares, gram[:, m + slot]) / gram[slot, m + slot]
+    return shares
+
+
+def _along(shares: Array, products: Array) -> float:
+    """Their inner product, summed in order: that of a library may depend on where arrays lie in memory."""
+    return float(sum(a * b for a, b in zip(shares.tolist(), products.tolist())))
+
+
+def _gradient(worker: Worker, scores: Scores, blocks: Blocks, n: int) -> None:
+    """The gradient of P at the weights, in place."""
+    for block, G in scores.pull(blocks.weights, worker.still()).items():
+        W, gradient = blocks.weights[block], blocks.gradient[block]
+        np.multiply(G, W.dtype.type(1.0 / n), out=gradient)
+        gradient[:-1] += W.dtype.type(worker.share.lam) * W[:-1]
+
+
+def _restart(gram: Array, value: float) -> Memory:
+    return Memory(gram, 0, value)
+
+
+def _penalised(W: Array) -> Array:
+    return W[:-1].reshape(-1)
+
+
+def _square(w: Array) -> float:
+    return float(_quadratic(w, w)[0])
+
+
+def _quadratic(w: Array, d: Array) -> Array:
+    """<w, w>, <w, d> and <d, d> in float64."""
+    out = np.zeros((3, 3))
+    kernels.block_dots(np.zeros((0, w.size), w.dtype), w, d, d, out)
+    return np.array([out[0, 0], out[0, 1], out[1, 1]])

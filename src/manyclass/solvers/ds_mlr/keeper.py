@@ -1,0 +1,115 @@
+"""Checkpoints of DS-MLR: a folder that every process writes to, read by any number of processes and workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyclass.history import History, Record, Spent
+from manyclass.parallel import Communicator, checkpoint
+from manyclass.parallel.checkpoint import Piece
+from manyclass.solvers.base import State
+from manyclass.solvers.ds_mlr.team import Extent
+
+__all__ = ["FolderKeeper"]
+
+#: Of the state: the same on every process.
+_SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "begun")
+#: Of the state, by block.
+_BLOCKS = ("weights", "gradient", "stack")
+
+
+class FolderKeeper:
+    """Keeps the state of one run in a folder, as the driver's `Keeper` does in a file.
+
+    Every process makes one, with the same arguments, and calls the same methods at the same time.
+
+    Parameters
+    ----------
+    folder : path
+        One that all processes see.
+    comm : Communicator
+        Of the processes.
+    extent : Extent
+    identity : mapping
+        What the state belongs to.
+    rescore : callable
+        Given a state whose weights have been read: makes its scores and log-sum-exps.
+    seconds : float
+        Least time between two writes, by the clock of rank 0.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        comm: Communicator,
+        extent: Extent,
+        identity: Mapping[str, Any],
+        rescore: Callable[[State], None],
+        seconds: float,
+    ) -> None:
+        self.folder = Path(folder)
+        self.comm = comm
+        self.seconds = seconds
+        self._extent = extent
+        self._identity = dict(identity)
+        self._rescore = rescore
+        self._written = time.monotonic()
+
+    def restore(self, state: State, history: History) -> Spent:
+        """Load the folder's state, if there is one; returns what it had taken to get there.
+
+        The numbers of processes and workers may be others than those that wrote it. Scores are made anew: up to their
+        rounding the run goes on as it would have.
+
+        Raises
+        ------
+        ValueError
+            If the state is damaged, or belongs to another problem, solver or seed.
+        """
+        snapshot = checkpoint.load(self.comm, self.folder, self._identity)
+        if snapshot is None:
+            return Spent()
+        grid, share = self._extent.grid, self._extent.share
+        for name in _SHARED:
+            state[name] = np.array(snapshot.scalars[name], state[name].dtype)
+        for block in self._extent.blocks:
+            for name, array in snapshot.classes(*grid.classes(block)).items():
+                state[f"{name}.{block}"][...] = array
+        if snapshot.scalars["blocks"] == grid.n_blocks and not state["begun"]:
+            state["lse"][...] = snapshot.rows(share.first, share.first + len(state["lse"]))["lse"]
+        else:
+            self._rescore(state)
+        history.records[:] = [Record(int(row[0]), *map(float, row[1:])) for row in snapshot.scalars["history"]]
+        return Spent(*map(float, snapshot.scalars["spent"]))
+
+    def offer(self, state: State, history: History, spent: Spent) -> None:
+        """Write, if the last write is long enough ago."""
+        due = np.array([time.monotonic() - self._written >= self.seconds], np.int64)
+        if self.comm.broadcast(due)[0]:
+            self.write(state, history, spent)
+
+    def write(self, state: State, history: History, spent: Spent) -> None:
+        """Write now."""
+        grid, share = self._extent.grid, self._extent.share
+        classes = [
+            Piece(
+                *grid.classes(block),
+                {name: state[f"{name}.{block}"] for name in _BLOCKS if f"{name}.{block}" in state},
+            )
+            for block in self._extent.blocks
+        ]
+        rows = [] if state["begun"] else [Piece(share.first, share.first + len(state["lse"]), {"lse": state["lse"]})]
+        scalars: dict[str, Any] = {name: state[name].tolist() for name in _SHARED}
+        scalars |= {"blocks": grid.n_blocks, "history": [astuple(record) for record in history], "spent": list(spent)}
+        checkpoint.save(self.comm, self.folder, int(state["iteration"]), classes, rows, scalars, self._identity)
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """At the end of a finished run."""
+        checkpoint.remove(self.comm, self.folder)

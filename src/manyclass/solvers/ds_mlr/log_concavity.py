@@ -1,0 +1,181 @@
+"""LC: the classes apart, by the concavity of the logarithm; a baseline, with the model partitioned and the data whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from manyclass.kernels import ds_mlr as kernels
+from manyclass.parallel import Communicator, SerialCommunicator, ranges, run
+from manyclass.problem import Array, Problem
+from manyclass.regularizers import L2
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.ds_mlr.solver import _require_softmax
+from manyclass.solvers.primal import BatchSolver, constant
+
+__all__ = ["LogConcavity"]
+
+_PLAIN = L2()
+_DECREASE = 1e-4
+_HALVINGS = 40
+
+
+class LogConcavity(BatchSolver):
+    """LC (Gopal & Yang 2013) for softmax regression with an l2 penalty.
+
+    log Z <= a Z - log a - 1 holds for every a > 0, and with equality at a = 1/Z: with the a_i fixed the classes are
+    problems of their own,
+
+        min over w_k  (lam/2) ||w_k||^2 + (1/n) sum_i c_i (a_i exp(w_k . x_i) - [y_i = k] w_k . x_i)
+
+    An iteration takes a few steps of L-BFGS on each of them, then refreshes the a_i. The classes are shared out among
+    processes and threads; every process has all rows, and n numbers are all-reduced an iteration.
+
+    Parameters
+    ----------
+    comm : Communicator, optional
+        Of the processes.
+    inner : int
+        Steps of L-BFGS on each class, an iteration.
+    memory : int
+        Pairs of L-BFGS, which starts anew in each iteration.
+
+    References
+    ----------
+    Gopal and Yang, "Distributed training of large-scale logistic models", ICML 2013, section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.driver import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.losses import Multinomial
+    >>> from manyclass.problem import Problem
+    >>> from manyclass.regularizers import L2
+    >>> from manyclass.solvers.ds_mlr import LogConcavity
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.1, n_features=5)
+    >>> result = minimise(problem, LogConcavity(), tol=1e-2)
+    >>> result.certificate.relative_gap <= 1e-2
+    True
+    """
+
+    name = "lc"
+    needs_regularizer = frozenset({"gradient"})
+
+    def __init__(self, *, comm: Communicator | None = None, inner: int = 10, memory: int = 5) -> None:
+        for name, number in (("inner", inner), ("memory", memory)):
+            if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
+        self.comm: Communicator = SerialCommunicator() if comm is None else comm
+        self.inner = int(inner)
+        self.memory = int(memory)
+
+    def state(self, problem: Problem) -> State:
+        _require_softmax(problem)
+        state = self._first(problem)
+        # Of each row, the log-sum-exp of its scores.
+        return {**state, "total": np.full(problem.n_samples, np.log(problem.n_outputs))}
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size, mine = problem.dtype.itemsize, -(-problem.n_outputs // self.comm.size)
+        return {
+            "weights and gradients": 2 * (problem.n_features + 1) * problem.n_outputs * size,
+            "pairs of L-BFGS": (2 * self.memory + 4) * (problem.n_features + 1) * mine * size,
+            "scores": 2 * problem.n_samples * mine * size,
+            "responses of the losses": problem.n_samples * problem.n_outputs * size,
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        K, rank, size = problem.n_outputs, self.comm.rank, self.comm.size
+        begin, end = K * rank // size, K * (rank + 1) // size
+        width = max(1, -(-(end - begin) // problem.n_threads))
+        pieces = [(begin + lo, begin + hi) for lo, hi in ranges(end - begin, width)]
+        while True:
+            point = state["point"].copy()
+            tops = run(lambda lo, hi: self._classes(problem, state, point, lo, hi), pieces, problem.n_threads)
+            # Log-sum-exps of parts of the classes, into one.
+            own = np.full(problem.n_samples, -np.inf)
+            for top in tops:
+                own = np.logaddexp(own, top)
+            highest = self.comm.allreduce(own, "max")
+            sums = self.comm.allreduce(np.exp(own - highest))
+            others = np.zeros_like(point)
+            others[:, begin:end] = point[:, begin:end]
+            state["point"] = self.comm.allreduce(others) if size > 1 else others
+            state["total"] = highest + np.log(sums)
+            yield self._ended(state, self.inner)
+
+    def _classes(self, problem: Problem, state: State, point: Array, lo: int, hi: int) -> Array:
+        """Steps on the classes lo <= k < hi, all at once, each with a step length of its own; their log-sum-exps."""
+        n, lam, total = problem.n_samples, problem.lam, state["total"]
+        y, c, bar = problem.targets.y, problem.weights, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
+        W = np.ascontiguousarray(point[:, lo:hi])
+        S, T = (np.empty((n, hi - lo), problem.dtype) for _ in range(2))
+        kernels.block_scores(problem.rows, 0, n, W, bar, _PLAIN, S, 0)
+
+        def gradient() -> Array:
+            G = np.zeros_like(W)
+            kernels.concave_gradient(problem.rows, S, y, c, total, lo, bar, G)
+            G /= n
+            G[:-1] += problem.dtype.type(lam) * W[:-1]
+            return G
+
+        def along(steps: Array) -> Array:
+            values, slopes = np.empty(hi - lo), np.empty(hi - lo)
+            kernels.concave_line(S, T, steps, 0, lo, y, c, total, values, slopes)
+            moved = W[:-1].astype(np.float64) + steps * D[:-1]
+            return np.asarray(values / n + 0.5 * lam * (moved**2).sum(axis=0))
+
+        pairs: list[tuple[Array, Array, Array]] = []
+        G = gradient()
+        for _ in range(self.inner):
+            D = self._directions(G, pairs, problem)
+            kernels.block_scores(problem.rows, 0, n, D, bar, _PLAIN, T, 0)
+            fall = _columns(G, D)
+            before = along(np.zeros(hi - lo))
+            steps, accepted = np.ones(hi - lo), np.zeros(hi - lo, bool)
+            for _ in range(_HALVINGS):
+                accepted |= along(steps) <= before + _DECREASE * steps * fall
+                if accepted.all():
+                    break
+                steps = np.where(accepted, steps, 0.5 * steps)
+            steps = np.where(accepted, steps, 0.0)
+            move = (steps * D).astype(W.dtype)
+            W += move
+            S += (steps * T).astype(S.dtype)
+            new = gradient()
+            pairs.append((move, new - G, _columns(move, new - G)))
+            del pairs[: -self.memory]
+            G = new
+        point[:, lo:hi] = W
+        lse = np.empty((n, 1))
+        kernels.block_logsumexp(S, 0, hi - lo, lse, 0)
+        return lse[:, 0]
+
+    def _directions(self, G: Array, pairs: list[tuple[Array, Array, Array]], problem: Problem) -> Array:
+        """The two-loop recursion, for each class by itself; a pair that bends the wrong way counts for nothing."""
+        D = -G.astype(np.float64)
+        shares = []
+        for move, turn, bend in reversed(pairs):
+            shares.append(np.where(bend > 0, _columns(move, D) / np.where(bend > 0, bend, 1.0), 0.0))
+            D -= shares[-1] * turn
+        first = np.full(G.shape[1], 1.0 / (float(problem.norms.mean()) + constant(problem) ** 2 + problem.lam))
+        if pairs:
+            move, turn, bend = pairs[-1]
+            size = _columns(turn, turn)
+            first = np.where((bend > 0) & (size > 0), bend / np.where(size > 0, size, 1.0), first)
+        D *= first
+        for (move, turn, bend), share in zip(pairs, reversed(shares)):
+            back = np.where(bend > 0, _columns(turn, D) / np.where(bend > 0, bend, 1.0), 0.0)
+            D += (share - back) * move
+        return np.ascontiguousarray(D, G.dtype)
+
+
+def _columns(one: Array, two: Array) -> Array:
+    """Inner products of the columns."""
+    return np.asarray(np.einsum("jk,jk->k", one, two, dtype=np.float64))

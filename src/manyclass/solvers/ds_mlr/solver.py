@@ -1,0 +1,380 @@
+"""DS-MLR for the driver: two phases, or the algorithms as printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from manyclass.kernels import ds_mlr as kernels
+from manyclass.kernels.targets import ClassTargets
+from manyclass.losses import Multinomial
+from manyclass.memory import available
+from manyclass.parallel import Communicator, SerialCommunicator
+from manyclass.parallel.checkpoint import digest
+from manyclass.problem import Array, Certificate, Problem
+from manyclass.regularizers import L2
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.ds_mlr.certify import certify
+from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
+from manyclass.solvers.ds_mlr.keeper import FolderKeeper
+from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
+from manyclass.solvers.ds_mlr.team import Extent, Team
+from manyclass.solvers.ds_mlr.views import Scores
+from manyclass.solvers.ds_mlr.worker import Worker
+
+__all__ = ["ALGORITHMS", "DSMLR", "SCHEDULES"]
+
+SCHEDULES = ("ring", "queue")
+ALGORITHMS = ("two_phase", "stochastic", "printed")
+
+#: What an outer iteration reads: the rows for scores, and again, without the exponentials, for weights or gradient.
+_PASSES = 1.5
+#: The first step along the gradient is this over the curvature; the line search finds the rest of it.
+_OPTIMISM = 16.0
+#: Blocks for each worker of a queue: a worker that has one at hand need not wait for the next.
+_EACH = 4
+
+
+class DSMLR:
+    """Softmax regression with rows and classes partitioned (Raman et al. 2019), on threads, processes and machines.
+
+    Workers own shards of the rows; blocks of the classes' weights travel between them. In the first phase a block that
+    visits a shard takes a stochastic step for each of its rows, with fresh normalisers: each row keeps the log-sum-exp of
+    its scores in each block. The second phase is L-BFGS on the blocks, deterministic and fast at the end. The certificate
+    is the duality gap, from the parts that workers hold.
+
+    One solver is run by each process, on the problem of its own rows; the state holds the blocks at home there.
+
+    Parameters
+    ----------
+    n_workers : int
+        Threads of each process that are workers.
+    schedule : {"ring", "queue"}
+        ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same. queue:
+        workers take what has come, and in the first phase leave out what piles up; not reproducible.
+    comm : Communicator, optional
+        Of the processes; by default there is one.
+    block_classes, n_shards : int, optional
+        The grid: most classes of a block, cuts of the rows. See `make_grid`.
+    algorithm : {"two_phase", "stochastic", "printed"}
+        stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers are
+        refreshed once an iteration: they stall far from the optimum.
+    start : int
+        Iterations of the first phase, of "two_phase".
+    eta0 : float
+        Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``.
+    memory : int
+        Pairs that L-BFGS keeps.
+    keep_scores : bool, optional
+        Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
+        keep them where they fit into memory.
+    scale : float
+        Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
+    slow : sequence of float
+        For experiments: a worker sleeps so many times as long as each visit has taken.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is none of the above, or the problem is not softmax regression with an l2 penalty.
+
+    References
+    ----------
+    Raman, Srinivasan, Matsushima, Zhang, Yun and Vishwanathan, "Scaling multinomial logistic regression via hybrid
+    parallelism", KDD 2019. Liu and Nocedal, "On the limited memory BFGS method for large scale optimization", Math.
+    Programming 1989. Chen, Wang and Zhou, "Large-scale L-BFGS using MapReduce", NIPS 2014, for its inner products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.driver import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.losses import Multinomial
+    >>> from manyclass.problem import Problem
+    >>> from manyclass.regularizers import L2
+    >>> from manyclass.solvers import DSMLR
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
+    >>> result = minimise(problem, DSMLR(n_workers=2), tol=1e-6)
+    >>> result.certificate.relative_gap <= 1e-6
+    True
+    """
+
+    name = "ds_mlr"
+    needs_loss = frozenset({"gradient", "conjugate"})
+    needs_regularizer = frozenset({"gradient"})
+    certifies = False
+
+    def __init__(
+        self,
+        *,
+        n_workers: int = 1,
+        schedule: str = "ring",
+        comm: Communicator | None = None,
+        block_classes: int | None = None,
+        n_shards: int | None = None,
+        algorithm: str = "two_phase",
+        start: int = 2,
+        eta0: float = 1.0,
+        memory: int = 10,
+        keep_scores: bool | None = None,
+        scale: float = 1.0,
+        slow: Sequence[float] = (),
+    ) -> None:
+        for name, value, known in (("schedule", schedule, SCHEDULES), ("algorithm", algorithm, ALGORITHMS)):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        for name, number, least in (("n_workers", n_workers, 1), ("start", start, 0), ("memory", memory, 1)):
+            if isinstance(number, bool) or not hasattr(number, "__index__") or number < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}")
+        if not (math.isfinite(eta0) and eta0 > 0):
+            raise ValueError(f"eta0 must be a positive finite number, got {eta0!r}")
+        self.n_workers = int(n_workers)
+        self.schedule = schedule
+        self.comm: Communicator = SerialCommunicator() if comm is None else comm
+        self.block_classes = block_classes
+        self.n_shards = n_shards
+        self.algorithm = algorithm
+        self.start = int(start)
+        self.eta0 = float(eta0)
+        self.memory = int(memory)
+        self.keep_scores = keep_scores
+        self.scale = float(scale)
+        self.slow = tuple(slow)
+        self._extent: tuple[Problem, Extent] | None = None
+        self._team: Team | None = None
+
+    # --- what a fit holds -------------------------------------------------------------------------------------------
+
+    def state(self, problem: Problem) -> State:
+        extent = self._known(problem)
+        d, dtype = problem.n_features + 1, problem.dtype
+        state: State = {
+            "iteration": np.zeros((), np.int64),
+            "passes": np.zeros(()),
+            # Pairs, their inner products and the objective: of `Memory`. "ready": these, and the gradient, are those of
+            # the weights; "scored": so are the scores. "begun": the first phase is over.
+            "pairs": np.zeros((), np.int64),
+            "gram": np.zeros((2 * self.memory + 1, 2 * self.memory + 1)),
+            "value": np.zeros(()),
+            "ready": np.zeros((), np.int64),
+            "scored": np.zeros((), np.int64),
+            "begun": np.zeros((), np.int64),
+            "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
+            "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
+        }
+        for block in range(extent.grid.n_blocks):
+            lo, hi = extent.grid.classes(block)
+            state["lse"][:, block] = np.log(hi - lo)
+            if block in extent.blocks:
+                state[f"weights.{block}"] = np.zeros((d, hi - lo), dtype)
+                if self.algorithm == "two_phase":
+                    state[f"gradient.{block}"] = np.zeros((d, hi - lo), dtype)
+                    state[f"stack.{block}"] = np.zeros((2 * self.memory, d, hi - lo), dtype)
+        return state
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        extent = self._known(problem)
+        classes = sum(hi - lo for lo, hi in map(extent.grid.classes, extent.blocks))
+        widest = max(hi - lo for lo, hi in map(extent.grid.classes, range(extent.grid.n_blocks)))
+        size = problem.dtype.itemsize
+        block = (problem.n_features + 1) * size
+        vectors = 5 + 2 * self.memory if self.algorithm == "two_phase" else 2
+        needs = {
+            f"blocks of {classes} classes at home (weights, and {vectors - 1} more)": vectors * classes * block,
+            "blocks that visit": 2 * self.n_workers * widest * block,
+            "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 2),
+        }
+        if self._keeps(problem):
+            needs["scores (keep_scores=False does without)"] = 2 * problem.n_samples * problem.n_outputs * size
+        return needs
+
+    def _keeps(self, problem: Problem) -> bool:
+        if self.keep_scores is not None:
+            return self.keep_scores
+        if self.algorithm != "two_phase":
+            return False
+        there = available()
+        size = 2 * problem.n_samples * problem.n_outputs * problem.dtype.itemsize
+        fits = np.array([there is None or size < there // 2], np.int64)
+        return bool(-self.comm.allreduce(-fits, "max")[0])
+
+    def _known(self, problem: Problem) -> Extent:
+        """The problem as a whole; every process asks for it at the same time."""
+        if self._extent is None or self._extent[0] is not problem:
+            _require_softmax(problem)
+            each = _EACH if self.schedule == "queue" and self.n_workers * self.comm.size > 1 else 1
+            extent = Extent(problem, self.comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
+            self._extent, self._team = (problem, extent), None
+        return self._extent[1]
+
+    def _workers(self, problem: Problem, state: State) -> Team:
+        extent = self._known(problem)
+        if self._team is None:
+            self._team = Team(extent, state, self.comm, self.schedule == "queue", self.slow)
+        self._team.attach(state)
+        return self._team
+
+    # --- the driver's side --------------------------------------------------------------------------------------------
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        extent = self._known(problem)
+        team = self._workers(problem, state)
+        self._recall(team)
+        while True:
+            iteration = int(state["iteration"])
+            passes = _PASSES
+            first = not state["begun"] and iteration < self.start
+            if self.algorithm != "two_phase" or first:
+                eta = self.eta0 / (extent.largest or 1.0) / math.sqrt(iteration + 1.0)
+                epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
+                state["ready"] = state["scored"] = np.zeros((), np.int64)
+                team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
+            else:
+                if not state["ready"]:
+                    passes += self._begin(team, state)
+                state["ready"] = state["scored"] = np.zeros((), np.int64)
+                self._descend(extent, team, state)
+                state["ready"] = state["scored"] = np.ones((), np.int64)
+            state["iteration"] = np.asarray(iteration + 1)
+            state["passes"] = np.asarray(state["passes"] + passes)
+            yield Progress(iteration + 1, float(state["passes"]))
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        team = self._workers(problem, state)
+        scored = bool(state["scored"])
+        # A look must not change the way: the first phase goes on with the log-sum-exps it had.
+        kept = None if scored else state["lse"].copy()
+
+        def look(worker: Worker, scores: Scores) -> Certificate:
+            weights = _weights(worker, state)
+            if not scored:
+                scores.load(weights)
+            return certify(worker, scores, weights, self._known(problem).n)
+
+        found = team.run(look)[0]
+        if kept is None:
+            return found
+        if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self.start):
+            state["scored"] = np.ones((), np.int64)  # the second phase can begin with these
+            return found
+        state["lse"][:] = kept
+        self._recall(team)
+        return found
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        """``(W, b)`` of all classes, on every process."""
+        extent = self._known(problem)
+        team = self._workers(problem, state)
+        whole = np.empty((problem.n_features + 1, problem.n_outputs), problem.dtype)
+
+        def copy(shard: int, block: int, W: Array) -> None:
+            if shard == team.workers[0].shards[0]:
+                lo, hi = extent.grid.classes(block)
+                whole[:, lo:hi] = W
+
+        team.run(lambda worker, _: worker.round({b: W.copy() for b, W in _weights(worker, state).items()}, copy))
+        return whole[:-1], problem.dtype.type(extent.share.constant) * whole[-1]
+
+    @staticmethod
+    def _recall(team: Team) -> None:
+        """Log-sum-exps of rows from those of their blocks, as the state has them."""
+        for worker in team.workers:
+            for shard in worker.shards:
+                kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """Weights near the optimum need no first phase."""
+        state["pairs"] = state["ready"] = state["scored"] = np.zeros((), np.int64)
+        state["begun"] = np.ones((), np.int64)
+        return state
+
+    def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
+        """Checkpoints in a folder, which any number of processes and workers can resume."""
+        extent = self._known(problem)
+        share, comm = extent.share, self.comm
+        weights = np.asarray(share.weights, np.float64)
+        identity = {
+            "solver": self.name,
+            "algorithm": self.algorithm,
+            "schedule": self.schedule,
+            "memory": self.memory,
+            "seed": int(seed),
+            "lam": f"{share.lam:.12g}",
+            "shape": [extent.n, problem.n_features, problem.n_outputs],
+            "intercept": problem.intercept,
+            "dtype": problem.dtype.name,
+            "data": digest(comm, share.first, share.y, share.norms),
+            # Weights are scaled on each process: their last bits depend on how the rows are divided.
+            "weights": f"{float(comm.allreduce(weights @ weights)):.6g}",
+        }
+
+        def rescore(state: State) -> None:
+            self._workers(problem, state).run(lambda worker, scores: scores.load(_weights(worker, state)))
+            state["scored"] = np.ones((), np.int64)
+
+        return FolderKeeper(path, comm, extent, identity, rescore, seconds)
+
+    # --- the second phase ---------------------------------------------------------------------------------------------
+
+    def _begin(self, team: Team, state: State) -> float:
+        """Scores, gradient and objective at the weights; returns the passes that these took."""
+        scored = bool(state["scored"])
+        n = team.extent.n
+
+        def work(worker: Worker, scores: Scores) -> Memory:
+            blocks = _blocks(worker, state)
+            if not scored:
+                scores.load(blocks.weights)
+            return begin(worker, scores, blocks, n, self.memory)
+
+        _keep(state, team.run(work)[0])
+        state["begun"] = np.ones((), np.int64)
+        return _PASSES - (1.0 if scored else 0.0)
+
+    def _descend(self, extent: Extent, team: Team, state: State) -> None:
+        memory = Memory(state["gram"], int(state["pairs"]), float(state["value"]))
+        first = _OPTIMISM / (extent.curvature + extent.share.lam)
+        found = team.run(
+            lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first)
+        )
+        _keep(state, found[0][0])
+
+
+def _require_softmax(problem: Problem) -> None:
+    if (
+        not isinstance(problem.loss, Multinomial)
+        or problem.loss.margin
+        or not isinstance(problem.targets, ClassTargets)
+        or not isinstance(problem.regularizer, L2)
+        or problem.shift is not None
+    ):
+        raise ValueError(
+            "solver 'ds_mlr' is for softmax regression with an l2 penalty, got loss "
+            f"{type(problem.loss).__name__}{tuple(float(x) for x in problem.loss)} and "
+            f"{type(problem.regularizer).__name__}{'' if problem.shift is None else ', shifted'}: choose another solver"
+        )
+
+
+def _weights(worker: Worker, state: State) -> dict[int, Array]:
+    return {block: state[f"weights.{block}"] for block in worker.blocks}
+
+
+def _blocks(worker: Worker, state: State) -> Blocks:
+    return Blocks(
+        _weights(worker, state),
+        {block: state[f"gradient.{block}"] for block in worker.blocks},
+        {block: state[f"stack.{block}"] for block in worker.blocks},
+    )
+
+
+def _keep(state: State, memory: Memory) -> None:
+    state["gram"] = memory.gram
+    state["pairs"] = np.asarray(memory.pairs, np.int64)
+    state["value"] = np.asarray(memory.value)

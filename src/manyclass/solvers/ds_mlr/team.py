@@ -1,0 +1,149 @@
+"""The workers of one process, and what they know of the problem as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from manyclass.kernels.rows import n_stored
+from manyclass.kernels.targets import ClassTargets
+from manyclass.parallel import Communicator
+from manyclass.parallel.hybrid import HybridJob
+from manyclass.problem import Array, Problem
+from manyclass.solvers.base import State
+from manyclass.solvers.ds_mlr.grid import Grid, make_grid
+from manyclass.solvers.ds_mlr.views import Kept, Made, Scores
+from manyclass.solvers.ds_mlr.worker import Share, Worker
+
+__all__ = ["Extent", "Team"]
+
+T = TypeVar("T")
+
+
+class Extent:
+    """The problem as a whole, where each process has some of its rows.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of this process.
+    comm : Communicator
+        Of the processes.
+    threads : int
+        Workers of each process.
+    scale : float
+        Mean of this process's sample weights where all of them have mean 1.
+    block_classes, n_shards, each
+        See `make_grid`.
+
+    Attributes
+    ----------
+    grid : Grid
+    share : Share
+    curvature : float
+        Of the losses along a row, on average: the mean of (||x||^2 + constant^2) / 2.
+    largest : float
+        The largest c_i (||x_i||^2 + constant^2).
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        comm: Communicator,
+        threads: int,
+        scale: float,
+        block_classes: int | None,
+        n_shards: int | None,
+        each: int = 1,
+    ) -> None:
+        assert isinstance(problem.targets, ClassTargets)
+        weights = np.asarray(problem.weights, np.float64) * scale
+        counts = np.zeros((comm.size, 4))
+        counts[comm.rank] = len(weights), n_stored(problem.rows), float(weights @ problem.norms), weights.sum()
+        counts = comm.allreduce(counts)
+        n = int(counts[:, 0].sum())
+        mean = float(counts[:, 2].sum() / counts[:, 3].sum())
+        constant = (math.sqrt(mean) or 1.0) if problem.intercept else 0.0
+        self.grid: Grid = make_grid(
+            counts[:, 0].astype(int).tolist(),
+            problem.n_outputs,
+            comm.size * threads,
+            block_classes=block_classes,
+            n_shards=n_shards,
+            each=each,
+        )
+        self.share = Share(
+            rows=problem.rows,
+            y=problem.targets.y,
+            weights=problem.weights if scale == 1.0 else weights.astype(problem.dtype),
+            norms=problem.norms,
+            first=int(counts[: comm.rank, 0].sum()),
+            lam=float(problem.lam),
+            constant=constant,
+            dtype=problem.dtype,
+            stored=float(counts[:, 1].sum()) / max(n, 1),
+        )
+        self.curvature = 0.5 * (mean + constant**2)
+        sizes = weights * (problem.norms + constant**2)
+        self.largest = float(comm.allreduce(np.array([sizes.max(initial=0.0)]), "max")[0])
+        self.ranks = range(comm.rank * threads, (comm.rank + 1) * threads)
+        self.n = n
+
+    @property
+    def blocks(self) -> list[int]:
+        """Of all workers of this process."""
+        return [block for rank in self.ranks for block in self.grid.blocks_of(rank)]
+
+
+class Team:
+    """The workers of this process, on the arrays of a state.
+
+    Parameters
+    ----------
+    extent : Extent
+    state : State
+        Its ``lse`` and ``scores`` are worked on in place.
+    comm : Communicator
+        Of the processes.
+    queue : bool
+    slow : sequence of float
+        See `Worker.slow`; one for each rank, zero for those that are not named.
+    """
+
+    def __init__(self, extent: Extent, state: State, comm: Communicator, queue: bool, slow: Sequence[float]) -> None:
+        self.job = HybridJob(comm, len(extent.ranks))
+        self.extent = extent
+        self.workers = []
+        self.scores: list[Scores] = []
+        for rank in extent.ranks:
+            worker = Worker(extent.share, extent.grid, rank, queue)
+            worker.slow = slow[rank] if rank < len(slow) else 0.0
+            self.workers.append(worker)
+        self.scores = [Kept(w, {}) if state["scores"].shape[0] else Made(w) for w in self.workers]
+        self.attach(state)
+
+    def attach(self, state: State) -> None:
+        """Work on the arrays of this state from now on."""
+        for worker, scores in zip(self.workers, self.scores):
+            for shard in worker.shards:
+                begin, end = worker.local(shard)
+                worker.lse[shard] = state["lse"][begin:end]
+                if isinstance(scores, Kept):
+                    S: Array = state["scores"][begin:end]
+                    scores.S[shard] = S
+                    if shard not in scores.T:
+                        scores.T[shard] = np.zeros_like(S)
+
+    def run(self, work: Callable[[Worker, Scores], T]) -> list[T]:
+        """``work`` on every worker at once."""
+        first = self.extent.ranks[0]
+
+        def each(comm: Communicator) -> T:
+            worker = self.workers[comm.rank - first]
+            worker.join(comm)
+            return work(worker, self.scores[comm.rank - first])
+
+        return self.job.run(each)

@@ -1,0 +1,133 @@
+"""``manyclass fit`` on workers: options, refusals, and several processes."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from manyclass import load_model
+from manyclass.cli import _ranks
+from manyclass.data import read
+from manyclass.solvers.ds_mlr import SCHEDULES
+from test_cli_support import make, refused, run
+from test_communicators import launch
+
+METHOD = ("--method", "ds_mlr")
+
+
+def test_names_are_those_of_the_library():
+    assert _ranks.SCHEDULES == SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("words", "needle"),
+    [
+        (["--resume", *METHOD], "--checkpoint"),
+        (["--resume"], "--resume is for --method ds_mlr, got --method sdca"),
+        (["--n-workers", "2", "--method", "bound"], "--n-workers is for --method ds_mlr, got --method bound"),
+        (["--checkpoint", "there"], "--checkpoint is for --method ds_mlr"),
+        (["--n-workers", "0", *METHOD], "--n-workers"),
+        (["--block-classes", "0", *METHOD], "--block-classes"),
+        (["--silence", "0", *METHOD], "--silence"),
+        (["--checkpoint-seconds", "-1", *METHOD], "--checkpoint-seconds"),
+        (["--schedule", "star", *METHOD], "ring"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(capsys, tmp_path, words, needle):
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", *words)
+    refused(ran, needle)
+
+
+def test_a_checkpoint_is_not_overwritten_and_is_resumed(capsys, tmp_path):
+    path, kept = make("svm", tmp_path), tmp_path / "state"
+    command = ["fit", path, "-o", tmp_path / "m", *METHOD, "--tol", "1e-7", "--dtype", "float64", "--alpha", "1e-3"]
+    keep = ["--checkpoint", kept, "--checkpoint-seconds", "0"]
+    ran = run(capsys, *command, *keep, "--max-iter", "4")
+    assert ran.code == 0, ran.err
+    assert (kept / "manifest.json").exists()
+    refused(run(capsys, *command, *keep), "--resume")
+    ran = run(capsys, *command, *keep, "--n-workers", "2", "--resume")
+    assert ran.code == 0, ran.err
+    assert not kept.exists()
+    whole = run(capsys, *command[:3], tmp_path / "whole", *command[4:])
+    found, expected = (load_model(tmp_path / name) for name in ("m", "whole"))
+    assert whole.code == 0
+    np.testing.assert_allclose(found.weights, expected.weights, atol=1e-3)
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, (1, 3)),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}, (5, 6)),
+        ({"SLURM_PROCID": "0"}, (0, 1)),
+        ({"PMI_RANK": "", "PMI_SIZE": "4"}, (0, 1)),
+    ],
+)
+def test_launchers_tell_rank_and_size(monkeypatch, environment, expected):
+    for names in _ranks._TOLD:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert _ranks.launched() == expected
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_wrong_for_several_processes_is_said_by_the_first(capsys, monkeypatch, tmp_path, rank):
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "1")
+    monkeypatch.setenv("PMI_RANK", str(rank))
+    monkeypatch.setenv("PMI_SIZE", "2")
+    path = make("svm", tmp_path)
+    for words, needle in (
+        (["fit", path, "-o", tmp_path / "m"], "--method ds_mlr"),
+        (["info", path], "only fit is for several"),
+        (["fit", path], "required: -o"),
+    ):
+        ran = run(capsys, *words)
+        assert ran.code == 2
+        assert (needle in ran.err) == (rank == 0)
+        assert bool(ran.err) == (rank == 0)
+
+
+def test_without_mpi_the_command_says_what_to_install(capsys, monkeypatch, tmp_path):
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "1")
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", *METHOD)
+    assert ran.code == 2
+    assert "    python -m pip install 'manyclass[mpi]'\n    mpiexec -n 4 python -m mpi4py" in ran.err
+
+
+def test_processes_fit_what_threads_fit(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    command = [*METHOD, "--tol", "1e-6", "--dtype", "float64", "--alpha", "1e-3"]
+    done = launch(2, "-m", "manyclass", "fit", str(path), "-o", str(tmp_path / "two"), *command)
+    assert done.returncode == 0, done.stderr
+    ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--n-workers", "2")
+    assert ran.code == 0, ran.err
+    two, one = load_model(tmp_path / "two"), load_model(tmp_path / "one")
+    data = read(path)
+    np.testing.assert_allclose(two.scores(data.X), one.scores(data.X), atol=1e-9)
+    # One process speaks.
+    assert done.stdout.count("objective") == 1
+    assert len(re.findall("^read ", done.stderr, re.M)) == 1
+
+    done = launch(2, "-m", "manyclass", "fit", str(tmp_path / "none.svm"), "-o", str(tmp_path / "m"), *METHOD)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.split("\n") if line.startswith("manyclass: error: ")]
+    assert len(said) == 1
+    assert re.match(
+        r"manyclass: error: rank 0 of 2 on \S+ \(epoch 0, step 0\) gave up: .*none.svm: No such file", said[0]
+    )

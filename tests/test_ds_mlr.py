@@ -1,0 +1,308 @@
+"""Laws of DS-MLR: the number of workers and what they run on change nothing, sums are exact, nothing overflows."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import logsumexp, softmax
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
+
+from helpers import make_data, make_problem, multinomial, objective
+from manyclass.driver import minimise
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets
+from manyclass.losses import CrammerSinger, Multinomial
+from manyclass.parallel import run_threads
+from manyclass.parallel.hybrid import HybridJob
+from manyclass.problem import Problem
+from manyclass.regularizers import L1, L2
+from manyclass.solvers import DSMLR, Accelerated
+from manyclass.solvers.ds_mlr.grid import make_grid
+
+#: Every way to go, each with a grid that does not depend on the number of workers.
+WAYS = {
+    "two_phase": {"start": 2},
+    "recomputed": {"start": 2, "keep_scores": False},
+    "stochastic": {"algorithm": "stochastic"},
+    "printed": {"algorithm": "printed"},
+}
+
+
+def problem_of(K=7, view="csr", dtype=np.float64, intercept=True, **options):
+    options = {"n": 90, "d": 11, "weighted": True, **options}
+    data = make_data("class", K=K, **options)
+    return make_problem(Multinomial(), data, view=view, dtype=dtype, intercept=intercept, lam=0.02), data
+
+
+def part(problem: Problem, comm, grid) -> tuple[Problem, float]:
+    """The rows of one process, and the mean of its weights."""
+    begin, end = grid.rows_of(comm.rank)
+    rows = problem.rows
+    X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(problem.n_samples, problem.n_features))[begin:end]
+    weights = problem.weights[begin:end]
+    mine = Problem(
+        rows=make_rows(X),
+        targets=ClassTargets(problem.targets.y[begin:end], problem.n_outputs),
+        loss=problem.loss,
+        regularizer=problem.regularizer,
+        lam=problem.lam,
+        n_features=problem.n_features,
+        weights=weights,
+        intercept=problem.intercept,
+        dtype=problem.dtype,
+    )
+    return mine, float(weights.mean())
+
+
+def quietly(problem, solver, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return minimise(problem, solver, warn=False, **options)
+
+
+def apart(problem, size, *, iterations=6, threads=1, **options):
+    """The fit of ``size`` processes (threads that know only their rows), of ``threads`` workers each."""
+    solver_options = {"block_classes": 2, **options}
+
+    def fit(comm):
+        grid = make_grid(problem.n_samples, problem.n_outputs, comm.size, block_classes=2)
+        mine, scale = part(problem, comm, grid)
+        solver = DSMLR(comm=comm, scale=scale, n_workers=threads, **solver_options)
+        result = quietly(mine, solver, tol=0, max_iter=iterations, check_every=3)
+        return result, comm.traffic, solver
+
+    return run_threads(size, fit, timeout=60)
+
+
+# --- the grid -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("K", [1, 4, 40, 400])
+def test_every_block_meets_every_shard_once_and_no_two_meet(size, K):
+    grid = make_grid(100, K, size)
+    met = {worker: list(grid.meetings(worker)) for worker in range(size)}
+    assert sorted(pair for pairs in met.values() for pair in pairs) == [
+        (shard, block) for shard in range(grid.n_shards) for block in range(grid.n_blocks)
+    ]
+    assert sum(hi - lo for lo, hi in map(grid.classes, range(grid.n_blocks))) == K
+    assert [grid.rows(shard)[0] for shard in range(grid.n_shards)] + [100] == list(grid.edges)
+    for worker in range(size):
+        assert all(grid.worker_of(shard) == worker for shard in grid.shards_of(worker))
+    for shard in range(grid.n_shards):
+        # At any step of the ring, blocks are at different shards.
+        order = [block for _, block in sorted((s, b) for s, b in met[grid.worker_of(shard)] if s == shard)]
+        assert len(set(order)) == grid.n_blocks
+    assert sorted(block for worker in range(size) for block in grid.blocks_of(worker)) == list(range(grid.n_blocks))
+
+
+def test_processes_cut_rows_as_they_like():
+    assert make_grid([60, 60], 40, 2) == make_grid(120, 40, 2)
+    grid = make_grid([10, 110], 40, 2)
+    assert (grid.rows_of(0), grid.rows_of(1)) == ((0, 10), (10, 120))
+
+
+# --- the mathematics ------------------------------------------------------------------------------------------------
+
+
+def test_the_doubly_separable_objective_is_the_objective_at_the_best_multipliers():
+    """L2 of the paper, a sum over (example, class) pairs, touches L1 from above at b_i = -logsumexp."""
+    data = make_data("class", K=5)
+    n, K, lam = len(data.X), 5, 0.1
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(data.X.shape[1], K))
+    S, Y = data.X @ W, np.eye(K)[data.T]
+
+    def pairs(b):
+        b = b[:, None]
+        each = lam * (W**2).sum(axis=0) / (2 * n) - Y * S / n + np.exp(S + b) / n - b / (n * K) - 1 / (n * K)
+        return each.sum()
+
+    best = -logsumexp(S, axis=1)
+    assert pairs(best) == pytest.approx(objective(multinomial, data, L2(), lam, W), rel=1e-12)
+    for _ in range(20):
+        assert pairs(best + rng.normal(scale=0.3, size=n)) > pairs(best)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_partial_sums_gradient_and_certificate_are_exact(kept, scale, workers):
+    problem, data = problem_of()
+    solver = DSMLR(n_workers=workers, block_classes=2, keep_scores=kept)
+    state = solver.state(problem)
+    rng = np.random.default_rng(1)
+    whole = rng.normal(scale=scale, size=(problem.n_features + 1, 7))
+    blocks = [solver._known(problem).grid.classes(block) for block in range(4)]
+    for block, (lo, hi) in enumerate(blocks):
+        state[f"weights.{block}"][:] = whole[:, lo:hi]
+    W, b = solver.weights(problem, state)
+    np.testing.assert_array_equal(W, whole[:-1])
+    S = data.X @ W + b
+    solver._begin(solver._workers(problem, state), state)
+    for block, (lo, hi) in enumerate(blocks):
+        np.testing.assert_allclose(state["lse"][:, block], logsumexp(S[:, lo:hi], axis=1), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(state["value"], objective(multinomial, data, L2(), 0.02, W, b), rtol=1e-12)
+    residual = softmax(S, axis=1) - np.eye(7)[data.T]
+    residual *= problem.weights[:, None] / len(S)
+    gradient = data.X.T @ residual + 0.02 * W
+    found = np.hstack([state[f"gradient.{block}"] for block in range(4)])
+    np.testing.assert_allclose(found[:-1], gradient, rtol=1e-9, atol=1e-12 * scale)
+    constant = solver._known(problem).share.constant
+    np.testing.assert_allclose(found[-1], constant * residual.sum(axis=0), atol=1e-12)
+    ours = solver.certificate(problem, state, final=True)
+    alpha, V = np.zeros((len(S), 7)), np.zeros((problem.n_features, 7))
+    theirs = problem.certify(W, b, problem.respond(W, b, alpha), alpha, V)
+    assert ours.primal == pytest.approx(theirs.primal, rel=1e-12)
+    assert ours.dual == pytest.approx(theirs.dual, rel=1e-9)
+
+
+# --- the number of workers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ring_gives_the_same_on_any_number_of_workers(way):
+    problem, _ = problem_of()
+    runs = [
+        quietly(problem, DSMLR(n_workers=size, block_classes=2, **WAYS[way]), tol=0, max_iter=6, check_every=2)
+        for size in (1, 2, 3, 4)
+    ]
+    runs += [found[0] for size in (2, 3) for found in apart(problem, size, **WAYS[way])]
+    runs += [found[0] for found in apart(problem, 2, threads=2, **WAYS[way])]
+    for other in runs[1:]:
+        np.testing.assert_allclose(other.weights, runs[0].weights, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(other.intercept, runs[0].intercept, rtol=1e-9, atol=1e-12)
+        assert other.certificate.primal == pytest.approx(runs[0].certificate.primal, rel=1e-12)
+
+
+def test_blocks_pass_all_threads_of_a_process_before_they_leave_it():
+    def walk(outer):
+        def visit(comm):
+            path = []
+            if comm.rank == 0:
+                comm.post([0], np.zeros(1), 1)
+            for _ in range(1):
+                message = comm.receive()
+                path.append((int(message.header[0]), comm.rank))
+                if message.header[0] < comm.size - 1:
+                    comm.post(message.header + 1, message.buffer, (comm.rank + 1) % comm.size)
+            assert comm.allreduce(np.float64(comm.rank)) == sum(range(comm.size))
+            comm.barrier()
+            return path[0]
+
+        return HybridJob(outer, 3).run(visit), outer.traffic.messages
+
+    parts = run_threads(2, walk, timeout=30)
+    hops = sorted(hop for found, _ in parts for hop in found)
+    assert hops == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0)]
+    assert [messages for _, messages in parts] == [1, 1]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_storage_and_communication_are_those_of_a_partition(kept):
+    problem, _ = problem_of(K=24, n=240, d=30)
+    n, d, K, size, memory = 240, 31, 24, 4, 3
+    iterations, blocks = 5, 12
+    for result, traffic, solver in apart(
+        problem, size, iterations=iterations, start=0, memory=memory, keep_scores=kept, schedule="ring"
+    ):
+        held = sum(array.nbytes for name, array in result.state.items() if name.split(".")[0] in ("weights", "stack"))
+        assert held == 8 * (1 + 2 * memory) * d * K / size  # O(KD / P)
+        assert result.state["lse"].nbytes == 8 * n * blocks / size  # O(N / P x blocks)
+        assert result.state["scores"].nbytes == (8 * n * K / size if kept else 0)
+        assert len(result.state["lse"]) == n / size  # O(N D / P)
+        # A hop carries one block, twice as much where scores are made on the way: O(KD / P).
+        hop = 8 * d * K / blocks
+        assert traffic.largest <= (1 if kept else 2) * hop + 64
+        # Rounds of P hops, each of K D / P numbers: one for scores and one for the gradient in each iteration.
+        rounds = 2 * iterations if kept else 8 * iterations
+        looks = 1 + 2 * 3 + 1  # to begin, in certificates, for the model at the end
+        assert traffic.messages <= blocks * (rounds + (1 if kept else 4) * looks) + 60 * iterations
+
+
+# --- the optimum ----------------------------------------------------------------------------------------------------
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    return Problem(make_rows(X), ClassTargets(y.astype(np.int32), 3), Multinomial(), L2(), lam=1e-3, n_features=4)
+
+
+def digits():
+    X, y = load_digits(return_X_y=True)
+    targets = ClassTargets(y.astype(np.int32), 10)
+    return Problem(make_rows(X / 16), targets, Multinomial(), L2(), lam=1e-3, n_features=64, intercept=True)
+
+
+def error(problem, **options):
+    """Of the objective, relative to a certified optimum."""
+    optimum = minimise(problem, Accelerated(), tol=1e-9, max_iter=5000).certificate.primal
+    settings = {"tol": 0, "max_iter": options.pop("max_iter", 80)}
+    return quietly(problem, DSMLR(**options), **settings).certificate.primal / optimum - 1
+
+
+def test_two_phases_reach_what_stale_normalisers_do_not():
+    assert error(iris(), n_workers=2) < 1e-6
+    assert error(iris(), n_workers=2, algorithm="printed", max_iter=100) > 2e-2
+    assert error(digits(), n_workers=2) < 1e-5
+    assert error(digits(), n_workers=2, algorithm="printed") > 1e-2
+
+
+def test_queue_reaches_the_optimum():
+    text, _ = problem_of(K=12, n=600, d=40, density=0.2)
+    assert error(text, schedule="queue", n_workers=2, algorithm="stochastic", eta0=2.0, max_iter=150) < 1e-3
+    assert error(text, schedule="queue", n_workers=3, max_iter=60) < 1e-4
+    assert error(text, schedule="queue", n_workers=3, keep_scores=False, max_iter=60) < 1e-4
+
+
+def test_queue_leaves_out_what_piles_up_and_reaches_the_optimum():
+    text, _ = problem_of(K=12, n=600, d=40, density=0.2)
+    solver = DSMLR(
+        schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 20.0)
+    )
+    quietly(text, solver, tol=0, max_iter=20)
+    fast, slow = solver._team.workers
+    assert 20 < slow.rounds.skipped < 20 * 12
+    assert fast.rounds.skipped < slow.rounds.skipped / 2
+    assert error(text, schedule="queue", n_workers=2, block_classes=1, slow=(0.0, 5.0), max_iter=60) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("algorithm", ["two_phase", "stochastic", "printed"])
+@pytest.mark.parametrize("eta0", [1e-300, 1.0, 1e6, 1e300])
+def test_no_step_makes_nan(dtype, algorithm, eta0):
+    data = make_data("class", K=6, n=60, d=8)
+    data.X[3] *= 1e8
+    problem = make_problem(Multinomial(), data, dtype=dtype, lam=1e-3, intercept=True)
+    for schedule in ("ring", "queue"):
+        solver = DSMLR(n_workers=2, algorithm=algorithm, eta0=eta0, schedule=schedule, block_classes=2)
+        result = quietly(problem, solver, tol=0, max_iter=8, check_every=1)
+        assert np.isfinite(result.weights).all()
+        assert np.isfinite([(record.primal, record.gap) for record in result.history]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "star"}, "schedule must be one of ring, queue, got 'star'"),
+        ({"n_workers": 0}, "n_workers must be an integer of at least 1, got 0"),
+        ({"eta0": np.nan}, "eta0 must be a positive finite number"),
+        ({"block_classes": 0}, "block_classes must be an integer of at least 1"),
+        ({"n_shards": 2, "n_workers": 3}, "n_shards must be at least the number of workers"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ValueError, match=message):
+        minimise(problem_of()[0], DSMLR(**options))
+
+
+@pytest.mark.parametrize(("loss", "reg"), [(CrammerSinger(0.1), L2()), (Multinomial(1.0), L2()), (Multinomial(), L1())])
+def test_other_problems_are_refused(loss, reg):
+    problem = make_problem(loss, make_data("class"), reg=reg)
+    with pytest.raises(ValueError, match="'ds_mlr'"):
+        minimise(problem, DSMLR())

@@ -1,0 +1,86 @@
+"""DS-MLR goes on from a checkpoint, on any number of workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from manyclass.driver import minimise
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets
+from manyclass.losses import Multinomial
+from manyclass.parallel import run_threads
+from manyclass.problem import Problem
+from manyclass.regularizers import L2
+from manyclass.solvers import DSMLR
+
+K, D, N = 7, 5, 240
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(N, D))
+Y = (X @ RNG.normal(size=(D, K))).argmax(axis=1).astype(np.int32)
+
+
+def problem(rank=0, size=1, lam=1e-3, dtype=np.float64):
+    b, e = N * rank // size, N * (rank + 1) // size
+    return Problem(make_rows(X[b:e].astype(dtype)), ClassTargets(Y[b:e], K), Multinomial(), L2(), lam=lam, n_features=D)
+
+
+def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
+    """On so many processes, here threads that hold rows of their own."""
+
+    def work(comm):
+        solver = DSMLR(comm=comm, n_workers=n_workers, **kwargs)
+        return minimise(
+            problem(comm.rank, comm.size, lam),
+            solver,
+            tol=tol,
+            max_iter=max_iter,
+            checkpoint=folder,
+            checkpoint_seconds=0.0,
+            warn=False,
+        )
+
+    return run_threads(size, work)
+
+
+@pytest.mark.parametrize(("stopped", "start"), [(1, 3), (6, 2)], ids=["first phase", "second phase"])
+@pytest.mark.parametrize(("before", "after"), [((3, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 3))])
+def test_goes_on_with_another_number_of_ranks(before, after, stopped, start, tmp_path):
+    folder = tmp_path / "run"
+    whole = fit(1, None, 60, start=start)[0]
+    fit(before[0], folder, stopped, n_workers=before[1], start=start)
+    assert (folder / "manifest.json").exists()
+    # No iteration is lost: with those before the stop, it takes as many as without one.
+    found = fit(after[0], folder, whole.n_iter + 2 - stopped, n_workers=after[1], start=start)
+    assert not folder.exists()  # finished
+    assert all(np.array_equal(result.weights, found[0].weights) for result in found)
+    assert found[0].certificate.relative_gap <= 1e-9
+    assert found[0].certificate.primal == pytest.approx(whole.certificate.primal, rel=1e-9)
+    np.testing.assert_allclose(found[0].weights, whole.weights, atol=2e-4)
+
+
+def test_another_problem_is_refused(tmp_path):
+    fit(2, tmp_path, 3)
+    with pytest.raises(ValueError, match=r"another run .*lam: found 0\.001, expected 0\.002"):
+        fit(1, tmp_path, 3, lam=2e-3)
+
+
+def test_a_failure_between_two_epochs_loses_none(tmp_path, monkeypatch):
+    """The last epoch that ended is on disk."""
+    calls = []
+    inner = DSMLR._descend
+
+    def fail(self, extent, team, state):
+        calls.append(int(state["iteration"]))
+        if state["iteration"] == 5 and self.comm.rank == 1:
+            raise ArithmeticError("a bug")
+        inner(self, extent, team, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DSMLR, "_descend", fail)
+        with pytest.raises(ArithmeticError, match="a bug"):
+            fit(3, tmp_path, 60)
+    assert max(calls) == 5
+    found = fit(2, tmp_path, 60)
+    assert found[0].history.last.iteration > 5
+    assert found[0].certificate.relative_gap <= 1e-9
