@@ -31,9 +31,9 @@ CASES: dict[str, dict[str, Any]] = {
     "model": {"rows": 20_000, "features": 65_536, "classes": 16_384, "stored": 40, "epochs": 1, "block": 1 << 27},
 }
 QUICK: dict[str, dict[str, Any]] = {
-    "sparse rows": {"bytes": 96 << 20, "features": 2000, "classes": 4, "stored": 64, "epochs": 1},
+    "sparse rows": {"bytes": 40 << 20, "features": 2000, "classes": 4, "stored": 64, "epochs": 1},
     "dense rows": {"bytes": 96 << 20, "features": 256, "classes": 4, "stored": 256, "epochs": 1},
-    "model": {"rows": 2048, "features": 12_288, "classes": 2048, "stored": 8, "epochs": 1, "block": 1 << 22},
+    "model": {"rows": 2048, "features": 5120, "classes": 2048, "stored": 8, "epochs": 1, "block": 1 << 21},
 }
 
 
