@@ -152,7 +152,7 @@ def _generate(path: Path, facts: dict[str, Any], n: int, window: int) -> None:
                 each = d // stored
                 columns = rng.integers(0, each, (size, stored), dtype=np.int32)
                 telling = slice(0, max(1, stored // 8))
-                columns[:, telling] = (y[:, None] * 31 + np.arange(stored)[telling] * 7) % each
+                columns[:, telling] = y[:, None] * (13 + 2 * np.arange(stored)[telling]) % each
                 columns += np.arange(stored, dtype=np.int32) * np.int32(each)
                 values = np.full(columns.size, 1 / np.sqrt(stored), np.float32)
                 X = sp.csr_matrix((values, columns.reshape(-1), np.arange(size + 1) * stored), shape=(size, d))
