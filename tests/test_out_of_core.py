@@ -126,16 +126,44 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path, monkeypatch, st
     assert not (tmp_path / "work").exists()
 
 
-def test_a_folder_of_another_fit_is_refused(tmp_path, monkeypatch, stores):
+def test_after_an_error_the_folder_is_kept_and_of_another_fit_refused(tmp_path, monkeypatch, stores):
     def stop(*_):
-        raise RuntimeError("stop")
+        raise OSError("the disk is full")
 
-    monkeypatch.setattr(module._Fit, "_keep", stop)
-    monkeypatch.setattr(module.Work, "remove", lambda _: None)
-    with pytest.raises(RuntimeError, match="stop"):
-        fit_blocks(stores[0]["sparse"], tmp_path / "m", alpha=ALPHA, max_iter=1, work=tmp_path / "w")
+    options = {"max_iter": 1, "work": tmp_path / "w"}
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Fit, "_keep", stop)
+        with pytest.raises(OSError, match="disk is full"):
+            fit_blocks(stores[0]["sparse"], tmp_path / "m", alpha=ALPHA, **options)
+        with pytest.raises(OSError, match="disk is full"):
+            fit_blocks(stores[0]["sparse"], tmp_path / "m", alpha=ALPHA, max_iter=1)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["w"]
     with pytest.raises(ValueError, match="belongs to another fit"):
-        fit_blocks(stores[0]["sparse"], tmp_path / "m", alpha=2 * ALPHA, max_iter=1, work=tmp_path / "w")
+        fit_blocks(stores[0]["sparse"], tmp_path / "m", alpha=2 * ALPHA, **options)
+    monkeypatch.setattr(module._Fit, "_visit", stop)  # all visits are done
+    assert fit_blocks(stores[0]["sparse"], tmp_path / "m", alpha=ALPHA, **options).record["n_iter"] == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
+
+
+def test_what_the_disk_has_no_room_for_is_refused(tmp_path, monkeypatch, stores):
+    usage = module.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(MemoryError, match="take another disk"):
+        fit_blocks(stores[0]["sparse"], tmp_path / "m")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        fit_blocks(stores[0]["sparse"], tmp_path / "no" / "m")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_store_of_one_shard_feeds_every_solver_as_it_is(tmp_path, problem):
+    X, y = problem
+    write_store(tmp_path / "s", X, y)
+    data = RowStore(tmp_path / "s").dataset()
+    assert not data.X.data.flags.writeable
+    assert not data.X.data.flags.owndata
+    found = SDCAClassifier("multinomial", alpha=ALPHA, random_state=0).fit(data.X, data.y)
+    expected = SDCAClassifier("multinomial", alpha=ALPHA, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(found.model_.weights, expected.model_.weights)
 
 
 @pytest.mark.parametrize(("size", "block_classes"), [(2, 5), (3, 12), (2, 3)])

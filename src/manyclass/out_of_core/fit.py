@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from dataclasses import astuple
@@ -13,7 +14,7 @@ import numpy as np
 from manyclass.data.streams import StrPath
 from manyclass.history import History, Record, Reporter
 from manyclass.kernels.rows import make_rows
-from manyclass.memory import require
+from manyclass.memory import human, require
 from manyclass.model_sharded import ShardedModel, ShardedModelWriter, block_width
 from manyclass.out_of_core.certificate import Rows, certify
 from manyclass.out_of_core.state import LogSums, Work
@@ -151,6 +152,9 @@ class _Fit:
         _check(store, given)
         if comm.rank == 0:
             refuse_existing(path)
+            for folder in (path, Path(path if given["work"] is None else given["work"])):
+                if not folder.absolute().parent.is_dir():
+                    raise FileNotFoundError(f"cannot write {folder}: the folder {folder.parent} does not exist")
         self.dtype = np.dtype(store.dtype if given["dtype"] is None else given["dtype"])
         d, K = store.shape[1], store.n_outputs
         width = block_width(d, K, self.dtype, given["block_classes"], given["block_bytes"])
@@ -168,6 +172,12 @@ class _Fit:
             },
             "smaller block_bytes or window_bytes",
         )
+        if comm.rank == 0:
+            # Files of blocks replace each other one by one; at the end the model is written beside them.
+            whole = d * K * self.dtype.itemsize
+            _require_disk(
+                path, whole * (3 if given["average"] else 2) + states + 4 * len(store) * (len(self.bounds) - 1)
+            )
         identity = {
             "store": [*store.shape, store.n_stored, store.n_outputs, store.files[-1].sha256, store.files[0].sha256],
             "ranks": comm.size,
@@ -192,6 +202,7 @@ class _Fit:
             self.work.path.mkdir(exist_ok=True)
         comm.barrier()
         outcome = "max_iter"
+        finished = False
         try:
             self.work.resume()
             history = History([_record(row) for row in self.work.history])
@@ -235,8 +246,10 @@ class _Fit:
             if comm.rank == 0:
                 self._keep(outcome, history)
             comm.barrier()
+            finished = outcome != "interrupted"
         finally:
-            if comm.rank == 0 and (given["work"] is None or outcome != "interrupted"):
+            # Whatever went wrong, a folder that was asked for keeps what has been done.
+            if comm.rank == 0 and (given["work"] is None or finished):
                 self.work.remove()
         return ShardedModel.open(self.path)
 
@@ -376,6 +389,16 @@ class _Fit:
         ) as writer:
             for block in range(self.work.n_blocks):
                 writer.add(*self.work.result(block))
+
+
+def _require_disk(path: Path, size: int) -> None:
+    """Refuse, before any work, what the disk has no room for."""
+    free = shutil.disk_usage(path.absolute().parent).free
+    if size > free:
+        raise MemoryError(
+            f"this fit writes {human(size)} beside {path}, where {human(free)} are free: take another disk, or "
+            "average=False"
+        )
 
 
 def _record(row: list[float]) -> Record:
