@@ -41,7 +41,7 @@ def estimator_of(method, parameters):
 
 
 def test_every_method_is_known():
-    assert set(methods.METHODS) == {"sdca", *CLASSES}
+    assert set(methods.METHODS) == {"sdca", "blocks", *CLASSES}
     for name in methods.BLOCKS.values():
         assert hasattr(features, name)
 
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused(capsys, tmp_path, words, message):
 
 
 def test_values():
-    assert methods._settings(["a=1", "b=1e-3", "c=true", "d=None", "e=x", "f=1e-2,1"]) == {
+    assert methods.settings(["a=1", "b=1e-3", "c=true", "d=None", "e=x", "f=1e-2,1"]) == {
         "a": 1,
         "b": 1e-3,
         "c": True,

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     )
     from manyclass.model import LinearModel
     from manyclass.model_base import load_model
+    from manyclass.model_sharded import ShardedModel
+    from manyclass.out_of_core import fit_blocks
     from manyclass.path import RegularizationPath, regularization_path
     from manyclass.staged import StagedModel
 
@@ -54,10 +56,12 @@ __all__ = [
     "SDCAClassifierCV",
     "SDCARegressor",
     "SDCARegressorCV",
+    "ShardedModel",
     "StagedModel",
     "StagewiseClassifier",
     "StagewiseRegressor",
     "__version__",
+    "fit_blocks",
     "load_model",
     "regularization_path",
 ]
@@ -81,6 +85,8 @@ _HOMES = {
     "SDCAClassifierCV": "manyclass.estimators.cross_validation",
     "SDCARegressor": "manyclass.estimators.regressor",
     "SDCARegressorCV": "manyclass.estimators.cross_validation",
+    "ShardedModel": "manyclass.model_sharded",
+    "fit_blocks": "manyclass.out_of_core",
     "load_model": "manyclass.model_base",
     "StagedModel": "manyclass.staged",
     "StagewiseClassifier": "manyclass.estimators.stagewise",

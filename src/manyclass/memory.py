@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["available", "human", "require"]
+__all__ = ["address_space", "available", "human", "require"]
 
 
 def human(n: float) -> str:
@@ -51,16 +51,24 @@ def available() -> int | None:
             found.append(max(0, int(limit) - used + sum(cache)))
     except (OSError, ValueError):
         pass
+    space = address_space()
+    if space is not None:
+        found.append(space)
+    return min(found) if found else None
+
+
+def address_space() -> int | None:
+    """Bytes of address space this process may still take, mapped files and all; None if that is not limited."""
     try:
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if soft != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            found.append(max(0, soft - pages * os.sysconf("SC_PAGE_SIZE")))
+        if soft == resource.RLIM_INFINITY:
+            return None
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return int(max(0, soft - pages * os.sysconf("SC_PAGE_SIZE")))
     except (ImportError, OSError, ValueError):
-        pass
-    return min(found) if found else None
+        return None
 
 
 def require(needs: Mapping[str, int], remedy: str) -> None:

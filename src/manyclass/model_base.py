@@ -21,7 +21,11 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 M = TypeVar("M", bound="Model")
 
 #: kind of a model -> its module and class.
-_KINDS = {"linear": ("manyclass.model", "LinearModel"), "staged": ("manyclass.staged", "StagedModel")}
+_KINDS = {
+    "linear": ("manyclass.model", "LinearModel"),
+    "staged": ("manyclass.staged", "StagedModel"),
+    "sharded": ("manyclass.model_sharded", "ShardedModel"),
+}
 
 
 class Model(ABC):
@@ -192,6 +196,17 @@ class Model(ABC):
         link = normalized_sigmoid if self.link == "sigmoid" and self.task == "multiclass" else LINKS[self.link]
         return np.asarray(link(scores, out=scores))
 
+    def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
+        """The k best classes of each row and their probabilities, in the order of `topk`.
+
+        Parameters, errors: see `topk` and `probabilities`.
+        """
+        labels, _ = self.topk(X, k, n_jobs)
+        classes = np.asarray(self.classes)
+        order = np.argsort(classes, kind="stable")
+        columns = order[np.searchsorted(classes[order], labels)]
+        return labels, np.take_along_axis(self.probabilities(X, n_jobs), columns, axis=1)
+
     # --- file -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -230,7 +245,7 @@ class Model(ABC):
 
 
 def load_model(path: str | os.PathLike[str], mmap: bool = True) -> Model:
-    """Read a model of any kind, `LinearModel` or `StagedModel`.
+    """Read a model of any kind: `LinearModel`, `StagedModel`, or the folder of a `ShardedModel`.
 
     Parameters
     ----------
@@ -256,6 +271,10 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True) -> Model:
     >>> type(load_model(path)).__name__
     'LinearModel'
     """
+    if os.path.isdir(path):
+        from manyclass.model_sharded import ShardedModel
+
+        return ShardedModel.open(path)
     stored = read_model(path, mmap)
     if stored.kind not in _KINDS:
         raise ModelFileError(path, f"the model file is damaged (it holds a model of kind {stored.kind!r})")

@@ -157,9 +157,9 @@ def seconds(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def pieces(n_rows: int, n_columns: int) -> Iterator[slice]:
+def pieces(n_rows: int, n_columns: int, most: int = 1 << 16) -> Iterator[slice]:
     """Rows so few at a time that an array of all their columns stays small."""
-    step = max(1, min(1 << 16, _BUFFER // max(n_columns, 1)))
+    step = max(1, min(most, _BUFFER // max(n_columns, 1)))
     for begin in range(0, n_rows, step):
         yield slice(begin, min(begin + step, n_rows))
 

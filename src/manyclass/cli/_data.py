@@ -12,6 +12,7 @@ from manyclass.cli._common import CommandError, Screen, count, seconds
 if TYPE_CHECKING:
     from manyclass.data import Dataset, TextVectorizer
     from manyclass.model_base import Model
+    from manyclass.store.reading import StoreSpill
 
 __all__ = [
     "FORMATS",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-FORMATS = ("svmlight", "xmc", "npz", "npy", "csv", "tsv")
+FORMATS = ("svmlight", "xmc", "npz", "npy", "csv", "tsv", "store")
 TASKS = ("auto", "classification", "multilabel", "regression")
 
 _TABLES = ("csv", "tsv")
@@ -117,8 +118,12 @@ def read_data(
     extra_features: str = "error",
     zero_based: bool | None = None,
     vectorizer: TextVectorizer | dict[str, Any] | None = None,
+    spill: StoreSpill | None = None,
 ) -> Dataset:
-    """Read a file as the options of `add_file_options` ask for, and say what was read."""
+    """Read a file as the options of `add_file_options` ask for, and say what was read.
+
+    With ``spill`` the rows may go there, and only the notes are said.
+    """
     from manyclass.data import detect_format, read
     from manyclass.kernels.jit import compile_clock
 
@@ -142,10 +147,12 @@ def read_data(
         delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
         header=args.header,
         vectorizer=vectorizer,
+        spill=spill,
         **quoting,
     )
     spent = time.perf_counter() - started - (compile_clock.seconds - compiled)
-    screen.say(f"read {path} in {seconds(spent)} s: {describe(data)}")
+    if spill is None:
+        screen.say(f"read {path} in {seconds(spent)} s: {describe(data)}")
     for note in data.notes:
         screen.say(f"  {note}")
     return data
@@ -220,7 +227,7 @@ def read_like(
         raise CommandError(f"{path} is a table of texts, but the model was not fitted on texts: it has no vectorizer")
     if args.zero_based is not None:
         zero_based = args.zero_based
-    elif not own == format == "svmlight":
+    elif own != "svmlight" or format not in ("svmlight", "store"):
         zero_based = None
     try:
         return read_data(

@@ -6,33 +6,46 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._common import CommandError, Screen, check_output
-from manyclass.cli._data import TASKS, add_file_options, add_vectorizer_options, describe, read_data, vectorizer_options
+from manyclass.cli._common import CommandError, Screen, check_output, count
+from manyclass.cli._data import (
+    TASKS,
+    add_file_options,
+    add_vectorizer_options,
+    describe,
+    one_label_a_row,
+    read_data,
+    vectorizer_options,
+)
+from manyclass.cli._folders import describe_store, is_model
 
 if TYPE_CHECKING:
     from manyclass.data import Dataset
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "TARGETS", "add_arguments", "run"]
 
-TARGETS = ("svmlight", "xmc", "npz", "npy")
+TARGETS = ("svmlight", "xmc", "npz", "npy", "store")
 
-USAGE = "DATA -o OUT"
-HELP = "write data in another format"
+USAGE = "DATA|MODEL -o OUT"
+HELP = "write data in another format, or a model in blocks of classes"
 DESCRIPTION = """\
 Read DATA and write it in another format, which the name of OUT tells unless --to does. Text formats are compressed if
 OUT ends in .gz or .zst. Labels of .npz and .npy go to a file beside, OUT's name with .labels. The XMC format numbers
-labels from 0 in ascending order."""
+labels from 0 in ascending order. A store is a folder of shards for data larger than memory: text and .npy are brought
+there in as much memory as a shard takes. A model is written in blocks of classes (a folder), and such a folder as one
+file again."""
 EPILOG = """\
 examples:
   manyclass convert train.svm.gz -o train.npz
   manyclass convert train.txt -o train.svm.zst
   manyclass convert tickets.csv -o tickets.npz --vectorizer hashing
+  manyclass convert train.svm.gz -o train.store --shard-bytes 1000000000
+  manyclass convert codes.model -o codes.blocks --block-classes 10000
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("data", metavar="DATA", help="the data")
+    parser.add_argument("data", metavar="DATA|MODEL", help="the data, or a model")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="file to write to")
     parser.add_argument("--to", choices=TARGETS, help="format to write (default: told from the name of OUT)")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
@@ -40,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("float32", "float64"), help="of the values (default: float32 if that loses nothing)"
     )
     parser.add_argument("--n-features", type=int, metavar="N", help="width of the data (default: the largest feature)")
+    folders = parser.add_argument_group("folders")
+    folders.add_argument("--shard-rows", type=int, metavar="N", help="store: most rows of a shard")
+    folders.add_argument("--shard-bytes", type=int, metavar="N", help="store: bytes of a shard (default: 2**28)")
+    folders.add_argument("--block-classes", type=int, metavar="N", help="model: classes of a block")
+    folders.add_argument("--block-bytes", type=int, metavar="N", help="model: bytes of a block (default: 2**28)")
     add_file_options(parser)
     add_vectorizer_options(parser)
 
@@ -48,8 +66,16 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     """Convert."""
     from manyclass.data import detect_format, write
 
-    check_output("-o", args.output, args.data, args.labels)
+    if is_model(args.data):
+        _convert_model(args, screen)
+        return 0
+    _refuse_options(args, "block_classes", "block_bytes", what="models")
     to = args.to or _target(args.output)
+    if to == "store":
+        _convert_to_store(args, screen)
+        return 0
+    _refuse_options(args, "shard_rows", "shard_bytes", what="stores")
+    check_output("-o", args.output, args.data, args.labels)
     format = args.format or detect_format(args.data)
     data = read_data(
         args.data,
@@ -73,6 +99,69 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     write(args.output, data, format=to)  # type: ignore[arg-type]
     screen.say(f"wrote {args.output}: {describe(replace(data, format=to))}")
     return 0
+
+
+def _refuse_options(args: argparse.Namespace, *names: str, what: str) -> None:
+    for name in names:
+        if getattr(args, name) is not None:
+            raise CommandError(f"--{name.replace('_', '-')} is for {what}: leave it out")
+
+
+def _limits(args: argparse.Namespace, *names: str) -> dict[str, int]:
+    """The limits that were given."""
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
+    """Rows go to the store as they are read."""
+    from manyclass.data import detect_format
+    from manyclass.store import RowStore, RowStoreWriter
+    from manyclass.store.reading import StoreSpill
+
+    format = args.format or detect_format(args.data)
+    texts = format in ("csv", "tsv")
+    with RowStoreWriter(args.output, **_limits(args, "shard_rows", "shard_bytes")) as writer:
+        spill = StoreSpill(writer, narrow=args.dtype is None)
+        data = read_data(
+            args.data,
+            args,
+            screen,
+            task=args.task,
+            labels=args.labels,
+            dtype=args.dtype or ("float32" if texts else "float64"),
+            n_features=args.n_features,
+            zero_based=args.zero_based,
+            vectorizer=vectorizer_options(args),
+            spill=spill,
+        )
+        single = one_label_a_row(data) if args.task != "multilabel" else None
+        if args.dtype is None and not spill.used:
+            data = _narrowed(data)
+        spill.finish(data if single is None else replace(single, X=data.X))
+    screen.say(f"wrote {args.output}: {describe_store(RowStore(args.output))}")
+
+
+def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
+    """A model to blocks of classes, or back."""
+    from manyclass.memory import human
+    from manyclass.model import LinearModel
+    from manyclass.model_base import load_model
+    from manyclass.model_sharded import ShardedModel, split_model
+
+    _refuse_options(args, "to", "shard_rows", "shard_bytes", what="data")
+    model = load_model(args.data)
+    if isinstance(model, ShardedModel):
+        _refuse_options(args, "block_classes", "block_bytes", what="models that are one file")
+        check_output("-o", args.output, args.data)
+        whole = model.assemble()
+        whole.save(args.output)
+        screen.say(f"wrote {args.output}: {human(whole.nbytes)} of weights")
+        return
+    if not isinstance(model, LinearModel):
+        raise CommandError(f"{args.data} is a model in stages: only linear models are written in blocks of classes")
+    split_model(model, args.output, **_limits(args, "block_classes", "block_bytes"))
+    made = ShardedModel.open(args.output)
+    screen.say(f"wrote {args.output}: {count(len(made.blocks), 'block')} of classes, {human(made.nbytes)}")
 
 
 def _target(path: str) -> str:

@@ -75,6 +75,7 @@ examples:
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
   manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
   mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --method ds_mlr --checkpoint state --resume
+  manyclass fit train.store -o codes.blocks --method blocks --max-iter 5 --block-classes 5000
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
 """
@@ -159,7 +160,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     _, size = _ranks.launched()
     if size == 1:
         return _run(args, screen, None)
-    if args.method != "ds_mlr":
+    if args.method not in ("ds_mlr", "blocks"):
         raise CommandError(f"{size} processes were started, and --method {args.method} is for one: try --method ds_mlr")
     return _ranks.together(args, screen, _run)
 
@@ -167,6 +168,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
     from manyclass.kernels.jit import compile_clock
 
+    if args.method == "blocks":
+        from manyclass.cli.blocks import fit_on_store
+
+        methods.check(args, args.parser_default)
+        return fit_on_store(args, screen, comm)
     for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
         check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
     if args.plot:

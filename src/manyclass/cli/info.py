@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import Screen, count, write_json
 from manyclass.cli._data import TASKS, add_file_options, read_data
+from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
 
 if TYPE_CHECKING:
     from manyclass.data import Dataset
@@ -30,16 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="MODEL|DATA", help="the file")
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
+    parser.add_argument("--verify", action="store_true", help="folders: read every file and compare its checksum")
     add_file_options(parser)
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Describe the file."""
-    if _is_model(args.file):
+    if is_store(args.file):
+        _describe_store(args, screen)
+        return 0
+    if is_model(args.file):
         from manyclass.model_base import load_model
 
         model = load_model(args.file)
-        facts = {"file": args.file, "file_bytes": os.path.getsize(args.file), "kind": "model", **model.summary()}
+        if args.verify:
+            verify_model(model)
+        facts = {"file": args.file, "file_bytes": size_of(args.file), "kind": "model", **model.summary()}
         if args.json:
             write_json(facts)
         else:
@@ -65,11 +72,18 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     return 0
 
 
-def _is_model(path: str) -> bool:
-    """Whether a file has the start of a safetensors file: the length of its header, and the header's brace."""
-    with open(path, "rb") as file:
-        start = file.read(9)
-    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32
+def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
+    """What a row store is, as far as its manifest tells; with --verify, whether its files are what was written."""
+    from manyclass.store import RowStore
+
+    store = RowStore(args.file)
+    if args.verify:
+        store.verify()
+    facts = store_facts(store)
+    if args.json:
+        write_json({"file": args.file, "kind": "store", **facts, "verified": args.verify})
+    else:
+        screen.facts(args.file, store_table(store, facts, args.verify))
 
 
 def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:

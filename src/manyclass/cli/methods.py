@@ -11,10 +11,10 @@ from manyclass.cli._common import CommandError, Screen
 if TYPE_CHECKING:
     from manyclass.data import Dataset
 
-__all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "write_history"]
+__all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "settings", "write_history"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise")
+METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise", "blocks")
 #: Name in --features and --prepare -> class in `manyclass.features`.
 BLOCKS = {
     "fourier": "RandomFourier",
@@ -45,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default="sdca",
-        help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: the same on workers "
-        "that share out rows and classes; least_squares, calibrated, stagewise",
+        help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: softmax regression on workers "
+        "that share out rows and classes; least_squares, calibrated, stagewise; blocks: softmax regression on a store, "
+        "rows and weights larger than memory",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
@@ -74,7 +75,8 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
         _ranks.check(args)
     else:
         for name in (*_ranks.OPTIONS, "resume"):
-            if getattr(args, name) != parser_default(name):
+            shared = args.method == "blocks" and name == "block_classes"
+            if not shared and getattr(args, name) != parser_default(name):
                 raise CommandError(f"--{name.replace('_', '-')} is for --method ds_mlr, got --method {args.method}")
     if args.method == "sdca":
         for name in ("features", "prepare", "set"):
@@ -84,6 +86,11 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
     for name in _OWN:
         if getattr(args, name) != parser_default(name):
             raise CommandError(f"--{name.replace('_', '-')} is for --method sdca, got --method {args.method}")
+    if args.method == "blocks":
+        for name in ("features", "prepare", "plot", "class_weight", "sparsify", "valid", "labels", "n_features"):
+            if getattr(args, name) != parser_default(name):
+                raise CommandError(f"--{name.replace('_', '-')} is not for --method blocks: leave it out")
+        return
     if args.plot and args.method in ("calibrated", "stagewise"):
         raise CommandError(f"--plot shows a certified gap, and {args.method} has none: --history keeps its stages")
     # Now, not after hours of reading.
@@ -100,7 +107,7 @@ def make(args: argparse.Namespace, data: Dataset, screen: Screen, parser_default
         if getattr(args, option) != parser_default(option)
     }
     given.update(_features(args))
-    given.update(_settings(args.set))
+    given.update(settings(args.set))
     for name in given:
         if name not in known:
             raise CommandError(f"--method {args.method} has no parameter {name!r}; it has {', '.join(sorted(known))}")
@@ -146,7 +153,8 @@ def _block(option: str, text: str) -> Any:
     return getattr(features, BLOCKS[kind])(int(number))
 
 
-def _settings(texts: list[str]) -> dict[str, Any]:
+def settings(texts: list[str]) -> dict[str, Any]:
+    """The parameters that --set names."""
     found = {}
     for text in texts:
         name, sign, value = text.partition("=")

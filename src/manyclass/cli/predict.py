@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, check_output, count, pieces
 from manyclass.cli._data import add_model_data_options, read_for_model
+from manyclass.cli._folders import is_store, most_rows, store_rows
 
 if TYPE_CHECKING:
     from manyclass.model_base import Model
@@ -52,14 +53,18 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     resolve_n_jobs(args.n_jobs)
     model = load_model(args.model)
     _check(args, model)
-    data = read_for_model(args.data, args, screen, model, scored=False)
-    lines = _lines(model, data.X, args)
+    X: Any
+    if is_store(args.data):
+        X = store_rows(args.data, model.n_features, args)
+    else:
+        X = read_for_model(args.data, args, screen, model, scored=False).X
+    lines = _lines(model, X, args)
     if args.output is None:
         sys.stdout.writelines(lines)
         return 0
     with atomic_path(args.output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)
-    screen.say(f"wrote {args.output}: {count(data.n_samples, 'line')}")
+    screen.say(f"wrote {args.output}: {count(X.shape[0], 'line')}")
     return 0
 
 
@@ -82,7 +87,7 @@ def _check(args: argparse.Namespace, model: Model) -> None:
 def _lines(model: Model, X: Any, args: argparse.Namespace) -> Iterator[str]:
     """The lines, predicted some rows at a time, so that no array of all rows and classes is made."""
     whole_rows = args.proba or model.task == "multilabel"
-    for rows in pieces(X.shape[0], model.n_outputs if whole_rows else args.top_k or 1):
+    for rows in pieces(X.shape[0], model.n_outputs if whole_rows else args.top_k or 1, most_rows(X)):
         part = X[rows]
         if model.classes is None:
             numbers = model.scores(part, args.n_jobs)
@@ -96,16 +101,10 @@ def _lines(model: Model, X: Any, args: argparse.Namespace) -> Iterator[str]:
 
 def _best(model: Model, X: Any, args: argparse.Namespace) -> list[list[str]]:
     """The best labels of each row, with what they score if that was asked for."""
-    import numpy as np
-
-    labels, scores = model.topk(X, args.top_k or 1, args.n_jobs)
+    ranked = model.topk_probabilities if args.proba else model.topk
+    labels, scores = ranked(X, args.top_k or 1, args.n_jobs)
     if args.top_k is None and not args.proba:
         return [[_label(label)] for label in labels[:, 0].tolist()]
-    if args.proba:
-        classes = np.asarray(model.classes)
-        order = np.argsort(classes, kind="stable")
-        columns = order[np.searchsorted(classes[order], labels)]
-        scores = np.take_along_axis(model.probabilities(X, args.n_jobs), columns, axis=1)
     return [
         [f"{_label(label)}:{_text(score)}" for label, score in zip(names, row)]
         for names, row in zip(labels.tolist(), scores)

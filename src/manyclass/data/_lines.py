@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from .errors import DataFormatError, counted
 from .labels import Targets, Task
 from .streams import Block, StrPath
 
-__all__ = ["Scan", "overflow", "scan"]
+__all__ = ["Scan", "Spill", "overflow", "scan"]
 
 _INT32_MAX = np.iinfo(np.int32).max
 
@@ -31,6 +31,23 @@ def overflow(dtype: np.dtype[Any]) -> float:
     return largest + (largest - float(np.nextafter(info.max, dtype.type(0)))) / 2
 
 
+class Spill(Protocol):
+    """Takes rows as they are read, so that they need not be in memory together."""
+
+    def start(self, first: int | None, rows: int | None = None, width: int | None = None) -> None:
+        """Reading begins, perhaps once more.
+
+        Features count from ``first`` (None: to be seen), only the first ``rows`` rows count, and features beyond the
+        first ``width`` are to be left out.
+        """
+
+    def take(self, values: npt.NDArray[Any], indices: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        """The next rows; the arrays belong to the caller."""
+
+    def settle(self, first: int) -> None:
+        """All rows have come; features count from ``first``."""
+
+
 class Scan(NamedTuple):
     """A file, read."""
 
@@ -42,10 +59,13 @@ class Scan(NamedTuple):
     largest: int
     dropped: int
     notes: list[str]
+    spilled: bool = False  # the values are elsewhere
 
     def matrix(self, n_features: int) -> csr_matrix:
-        """The rows as a CSR matrix made of these very arrays."""
+        """The rows as a CSR matrix made of these very arrays; one of the same shape without values if they are gone."""
         shape = self.indptr.size - 1, n_features
+        if self.spilled:
+            return csr_matrix(shape, dtype=self.data.dtype)
         X = csr_matrix((self.data, self.indices, self.indptr), shape=shape, copy=False)
         # Known here, and costly to find out.
         X.has_sorted_indices = True
@@ -56,8 +76,9 @@ class Scan(NamedTuple):
 class _Rows:
     """The rows of a file as they come."""
 
-    def __init__(self, dtype: np.dtype[Any], task: Task) -> None:
+    def __init__(self, dtype: np.dtype[Any], task: Task, spill: Spill | None) -> None:
         self._task = task
+        self._spill = spill
         self._labels_per_row: int | None = None  # what a task that has the same number in each row expects
         self._values = GrowingArray(dtype)
         self._indices = GrowingArray(np.int32)
@@ -78,11 +99,15 @@ class _Rows:
             values, indices, lengths = self._sort(found, values, indices, lengths)
         self._smallest = min(self._smallest, counts.smallest)
         self._largest = max(self._largest, counts.largest)
-        expected = (len(self._values) + values.size) / fraction
-        if self._indices.dtype == np.int32 and max(self._largest, expected) > _INT32_MAX:
-            self._indices = self._indices.astype(np.int64)
-        self._values.extend(values, fraction)
-        self._indices.extend(indices, fraction)
+        if self._spill is not None:
+            wide = self._largest > _INT32_MAX
+            self._spill.take(values.astype(self._values.dtype), indices.astype(np.int64 if wide else np.int32), lengths)
+        else:
+            expected = (len(self._values) + values.size) / fraction
+            if self._indices.dtype == np.int32 and max(self._largest, expected) > _INT32_MAX:
+                self._indices = self._indices.astype(np.int64)
+            self._values.extend(values, fraction)
+            self._indices.extend(indices, fraction)
         self._lengths.extend(lengths, fraction)
         self._labels.extend(scratch.row_labels[: counts.rows], fraction)
         self._dropped += counts.dropped
@@ -140,14 +165,24 @@ class _Rows:
         """All rows."""
         targets = labels.targets(self._labels.finish())
         lengths = self._lengths.finish()
-        wide = self._indices.dtype == np.int64 or len(self._values) > _INT32_MAX
+        wide = self._indices.dtype == np.int64 or len(self._values) > _INT32_MAX or self._spill is not None
         indptr = np.zeros(lengths.size + 1, dtype=np.int64 if wide else np.int32)
         np.cumsum(lengths, out=indptr[1:], dtype=indptr.dtype)
         # SciPy wants one type for both.
         indices = self._indices.finish().astype(indptr.dtype, copy=False)
         smallest = self._smallest if self._largest >= 0 else -1
         data = self._values.finish()
-        return Scan(data, indices, indptr, targets, smallest, self._largest, self._dropped, self._notes())
+        return Scan(
+            data,
+            indices,
+            indptr,
+            targets,
+            smallest,
+            self._largest,
+            self._dropped,
+            self._notes(),
+            self._spill is not None,
+        )
 
     def _notes(self) -> list[str]:
         notes = []
@@ -190,8 +225,9 @@ def scan(
     labels: LabelSink,
     task: Task,
     line: int = 1,
+    spill: Spill | None = None,
 ) -> Scan:
-    """Read all blocks, the first of which starts with line `line`.
+    """Read all blocks, the first of which starts with line `line`; `spill` takes the values, if there is one.
 
     Raises
     ------
@@ -200,7 +236,7 @@ def scan(
     TextsNeeded
         If `labels` asks for another reading.
     """
-    rows = _Rows(dtype, task)
+    rows = _Rows(dtype, task, spill)
     scratch: Scratch | None = None
     room = 0
     for block in blocks:

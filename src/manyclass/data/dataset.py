@@ -36,7 +36,7 @@ class Dataset:
     source : str
         The name of the file.
     format : str
-        One of ``"svmlight"``, ``"xmc"``, ``"npz"``, ``"npy"``, ``"csv"``, ``"tsv"``.
+        One of ``"svmlight"``, ``"xmc"``, ``"npz"``, ``"npy"``, ``"csv"``, ``"tsv"``, ``"store"``.
     notes : tuple of str
         Sentences worth telling the user, for example that feature indices were one-based.
     vectorizer : TextVectorizer or None

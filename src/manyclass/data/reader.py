@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ._lines import Spill
 from ._options import checked_dtype
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
@@ -26,7 +27,7 @@ from .xmc import XMC_HEADER, read_xmc
 
 __all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"]
 
-Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv"]
+Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv", "store"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 _SUFFIXES: dict[str, Format] = {
@@ -39,6 +40,7 @@ _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
+    ".store": "store",
 }
 
 _SVMLIGHT_LINE = re.compile(rb"(?:[^\s:#]+[ \t]|[ \t])[ \t]*(?:[0-9]+|qid):[^\s]+(?:[\s#]|\Z)")
@@ -80,6 +82,8 @@ def detect_format(path: StrPath) -> Format:
     ...     detect_format(path)
     'xmc'
     """
+    if os.path.isdir(path):
+        return "store"  # whatever else it may be is said when it is opened
     with open_bytes(path) as source:
         head = source.read(1 << 16)
     if not head:
@@ -121,6 +125,7 @@ def read(
     quote: str | None = '"',
     header: bool | None = None,
     vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
+    spill: Spill | None = None,
 ) -> Dataset:
     """Read a file of any known format.
 
@@ -148,6 +153,8 @@ def read(
         Of tables only: see `read_table`.
     vectorizer : TextVectorizer or mapping, optional
         Used for tables only: a fitted one, or the parameters of a new one.
+    spill : Spill, optional
+        Of svmlight and XMC files only: see `read_svmlight`.
 
     Returns
     -------
@@ -190,9 +197,15 @@ def read(
     own_task: Task = task if labels is None else "auto"
     common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
     if format == "svmlight":
-        data = read_svmlight(path, **common, extra_features=extra_features, zero_based=zero_based, task=own_task)
+        data = read_svmlight(
+            path, **common, extra_features=extra_features, zero_based=zero_based, task=own_task, spill=spill
+        )
     elif format == "xmc":
-        data = read_xmc(path, **common, extra_features=extra_features)
+        data = read_xmc(path, **common, extra_features=extra_features, spill=spill)
+    elif format == "store":
+        from manyclass.store.reading import read_store
+
+        data = read_store(path, n_features=n_features, extra_features=extra_features, task=own_task)
     elif format in ("csv", "tsv"):
         if labels is None:
             table.update(task=task, label_separator=label_separator)
@@ -219,9 +232,9 @@ def write(path: StrPath, data: Dataset, *, format: Format | None = None) -> None
     ----------
     path : str or path
         The name says the format unless `format` does: ``.svm``, ``.svmlight``, ``.libsvm``, ``.xmc`` (each
-        with ``.gz`` or ``.zst`` behind, for compression), ``.npz``, ``.npy``.
+        with ``.gz`` or ``.zst`` behind, for compression), ``.npz``, ``.npy``, ``.store`` (a folder).
     data : Dataset
-    format : {"svmlight", "xmc", "npz", "npy"}, optional
+    format : {"svmlight", "xmc", "npz", "npy", "store"}, optional
         The format, if the name does not say it.
 
     Raises
@@ -247,6 +260,12 @@ def write(path: StrPath, data: Dataset, *, format: Format | None = None) -> None
     elif format in ("npz", "npy"):
         put = write_npz if format == "npz" else write_npy
         put(path, data.X, data.y, label_names=data.label_names)
+    elif format == "store":
+        from manyclass.store.reading import store_dataset
+
+        store_dataset(path, data)
     else:
         which = "the name does not say" if format is None else repr(format)
-        raise ValueError(f"format: {which}; expected 'svmlight', 'xmc', 'npz' or 'npy' (features cannot become texts)")
+        raise ValueError(
+            f"format: {which}; expected 'svmlight', 'xmc', 'npz', 'npy' or 'store' (features cannot become texts)"
+        )

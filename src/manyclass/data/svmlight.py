@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ._lines import Scan, overflow, scan
+from ._lines import Scan, Spill, overflow, scan
 from ._options import checked_dtype
 from ._parse import NO_BOUND, Rules
 from ._sinks import LabelSink, NumberLabels, RealLabels, TextsNeeded, TextualLabels
@@ -30,6 +30,7 @@ def read_svmlight(
     extra_features: Literal["error", "ignore"] = "error",
     task: Task = "auto",
     block_bytes: int = BLOCK_BYTES,
+    spill: Spill | None = None,
 ) -> Dataset:
     """Read a file in svmlight format, plain or compressed.
 
@@ -56,6 +57,8 @@ def read_svmlight(
         a class. Digits with a leading zero, such as ``0042``, are names.
     block_bytes : int
         How much text is worked on at a time.
+    spill : Spill, optional
+        Takes the features as they are read (see `manyclass.store.convert`); those of the result are then all zero.
 
     Returns
     -------
@@ -92,7 +95,9 @@ def read_svmlight(
 
     def attempt(labels: LabelSink) -> Scan:
         with closing(line_blocks(path, block_bytes)) as blocks:
-            return scan(path, blocks, rules, kind, labels, task)
+            if spill is not None:
+                spill.start(base)
+            return scan(path, blocks, rules, kind, labels, task, spill=spill)
 
     try:
         found = attempt(RealLabels() if task == "regression" else NumberLabels(task))
@@ -112,8 +117,11 @@ def read_svmlight(
             extra_features=extra_features,
             task=task,
             block_bytes=block_bytes,
+            spill=spill,
         )
-    if first:
+    if spill is not None:
+        spill.settle(first)
+    elif first:
         found.indices[...] -= 1
     notes = list(found.notes)
     if base is None and found.largest >= 0:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ._found import Found
 from ._growing import GrowingArray
-from ._lines import overflow, scan
+from ._lines import Spill, overflow, scan
 from ._options import checked_dtype
 from ._parse import INTEGER, Rules
 from .dataset import Dataset
@@ -61,6 +61,7 @@ def read_xmc(
     n_features: int | None = None,
     extra_features: Literal["error", "ignore"] = "error",
     block_bytes: int = BLOCK_BYTES,
+    spill: Spill | None = None,
 ) -> Dataset:
     """Read a file in the format of the extreme classification repository, plain or compressed.
 
@@ -69,7 +70,7 @@ def read_xmc(
 
     Parameters
     ----------
-    path, dtype, n_features, extra_features, block_bytes
+    path, dtype, n_features, extra_features, block_bytes, spill
         As for `read_svmlight`; the header gives the number of features if `n_features` does not.
 
     Returns
@@ -113,7 +114,9 @@ def read_xmc(
             yield first._replace(data=first.data[header.end() :])
             yield from blocks
 
-        found = scan(path, body(), rules, kind, _LabelIds(labels), "multilabel", line=2)
+        if spill is not None:
+            spill.start(0, rows, width)
+        found = scan(path, body(), rules, kind, _LabelIds(labels), "multilabel", line=2, spill=spill)
     y, names = found.targets
     lines = found.indptr.size - 1
     if lines < rows:
@@ -126,10 +129,13 @@ def read_xmc(
             line = rows + 2 + int(surplus[0])
             raise DataFormatError(path, f"one row more than the {rows} that the header promises", line)
         found, y = found._replace(indptr=found.indptr[: rows + 1]), y[:rows]
+    if spill is not None:
+        spill.settle(0)
     notes = list(found.notes)
     X = found.matrix(max(width, found.largest + 1))
     if X.shape[1] > width:
         non_zeros = X.nnz
         X = X[:, :width]
-        notes.append(f"features beyond the first {width} ignored: {counted(non_zeros - X.nnz, 'value')}")
+        dropped = "" if found.spilled else f": {counted(non_zeros - X.nnz, 'value')}"
+        notes.append(f"features beyond the first {width} ignored{dropped}")
     return Dataset(X, y, names, os.path.basename(path), "xmc", tuple(notes), zero_based=True)

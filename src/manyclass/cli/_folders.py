@@ -1,0 +1,142 @@
+"""Folders on the command line: row stores, and models in blocks of classes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from manyclass.cli._common import CommandError, count
+
+if TYPE_CHECKING:
+    from manyclass.model_base import Model
+    from manyclass.store import RowStore, RowView
+
+__all__ = [
+    "describe_store",
+    "is_model",
+    "is_store",
+    "most_rows",
+    "size_of",
+    "store_facts",
+    "store_rows",
+    "store_table",
+    "verify_model",
+]
+
+#: Bytes of rows of a store that are predicted at a time.
+_ROWS_BYTES = 1 << 27
+
+
+def is_model(path: str) -> bool:
+    """Whether this is a model: a folder of blocks, or a file that starts as a safetensors file does."""
+    if os.path.isdir(path):
+        from manyclass.store import folder_format
+
+        return folder_format(path) == "manyclass-sharded-model"
+    with open(path, "rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and start[8:] == b"{" and int.from_bytes(start[:8], "little") < 1 << 32
+
+
+def is_store(path: str) -> bool:
+    """Whether this is to be opened as a row store: any folder that is no model."""
+    return os.path.isdir(path) and not is_model(path)
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file, or of the files in a folder."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())
+
+
+def store_rows(path: str, n_features: int, args: argparse.Namespace) -> RowView:
+    """The rows of a store, none of which is read yet, as wide as a model needs them."""
+    from manyclass.store import RowStore
+
+    store = RowStore(path)
+    if store.shape[1] > n_features:
+        raise CommandError(
+            f"{path} has {count(store.shape[1], 'feature')}, the model {count(n_features)}: write the store again with "
+            f"--n-features {n_features}"
+        )
+    store.fit_width(n_features)
+    return store.rows()
+
+
+def most_rows(X: Any) -> int:
+    """Rows that are taken at a time: of a store as many as are not much in memory."""
+    store = getattr(X, "store", None)
+    if store is None:
+        return 1 << 16
+    each = store.n_stored / max(1, len(store)) * (store.dtype.itemsize + store.index_dtype.itemsize)
+    return int(max(1, min(1 << 16, _ROWS_BYTES // max(1, each))))
+
+
+def verify_model(model: Model) -> None:
+    """Compare the blocks of a model with their checksums; a model of one file has none."""
+    verify = getattr(model, "verify", None)
+    if verify is None:
+        raise CommandError("--verify is for folders: a model of one file has no checksums")
+    verify()
+
+
+def store_facts(store: RowStore) -> dict[str, Any]:
+    """What the manifest of a store says."""
+    n, d = store.shape
+    return {
+        "format": "store",
+        "rows": n,
+        "features": d,
+        "layout": store.layout,
+        "dtype": store.dtype.name,
+        "index_dtype": store.index_dtype.name,
+        "stored": store.n_stored,
+        "density": store.n_stored / (n * d) if n and d else 0.0,
+        "targets": store.kind,
+        "outputs": store.n_outputs,
+        "shards": store.n_shards,
+        "bytes": store.nbytes,
+        "weighted": store.weighted,
+        "source": store.source,
+        "source_format": store.source_format,
+        "notes": list(store.notes),
+    }
+
+
+def store_table(store: RowStore, facts: dict[str, Any], verified: bool) -> dict[str, str]:
+    """The same for people."""
+    from manyclass.memory import human
+
+    targets = {
+        "none": "none",
+        "classes": f"one a row, of {count(store.n_outputs, 'class')}",
+        "labels": f"sets, of {count(store.n_outputs, 'label')}",
+        "numbers": f"numbers to predict, {count(store.n_outputs, 'output')}",
+    }[store.kind]
+    rows = {
+        "kind": f"row store, {store.layout}",
+        "files": f"{human(store.nbytes)} in {count(store.n_shards, 'shard')}"
+        + (", every checksum as it was written" if verified else ""),
+        "rows": count(facts["rows"]),
+        "features": count(facts["features"]),
+        "stored values": f"{count(facts['stored'])} ({facts['density']:.3%}) of {facts['dtype']}",
+        "labels": targets,
+    }
+    if store.source:
+        rows["made from"] = f"{store.source} ({store.source_format})"
+    rows.update({"note" if place == 0 else f"note {place + 1}": note for place, note in enumerate(facts["notes"])})
+    return rows
+
+
+def describe_store(store: RowStore) -> str:
+    """The store in half a line."""
+    from manyclass.memory import human
+
+    parts = [count(store.shape[0], "row"), count(store.shape[1], "feature"), f"{count(store.n_stored)} stored values"]
+    if store.kind != "none":
+        nouns = {"classes": "class", "labels": "label", "numbers": "output"}
+        parts.append(count(store.n_outputs, nouns[store.kind]))
+    return f"{', '.join(parts)}, {human(store.nbytes)} in {count(store.n_shards, 'shard')}"

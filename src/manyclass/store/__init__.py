@@ -1,0 +1,19 @@
+"""Data larger than memory: row stores, folders of shards that are mapped window by window."""
+
+from .errors import StoreError
+from .folder import folder_format
+from .reading import convert
+from .rows import RowStore, RowView, Window, open_store
+from .writer import RowStoreWriter, write_store
+
+__all__ = [
+    "RowStore",
+    "RowStoreWriter",
+    "RowView",
+    "StoreError",
+    "Window",
+    "convert",
+    "folder_format",
+    "open_store",
+    "write_store",
+]
