@@ -6,6 +6,7 @@ from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegressorCV
 from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.log_linear import LogLinearModel
+from manyclass.estimators.memoir import MemoirClassifier
 from manyclass.estimators.regressor import SDCARegressor
 from manyclass.estimators.stagewise import StagewiseClassifier
 from manyclass.estimators.stagewise_regressor import StagewiseRegressor
@@ -15,6 +16,7 @@ __all__ = [
     "LogLinearModel",
     "CalibratedLeastSquaresClassifier",
     "LeastSquaresClassifier",
+    "MemoirClassifier",
     "SDCAClassifier",
     "SDCAClassifierCV",
     "SDCARegressor",

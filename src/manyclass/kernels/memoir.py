@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyclass.kernels.jit import jit
+from manyclass.kernels.jit import inline, jit
 from manyclass.kernels.table import add_at, has_room, soften, weight_at
 
 __all__ = ["add_steps", "columns", "fill", "pair_scores", "settle", "table_rivals", "truncate"]
@@ -16,58 +16,107 @@ __all__ = ["add_steps", "columns", "fill", "pair_scores", "settle", "table_rival
 # mypy: disable-error-code="no-untyped-def"
 
 
+@inline
+def _listed_scores(rows, m, table, full, touched):
+    """Scores of row m into ``full``, the classes into ``touched``; returns how many."""
+    real = full.dtype.type
+    K = full.shape[0] - 1
+    count = 0
+    for t in range(rows.indptr[m], rows.indptr[m + 1]):
+        j = rows.indices[t]
+        x = real(rows.data[t])
+        for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+            k = table.keys[2 * slot]
+            if k >= 0:
+                v = full[k]
+                touched[count] = k
+                # A class that comes back to 0 on the way is listed twice.
+                count = min(count + (v == 0), K)
+                full[k] = v + x * table.values[2 * slot + 1]
+    return count
+
+
+@inline
+def _scores(rows, m, table, full):
+    """The same without a list. An empty slot adds nothing to the number behind the last class."""
+    real = full.dtype.type
+    K = full.shape[0] - 1
+    for t in range(rows.indptr[m], rows.indptr[m + 1]):
+        j = rows.indices[t]
+        x = real(rows.data[t])
+        if 2 * table.held[j] > table.capacity[j]:
+            # Mostly full: no branch that cannot be foreseen.
+            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+                key = np.int64(table.keys[2 * slot])
+                value = table.values[2 * slot + 1]
+                full[key if key >= 0 else K] += x * (value if key >= 0 else real(0))
+        else:
+            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+                key = np.int64(table.keys[2 * slot])
+                if key >= 0:
+                    full[key] += x * table.values[2 * slot + 1]
+
+
 @jit
 def table_rivals(rows, y, table, full, touched, rivals, best, own):
     """The class with the largest score of each row among all but ``y``, on a `WeightTable`: ``rivals`` and ``best``;
     ``own`` is the score of y.
 
-    Costs what the lists of the row's features hold, not K: classes that share no feature with the row have score 0.
-    Of equal positive or equal negative scores the lower number wins; of scores of 0 the first class after y, cyclically
-    - at W = 0 all classes are rivals alike, and one class must not be pushed away from all rows. ``full``, K + 1 zeros
-    with a 1 behind, and ``touched``, as long, are scratch.
+    Where the lists of the row's features hold less than K numbers it costs what they hold: classes that share no
+    feature with the row have score 0. Of equal positive or equal negative scores the lower number wins; of scores of 0
+    the first class after y, cyclically - at W = 0 all classes are rivals alike, and one class must not be pushed away
+    from all rows. ``full``, K + 1 zeros, and ``touched``, as long, are scratch.
     """
     real = full.dtype.type
     K = full.shape[0] - 1
     for m in range(y.shape[0]):
-        count = 0
+        held = np.int64(0)
         for t in range(rows.indptr[m], rows.indptr[m + 1]):
-            j = rows.indices[t]
-            x = real(rows.data[t])
-            base = table.start[j]
-            for slot in range(base, base + np.int64(table.capacity[j])):
-                key = np.int64(table.keys[2 * slot])
-                # An empty slot adds to the number behind the last class: cheaper than a branch nobody can foresee.
-                k = key if key >= 0 else K
-                v = full[k]
-                touched[count] = k
-                count = min(count + (v == 0), K)
-                full[k] = v + x * (table.values[2 * slot + 1] if key >= 0 else real(0))
+            held += table.held[rows.indices[t]]
         target = np.int64(y[m])
-        own[m] = full[target]
         top = real(-np.inf)
         who = np.int64(K)
-        # A class that came back to 0 on the way is listed twice; a list that has overflowed by this is not relied on.
-        whole = count >= K
-        listed = K if whole else count
-        for a in range(listed):
-            k = np.int64(a) if whole else np.int64(touched[a])
-            v = full[k]
-            if k != target and (v > top or (v == top and k < who)):
-                top = v
-                who = k
-        if not top > 0:
-            for a in range(1, K):
-                k = target + a
-                if k >= K:
-                    k -= K
-                if full[k] == 0:
-                    top = real(0)
+        if 4 * held < K:
+            count = _listed_scores(rows, m, table, full, touched)
+            own[m] = full[target]
+            for a in range(count):
+                k = np.int64(touched[a])
+                v = full[k]
+                if k != target and (v > top or (v == top and k < who)):
+                    top = v
                     who = k
-                    break
+            if not top > 0:
+                who, top = _first_zero(full, target, who, top)
+            for a in range(count):
+                full[np.int64(touched[a])] = 0
+        else:
+            _scores(rows, m, table, full)
+            own[m] = full[target]
+            full[target] = -np.inf
+            for k in range(K):
+                top = max(top, full[k])
+            who = 0
+            while full[who] != top:
+                who += 1
+            if not top > 0:
+                who, top = _first_zero(full, target, who, top)
+            for k in range(K + 1):
+                full[k] = 0
         rivals[m] = who
         best[m] = top
-        for a in range(listed):
-            full[np.int64(a) if whole else np.int64(touched[a])] = 0
+
+
+@inline
+def _first_zero(full, target, who, top):
+    """The first class after ``target`` with score 0, cyclically; else what was found."""
+    K = full.shape[0] - 1
+    for a in range(1, K):
+        k = target + a
+        if k >= K:
+            k -= K
+        if full[k] == 0:
+            return np.int64(k), full[k]
+    return np.int64(who), top
 
 
 @jit

@@ -13,13 +13,16 @@ from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.parallel import ranges, run
 from manyclass.regularizers import L2
 from manyclass.scoring import Scorer
+from manyclass.search import ExactSearch
 
-__all__ = ["DenseWeights", "TableWeights", "Weights", "make_weights", "rows_of"]
+__all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: Rows whose scores of all classes are held at a time.
 _ROWS = 64
+#: Numbers that a batch must read from the table for each of the table's, for a sorted copy to pay.
+_SNAPSHOT = 80
 
 
 class Weights(Protocol):
@@ -131,6 +134,21 @@ class TableWeights:
         self._scratch: dict[int, tuple[Array, Array]] = {}
 
     def rivals(self, batch: Any, y: Array, n_threads: int) -> tuple[Array, Array, Array]:
+        if int(self._table.held[batch.indices].sum(dtype=np.int64)) < _SNAPSHOT * self._size():
+            return self._scanned(batch, y, n_threads)
+        # Many rows are searched at the same weights: worth lists in order, with bounds.
+        found, score = ExactSearch().build(self.export()).query(batch, 1, y, n_jobs=n_threads)
+        rivals, best = found[:, 0].astype(np.int32), score[:, 0]
+        _, own = pair_scores(self, batch, rivals, y)
+        tied = np.flatnonzero(best <= 0)
+        rivals[tied], best[tied], own[tied] = self._scanned(batch[tied], y[tied], n_threads)
+        return rivals, best, own
+
+    def _size(self) -> int:
+        """Entries and features: what a snapshot reads and writes."""
+        return int(self._table.held.sum(dtype=np.int64)) + len(self._table.held)
+
+    def _scanned(self, batch: Any, y: Array, n_threads: int) -> tuple[Array, Array, Array]:
         n, rows = len(y), make_rows(batch)
         rivals, best, own = np.empty(n, np.int32), np.empty(n, self.dtype), np.empty(n, self.dtype)
         # As many pieces as threads, so that each has scratch of its own; rows do not depend on each other.
@@ -150,7 +168,6 @@ class TableWeights:
         found = self._scratch.get(piece)
         if found is None or len(found[0]) != self.n_classes + 1:
             full = np.zeros(self.n_classes + 1, self.dtype)
-            full[-1] = 1
             found = self._scratch[piece] = full, np.empty(self.n_classes + 1, np.int32)
         return found
 

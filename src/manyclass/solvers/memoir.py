@@ -14,7 +14,7 @@ from manyclass.parallel import ranges
 from manyclass.search import SearchIndex
 from manyclass.solvers._memoir_weights import DenseWeights, TableWeights, Weights, pair_scores, rows_of
 
-__all__ = ["TRUNCATIONS", "Memoir", "Passed"]
+__all__ = ["TRUNCATIONS", "Memoir", "Passed", "takes_table"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -50,6 +50,11 @@ class Passed:
     loss: float = 0.0
     recall: float = 1.0
     margin_error: float = 0.0
+
+
+def takes_table(n_features: int, n_classes: int) -> bool:
+    """Whether weights for sparse rows are held in a table: where an array would be large."""
+    return n_features * n_classes > _DENSE
 
 
 class Memoir:
@@ -144,7 +149,7 @@ class Memoir:
         self.truncation = truncation
         self.n_threads = n_threads
         if sparse is None:
-            sparse = n_features * n_classes > _DENSE
+            sparse = takes_table(n_features, n_classes)
         self._make: Callable[..., Weights] = TableWeights if sparse else DenseWeights
         self.U: Weights = self._make(n_features, n_classes, dtype)
         self.scale, self.squares = 1.0, 0.0
