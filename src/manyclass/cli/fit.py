@@ -70,6 +70,7 @@ examples:
   manyclass fit train.txt -o tags.model --loss squared_hinge --alpha 1e-5 --n-jobs -1
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
+  manyclass fit codes.svm.gz -o codes.model --method memoir --l1-ratio 1 --set early_stopping=true
   manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
@@ -354,7 +355,7 @@ def _summarise(
     facts.update((f"{METRICS.get(name, 'P@1')} {where}", f"{metrics[name]:.4f}") for name in names if name in metrics)
     times = {"read": read_seconds, "compile": compile_clock.seconds}
     history = getattr(estimator, "history_", None)
-    if history is not None and len(history):
+    if history is not None and len(history) and hasattr(estimator, "objective_"):
         facts["objective"] = f"{estimator.objective_:.8g}"
         tol = estimator.tol
         reached = "certified" if estimator.duality_gap_ <= tol else f"certified; {tol:g} was asked for"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "write_history"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise")
+METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise", "memoir")
 #: Name in --features and --prepare -> class in `manyclass.features`.
 BLOCKS = {
     "fourier": "RandomFourier",
@@ -25,6 +25,7 @@ BLOCKS = {
 #: Options of the command line that every estimator may have, and their names there.
 _SHARED = {
     "alpha": "alpha",
+    "l1_ratio": "l1_ratio",
     "tol": "tol",
     "max_iter": "max_iter",
     "fit_intercept": "fit_intercept",
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default="sdca",
-        help="sdca (default); bound: softmax regression by bound majorisation; least_squares, calibrated, stagewise",
+        help="sdca (default); bound: softmax regression by bound majorisation; least_squares, calibrated, stagewise; "
+        "memoir: the multi-class SVM with very many classes, in little memory",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
@@ -73,10 +75,12 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
                 raise CommandError(f"--{name} is for other methods than sdca: choose one with --method")
         return
     for name in _OWN:
+        if name == "l1_ratio" and args.method == "memoir":
+            continue
         if getattr(args, name) != parser_default(name):
             raise CommandError(f"--{name.replace('_', '-')} is for --method sdca, got --method {args.method}")
-    if args.plot and args.method in ("calibrated", "stagewise"):
-        raise CommandError(f"--plot shows a certified gap, and {args.method} has none: --history keeps its stages")
+    if args.plot and args.method in ("calibrated", "stagewise", "memoir"):
+        raise CommandError(f"--plot shows a certified gap, and {args.method} has none: see --history")
     # Now, not after hours of reading.
     _features(args)
 
@@ -116,6 +120,7 @@ def _class(args: argparse.Namespace, data: Dataset) -> Any:
         "least_squares": "LeastSquaresClassifier",
         "calibrated": "CalibratedLeastSquaresClassifier",
         "stagewise": "StagewiseRegressor" if numbers else "StagewiseClassifier",
+        "memoir": "MemoirClassifier",
     }[args.method]
     return getattr(estimators, name)
 
@@ -180,11 +185,12 @@ def write_history(estimator: Any, path: str) -> None:
 
     from manyclass.files import atomic_path
 
-    if not hasattr(estimator, "stage_records_"):
-        estimator.history_.to_csv(path)
+    records = estimator.stage_records_ if hasattr(estimator, "stage_records_") else estimator.history_
+    if not isinstance(records, list):
+        records.to_csv(path)
         return
-    rows = [record.to_dict() for record in estimator.stage_records_]
+    rows = [record.to_dict() for record in records]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["stage"])
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["number"])
         writer.writeheader()
         writer.writerows(rows)

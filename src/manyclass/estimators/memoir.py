@@ -33,8 +33,8 @@ __all__ = ["MemoirClassifier"]
 
 #: Name of a search -> the index that proposes rivals; none for the exact search of the live weights.
 _SEARCHES: dict[str, Any] = {"auto": None, "exact": None, "lsh": SimpleLSH, "graph": SmallWorldGraph}
-#: A batch of these parts of the classes, and no larger than that: a row's rival is little changed by the others'.
-_PART, _MOST = 32, 1024
+#: Rows of a batch by default: at least, at most, and classes for each. A row's rival is little changed by the others'.
+_LEAST, _MOST, _CLASSES = 16, 1024, 8
 
 
 class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # type: ignore[misc]
@@ -61,7 +61,7 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
         which are scored on the live weights, and take in the classes that a batch has touched. ``auto``: exact, the
         faster by measurement for sparse rows up to 100 000 classes.
     batch_size : int, optional
-        Rows whose rivals are searched at the same weights. By default a 32nd of the classes, at most 1024.
+        Rows whose rivals are searched at the same weights. By default an eighth of the classes, 16 to 1024.
     eta0 : float, optional
         The first step, on the sum of a batch, > 0. By default the inverse of the mean squared norm of the rows, divided
         by the rows of a batch for each class where these are more than one.
@@ -278,7 +278,9 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
         for name in ("history_", "n_iter_"):
             self.__dict__.pop(name, None)
         W = learner.weights()
-        self._wrap_weights(W if np.array_equal(by_label, np.arange(len(order))) else W[:, by_label])
+        if not np.array_equal(by_label, np.arange(len(order))):
+            W = W[:, by_label] if sp.issparse(W) else np.ascontiguousarray(W[:, by_label])
+        self._wrap_weights(W)
         return self
 
     def _streaming(self, X: Any, known: Array, new: Array) -> tuple[Memoir, Array]:
@@ -303,7 +305,7 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
     def _learner(self, X: Any, n_classes: int) -> Memoir:
         d, K = X.shape[1], n_classes
         dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
-        batch = min(_MOST, max(1, K // _PART)) if self.batch_size is None else int(self.batch_size)
+        batch = min(_MOST, max(_LEAST, K // _CLASSES)) if self.batch_size is None else int(self.batch_size)
         self._batch = batch
         norms = np.empty(X.shape[0], dtype)
         row_norms(make_rows(X), norms)

@@ -1,0 +1,54 @@
+"""What the files of MEMOIR share: a fit of MemoirClassifier, compiled on a few rows first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.data import Data, shrink
+from benchmarks.measure import Stopwatch, quiet
+from benchmarks.task import Fit, Stop, Task
+
+__all__ = ["fit", "refuses"]
+
+#: Epochs, unless told otherwise: the means of the weights are best at powers of two.
+EPOCHS = 8
+
+
+def refuses(task: Task) -> str | None:
+    return "it has no intercept" if task.intercept else None
+
+
+def fit(data: Data, task: Task, stop: Stop, *, threads: int, seed: int, **options: Any) -> Fit:
+    """``MemoirClassifier.fit``; ``task.options`` are more of its parameters."""
+    from manyclass import MemoirClassifier
+
+    def estimator(epochs: int) -> Any:
+        given = {"alpha": task.alpha, **options, **dict(task.options)}
+        return MemoirClassifier(max_iter=epochs, random_state=seed, n_jobs=threads, **given)
+
+    with quiet():
+        few = shrink(data, 200)
+        estimator(1).fit(few.X, few.y)
+        model = estimator(stop.max_iter or EPOCHS)
+        with Stopwatch() as watch:
+            model.fit(data.X, data.y)
+    last = model.history_[-1]
+    return Fit(
+        seconds=watch.seconds,
+        cpu_seconds=watch.cpu_seconds,
+        predict=lambda rows: np.asarray(model.predict(rows)),
+        model_bytes=model.model_.nbytes,
+        iterations=int(model.n_iter_),
+        solver_seconds=last.seconds,
+        # What it does with an index can be seen: these are not in the model.
+        facts={
+            "nonzeros": last.nonzeros,
+            "held_bytes": max(record.nbytes for record in model.history_),
+            "update_rate": last.update_rate,
+            "search_recall": last.recall,
+            "margin_error": last.margin_error,
+            "batch_size": model._batch,
+        },
+    )
