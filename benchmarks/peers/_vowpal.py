@@ -12,7 +12,7 @@ from benchmarks.data import Data
 from benchmarks.measure import Stopwatch
 from benchmarks.task import Fit, Stop, Task
 
-__all__ = ["PACKAGE", "fit"]
+__all__ = ["PACKAGE", "fit", "lines"]
 
 PACKAGE = "vowpalwabbit"
 #: Its passes over the data where the task does not say: one is its own default, and learns little.
@@ -22,7 +22,8 @@ MOST_BITS = 26
 
 
 def fit(reduction: str, data: Data, task: Task, stop: Stop, *, seed: int, first: int, prediction: str = "") -> Fit:
-    """``first`` is the number of the first class; ``prediction`` are options for it. ``task.options``: learning_rate."""
+    """``first`` is the number of the first class; ``prediction`` are options for it. ``task.options``:
+    learning_rate."""
     from vowpalwabbit import Workspace
 
     bits = min(MOST_BITS, int(np.ceil(np.log2(data.X.shape[1] * data.n_classes))) + 1)
@@ -33,7 +34,7 @@ def fit(reduction: str, data: Data, task: Task, stop: Stop, *, seed: int, first:
         train, model = Path(name, "train.vw"), Path(name, "model.vw")
         # In its own text format, written off the clock; passes after the first read its binary cache.
         order = np.random.default_rng(seed).permutation(data.n)
-        train.write_text("".join(_lines(data.X[order], data.y[order] + first)))
+        train.write_text("".join(lines(data.X[order], data.y[order] + first)))
         options = f"--{reduction} {data.n_classes} {common} -b {bits} --passes {passes} --holdout_off"
         if rate is not None:
             options += f" -l {rate}"
@@ -47,7 +48,7 @@ def fit(reduction: str, data: Data, task: Task, stop: Stop, *, seed: int, first:
             path = Path(folder, "model.vw")
             path.write_bytes(kept)
             reader = Workspace(f"-i {path} -t {common} {prediction}")
-            answers = [reader.predict(line) for line in _lines(X, None)]
+            answers = [reader.predict(line) for line in lines(X, None)]
             reader.finish()
         best = [(a[0] if len(a) else first - 1) if isinstance(a, list) else a for a in answers]
         return np.asarray(best, np.int64) - first
@@ -61,7 +62,7 @@ def fit(reduction: str, data: Data, task: Task, stop: Stop, *, seed: int, first:
     )
 
 
-def _lines(X: Any, y: Any) -> Any:
+def lines(X: Any, y: Any) -> Any:
     """Rows as VW reads them."""
     import scipy.sparse as sp
 

@@ -224,7 +224,7 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
             learner.n_threads,
         )
         W = run.train(X, index, mean_one(weights))
-        self.history_: list[EpochRecord] = run.records
+        self.history_: list[EpochRecord] = run.records  # type: ignore[assignment]
         self.n_iter_, self.outcome_ = len(run.records), run.outcome
         self._stream: tuple[Memoir, Array] | None = None
         self._wrap_weights(W)

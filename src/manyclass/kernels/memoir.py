@@ -95,9 +95,9 @@ def table_rivals(rows, y, table, full, touched, rivals, best, own):
             full[target] = -np.inf
             for k in range(K):
                 top = max(top, full[k])
-            who = 0
+            who = np.int64(0)
             while full[who] != top:
-                who += 1
+                who = who + np.int64(1)
             if not top > 0:
                 who, top = _first_zero(full, target, who, top)
             for k in range(K + 1):

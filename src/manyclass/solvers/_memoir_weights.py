@@ -267,4 +267,4 @@ def rows_of(X: Any, chosen: Any, dtype: np.dtype[Any]) -> sp.csr_matrix[Any]:
 
 
 def _part(rows: Any, begin: int, end: int) -> CSRRows:
-    return rows._replace(indptr=rows.indptr[begin : end + 1])
+    return CSRRows(rows.data, rows.indices, rows.indptr[begin : end + 1])
