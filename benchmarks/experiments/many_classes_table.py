@@ -89,7 +89,10 @@ def _entry(bench: Bench, source: DataFile, method: Method, entry: str, settings:
         # max keeps the first of equals.
         _, chosen = max(found, key=lambda pair: pair[0])
         search = sum(row["seconds"] for row, _ in tried if row is not None)
-        _fit(bench, source, method, entry, chosen, number, "searched", search_seconds=search)
+        if chosen is settings[0]:  # the fit of the default is that of the search
+            bench.record(**{**first, "part": "searched", "search_seconds": search})
+        else:
+            _fit(bench, source, method, entry, chosen, number, "searched", search_seconds=search)
 
 
 def _fit(

@@ -87,7 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     problem.add_argument("--loss", choices=(*LOSSES, *REGRESSION), help="default: what fits the labels, see below")
     problem.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
     problem.add_argument(
-        "--alpha", type=float, metavar="A", default=1e-4, help="strength of the penalty (default: %(default)s)"
+        "--alpha",
+        type=float,
+        metavar="A",
+        default=methods.DefaultFloat(1e-4),
+        help="strength of the penalty (default: %(default)s)",
     )
     problem.add_argument(
         "--l1-ratio", type=float, metavar="R", default=0.0, help="part of it that is l1 (default: %(default)s)"
@@ -116,10 +120,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tol",
         type=float,
         metavar="T",
-        default=1e-3,
+        default=methods.DefaultFloat(1e-3),
         help="certified relative duality gap to stop at (default: %(default)s)",
     )
-    run.add_argument("--max-iter", type=int, default=100, metavar="N", help="most epochs (default: %(default)s)")
+    run.add_argument(
+        "--max-iter",
+        type=int,
+        default=methods.DefaultInt(100),
+        metavar="N",
+        help="most epochs (default: %(default)s; memoir: 10)",
+    )
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")
     run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")

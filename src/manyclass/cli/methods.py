@@ -10,7 +10,17 @@ from manyclass.cli._common import CommandError, Screen
 if TYPE_CHECKING:
     from manyclass.data import Dataset
 
-__all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "write_history"]
+__all__ = [
+    "METHODS",
+    "DefaultFloat",
+    "DefaultInt",
+    "add_arguments",
+    "check",
+    "iterations",
+    "make",
+    "outcome",
+    "write_history",
+]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
 METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise", "memoir")
@@ -35,6 +45,14 @@ _SHARED = {
 }
 #: Options that belong to SDCA alone.
 _OWN = ("loss", "l1_ratio", "gamma", "epsilon", "solver", "option", "sampling")
+
+
+class DefaultFloat(float):
+    """The default of an option, which other methods have another of: to be told from the same number when given."""
+
+
+class DefaultInt(int):
+    """See `DefaultFloat`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +111,7 @@ def make(args: argparse.Namespace, data: Dataset, screen: Screen, parser_default
         name: getattr(args, option)
         for option, name in _SHARED.items()
         if getattr(args, option) != parser_default(option)
+        or type(getattr(args, option)) is not type(parser_default(option))
     }
     given.update(_features(args))
     given.update(_settings(args.set))

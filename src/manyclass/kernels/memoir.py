@@ -93,15 +93,16 @@ def table_rivals(rows, y, table, full, touched, rivals, best, own):
             _scores(rows, m, table, full)
             own[m] = full[target]
             full[target] = -np.inf
-            for k in range(K):
-                top = max(top, full[k])
-            who = np.int64(0)
-            while full[who] != top:
-                who = who + np.int64(1)
+            for c in range(K):
+                top = max(top, full[c])
+            found = 0
+            while full[found] != top:
+                found += 1
+            who = np.int64(found)
             if not top > 0:
                 who, top = _first_zero(full, target, who, top)
-            for k in range(K + 1):
-                full[k] = 0
+            for c in range(K + 1):
+                full[c] = 0
         rivals[m] = who
         best[m] = top
 
