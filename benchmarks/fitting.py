@@ -84,6 +84,7 @@ def describe(fit: Fit) -> dict[str, Any]:
         "model_bytes": fit.model_bytes,
         **{f"certified_{key}": value for key, value in fit.certificate.items()},
         **fit.estimate,
+        **fit.facts,
     }
 
 
@@ -95,7 +96,9 @@ def judge(rows: data.Data, task: Task, fit: Fit, classes: list[int] | None = Non
         weights, intercept = (fit.weights[:, chosen], fit.intercept[chosen]) if whole else (fit.weights, fit.intercept)
         return {"objective": objective(rows, task, weights, intercept, classes=chosen)}
     known: dict[str, Any] = {}
-    computed = task.objective != "tree" and not (task.objective == "crammer_singer" and task.gamma)
+    computed = task.objective not in ("tree", "margin") and not (task.objective == "crammer_singer" and task.gamma)
     if fit.weights is not None and computed:
         known["objective"] = objective(rows, task, fit.weights, fit.intercept)
-    return {**known, **quality(rows.y_test, fit.predict(rows.X_test))}
+    with measure.Stopwatch() as watch:
+        predicted = fit.predict(rows.X_test)
+    return {**known, "predict_seconds": watch.seconds, **quality(rows.y_test, predicted)}

@@ -17,11 +17,14 @@ class Task:
     ----------
     objective : str
         The loss phi: multinomial, crammer_singer, log_loss, hinge, smooth_hinge, squared_hinge (the last four one
-        class against the rest, summed); or "tree" for label trees, which have no objective in common.
+        class against the rest, summed); "margin" for MEMOIR's steps; or "tree" for label trees, which have no
+        objective in common.
     alpha, l1_ratio, gamma : float
         ``C`` of others is 1 / (alpha n). gamma smooths crammer_singer and smooth_hinge.
     intercept : bool
         An intercept b, free of penalty.
+    options : pairs of name and value
+        Of a method whose objective is its own: what its file says.
     """
 
     objective: str = "multinomial"
@@ -29,6 +32,7 @@ class Task:
     l1_ratio: float = 0.0
     gamma: float = 0.0
     intercept: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
 
     def C(self, n: int) -> float:
         """The same strength as a weight of the SUM of losses."""
@@ -71,6 +75,8 @@ class Fit:
         primal, dual and relative_gap, where the method certifies.
     estimate : dict
         Where ``seconds`` is estimated from some of the classes: what was measured.
+    facts : dict
+        What else the method tells of the fit.
     """
 
     seconds: float
@@ -84,3 +90,4 @@ class Fit:
     compile_seconds: float = 0.0
     certificate: dict[str, float] = field(default_factory=dict)
     estimate: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)

@@ -21,6 +21,10 @@ CASES = {
         ["--features", "fourier:30", "--prepare", "pca:8", "--set", "n_blocks=2", "--set", "update=calibrated"],
         {"features": 30, "prepare": 8, "n_blocks": 2, "update": "calibrated"},
     ),
+    "memoir": (
+        ["--alpha", "1e-4", "--l1-ratio", "1", "--set", "max_iter=3"],
+        {"alpha": 1e-4, "l1_ratio": 1.0, "max_iter": 3},
+    ),
 }
 CLASSES = {
     "bound": estimators.BoundMajorizationClassifier,
@@ -28,6 +32,7 @@ CLASSES = {
     "least_squares": estimators.LeastSquaresClassifier,
     "calibrated": estimators.CalibratedLeastSquaresClassifier,
     "stagewise": estimators.StagewiseClassifier,
+    "memoir": estimators.MemoirClassifier,
 }
 
 

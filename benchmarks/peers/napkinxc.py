@@ -1,4 +1,7 @@
-"""napkinXC: probabilistic label tree (hierarchical k-means), its default parameters; weights below 0.1 are cut."""
+"""napkinXC: probabilistic label tree (hierarchical k-means), its default parameters; weights below 0.1 are cut.
+
+``task.options``: others of ``PLT``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
     # The model lives in files: the folder goes when nobody can predict with it any more.
     folder = tempfile.TemporaryDirectory()
     X = sp.csr_matrix(data.X, dtype=np.float32)
-    model = PLT(str(Path(folder.name, "model")), threads=threads, seed=seed)
+    model = PLT(str(Path(folder.name, "model")), threads=threads, seed=seed, **dict(task.options))
     labels = [[int(label)] for label in data.y]
     with Stopwatch() as watch:
         model.fit(X, labels)

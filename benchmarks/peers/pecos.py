@@ -1,5 +1,7 @@
 """PECOS XR-Linear (libpecos): label tree of linear models, its default parameters; in an environment of its own.
 
+``task.options``: others of ``XLinearModel.train``.
+
 It wants NumPy < 2 and torch, which need not be in the environment of everything else: MANYCLASS_PECOS_PYTHON names
 the Python interpreter of one that has ``torch``, ``numpy<2`` and ``libpecos``.
 """
@@ -59,7 +61,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
     with Stopwatch() as watch:
         labels = LabelEmbeddingFactory.create(Y, X, method="pifa")
         tree = Indexer.gen(labels, indexer_type="hierarchicalkmeans", threads=threads, seed=seed)
-        model = XLinearModel.train(X, Y, C=tree, threads=threads)
+        model = XLinearModel.train(X, Y, C=tree, threads=threads, **dict(task.options))
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         size = folder_bytes(Path(folder))

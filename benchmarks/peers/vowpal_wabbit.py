@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.data import Data
 from benchmarks.measure import Stopwatch
 from benchmarks.peers._common import missing
+from benchmarks.peers._vowpal import lines
 from benchmarks.task import Fit, Stop, Task
 
 PACKAGE = "vowpalwabbit"
@@ -33,7 +34,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         train, model = Path(name, "train.vw"), Path(name, "model.vw")
         # In its own text format, written off the clock; passes after the first read its binary cache.
         order = np.random.default_rng(seed).permutation(data.n)
-        train.write_text("".join(_lines(data.X[order], data.y[order])))
+        train.write_text("".join(lines(data.X[order], data.y[order] + 1)))
         options = (
             f"--oaa {data.n_classes} --loss_function logistic --l2 {task.alpha} -b {bits} "
             f"--passes {stop.max_iter or 10} --holdout_off --quiet{'' if task.intercept else ' --noconstant'}"
@@ -49,7 +50,7 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
             path = Path(folder, "model.vw")
             path.write_bytes(kept)
             reader = Workspace(f"-i {path} -t --quiet")
-            answers = [reader.predict(line) for line in _lines(X, None)]
+            answers = [reader.predict(line) for line in lines(X, None)]
             reader.finish()
         return np.asarray(answers, np.int64) - 1
 
@@ -60,14 +61,3 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         model_bytes=size,
         iterations=stop.max_iter or 10,
     )
-
-
-def _lines(X: Any, y: Any) -> Any:
-    """Rows as VW reads them; classes count from 1."""
-    import scipy.sparse as sp
-
-    rows = sp.csr_matrix(X)
-    for i in range(rows.shape[0]):
-        part = slice(rows.indptr[i], rows.indptr[i + 1])
-        words = " ".join(f"{j}:{v:.7g}" for j, v in zip(rows.indices[part].tolist(), rows.data[part].tolist()))
-        yield f"{'' if y is None else y[i] + 1} | {words}\n"

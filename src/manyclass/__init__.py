@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from manyclass.estimators.ds_mlr import DSMLRClassifier
     from manyclass.estimators.least_squares import LeastSquaresClassifier
     from manyclass.estimators.log_linear import LogLinearModel
+    from manyclass.estimators.memoir import MemoirClassifier
     from manyclass.estimators.regressor import SDCARegressor
     from manyclass.estimators.stagewise import StagewiseClassifier
     from manyclass.estimators.stagewise_regressor import StagewiseRegressor
@@ -46,6 +47,7 @@ __all__ = [
     "FeatureSubset",
     "KMeansPatches",
     "LeastSquaresClassifier",
+    "MemoirClassifier",
     "PrincipalComponents",
     "RandomFourier",
     "RandomLogits",
@@ -75,6 +77,7 @@ _HOMES = {
     "FeatureSubset": "manyclass.features.subset",
     "KMeansPatches": "manyclass.features.patches",
     "LeastSquaresClassifier": "manyclass.estimators.least_squares",
+    "MemoirClassifier": "manyclass.estimators.memoir",
     "PrincipalComponents": "manyclass.features.components",
     "RandomFourier": "manyclass.features.fourier",
     "RandomLogits": "manyclass.features.projections",

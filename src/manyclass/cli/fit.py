@@ -73,6 +73,7 @@ examples:
   manyclass fit train.txt -o tags.model --loss squared_hinge --alpha 1e-5 --n-jobs -1
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
+  manyclass fit codes.svm.gz -o codes.model --method memoir --l1-ratio 1 --set early_stopping=true
   manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
   mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --method ds_mlr --checkpoint state --resume
   manyclass fit train.store -o codes.blocks --method blocks --max-iter 5 --block-classes 5000
@@ -91,7 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     problem.add_argument("--loss", choices=(*LOSSES, *REGRESSION), help="default: what fits the labels, see below")
     problem.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
     problem.add_argument(
-        "--alpha", type=float, metavar="A", default=1e-4, help="strength of the penalty (default: %(default)s)"
+        "--alpha",
+        type=float,
+        metavar="A",
+        default=methods.DefaultFloat(1e-4),
+        help="strength of the penalty (default: %(default)s)",
     )
     problem.add_argument(
         "--l1-ratio", type=float, metavar="R", default=0.0, help="part of it that is l1 (default: %(default)s)"
@@ -126,10 +131,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tol",
         type=float,
         metavar="T",
-        default=1e-3,
+        default=methods.DefaultFloat(1e-3),
         help="certified relative duality gap to stop at (default: %(default)s)",
     )
-    run.add_argument("--max-iter", type=int, default=100, metavar="N", help="most epochs (default: %(default)s)")
+    run.add_argument(
+        "--max-iter",
+        type=int,
+        default=methods.DefaultInt(100),
+        metavar="N",
+        help="most epochs (default: %(default)s; memoir: 10)",
+    )
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")
     run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")
@@ -387,7 +398,7 @@ def _summarise(
     facts.update((f"{METRICS.get(name, 'P@1')} {where}", f"{metrics[name]:.4f}") for name in names if name in metrics)
     times = {"read": read_seconds, "compile": compile_clock.seconds}
     history = getattr(estimator, "history_", None)
-    if history is not None and len(history):
+    if history is not None and len(history) and hasattr(estimator, "objective_"):
         facts["objective"] = f"{estimator.objective_:.8g}"
         tol = estimator.tol
         reached = "certified" if estimator.duality_gap_ <= tol else f"certified; {tol:g} was asked for"

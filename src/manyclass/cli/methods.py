@@ -11,10 +11,21 @@ from manyclass.cli._common import CommandError, Screen
 if TYPE_CHECKING:
     from manyclass.data import Dataset
 
-__all__ = ["METHODS", "add_arguments", "check", "iterations", "make", "outcome", "settings", "write_history"]
+__all__ = [
+    "METHODS",
+    "DefaultFloat",
+    "DefaultInt",
+    "add_arguments",
+    "check",
+    "iterations",
+    "make",
+    "outcome",
+    "settings",
+    "write_history",
+]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise", "blocks")
+METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise", "memoir", "blocks")
 #: Name in --features and --prepare -> class in `manyclass.features`.
 BLOCKS = {
     "fourier": "RandomFourier",
@@ -26,6 +37,7 @@ BLOCKS = {
 #: Options of the command line that every estimator may have, and their names there.
 _SHARED = {
     "alpha": "alpha",
+    "l1_ratio": "l1_ratio",
     "tol": "tol",
     "max_iter": "max_iter",
     "fit_intercept": "fit_intercept",
@@ -38,6 +50,14 @@ _SHARED = {
 _OWN = ("loss", "l1_ratio", "gamma", "epsilon", "solver", "option", "sampling")
 
 
+class DefaultFloat(float):
+    """The default of an option, which other methods have another of: to be told from the same number when given."""
+
+
+class DefaultInt(int):
+    """See `DefaultFloat`."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that choose a method and set its parameters."""
     group = parser.add_argument_group("other methods")
@@ -46,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=METHODS,
         default="sdca",
         help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: softmax regression on workers "
-        "that share out rows and classes; least_squares, calibrated, stagewise; blocks: softmax regression on a store, "
-        "rows and weights larger than memory",
+        "that share out rows and classes; least_squares, calibrated, stagewise; memoir: the multi-class SVM with very "
+        "many classes, in little memory; blocks: softmax regression on a store, rows and weights larger than memory",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
@@ -84,6 +104,8 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
                 raise CommandError(f"--{name} is for other methods than sdca: choose one with --method")
         return
     for name in _OWN:
+        if name == "l1_ratio" and args.method == "memoir":
+            continue
         if getattr(args, name) != parser_default(name):
             raise CommandError(f"--{name.replace('_', '-')} is for --method sdca, got --method {args.method}")
     if args.method == "blocks":
@@ -91,8 +113,8 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
             if getattr(args, name) != parser_default(name):
                 raise CommandError(f"--{name.replace('_', '-')} is not for --method blocks: leave it out")
         return
-    if args.plot and args.method in ("calibrated", "stagewise"):
-        raise CommandError(f"--plot shows a certified gap, and {args.method} has none: --history keeps its stages")
+    if args.plot and args.method in ("calibrated", "stagewise", "memoir"):
+        raise CommandError(f"--plot shows a certified gap, and {args.method} has none: see --history")
     # Now, not after hours of reading.
     _features(args)
 
@@ -105,6 +127,7 @@ def make(args: argparse.Namespace, data: Dataset, screen: Screen, parser_default
         name: getattr(args, option)
         for option, name in _SHARED.items()
         if getattr(args, option) != parser_default(option)
+        or type(getattr(args, option)) is not type(parser_default(option))
     }
     given.update(_features(args))
     given.update(settings(args.set))
@@ -133,6 +156,7 @@ def _class(args: argparse.Namespace, data: Dataset) -> Any:
         "least_squares": "LeastSquaresClassifier",
         "calibrated": "CalibratedLeastSquaresClassifier",
         "stagewise": "StagewiseRegressor" if numbers else "StagewiseClassifier",
+        "memoir": "MemoirClassifier",
     }[args.method]
     return getattr(estimators, name)
 
@@ -198,11 +222,12 @@ def write_history(estimator: Any, path: str) -> None:
 
     from manyclass.files import atomic_path
 
-    if not hasattr(estimator, "stage_records_"):
-        estimator.history_.to_csv(path)
+    records = estimator.stage_records_ if hasattr(estimator, "stage_records_") else estimator.history_
+    if not isinstance(records, list):
+        records.to_csv(path)
         return
-    rows = [record.to_dict() for record in estimator.stage_records_]
+    rows = [record.to_dict() for record in records]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["stage"])
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["number"])
         writer.writeheader()
         writer.writerows(rows)

@@ -7,6 +7,7 @@ from manyclass.estimators.cross_validation import SDCAClassifierCV, SDCARegresso
 from manyclass.estimators.ds_mlr import DSMLRClassifier
 from manyclass.estimators.least_squares import LeastSquaresClassifier
 from manyclass.estimators.log_linear import LogLinearModel
+from manyclass.estimators.memoir import MemoirClassifier
 from manyclass.estimators.regressor import SDCARegressor
 from manyclass.estimators.stagewise import StagewiseClassifier
 from manyclass.estimators.stagewise_regressor import StagewiseRegressor
@@ -17,6 +18,7 @@ __all__ = [
     "CalibratedLeastSquaresClassifier",
     "DSMLRClassifier",
     "LeastSquaresClassifier",
+    "MemoirClassifier",
     "SDCAClassifier",
     "SDCAClassifierCV",
     "SDCARegressor",

@@ -23,6 +23,7 @@ from manyclass.kernels.rows import CSRRows, add_sparse_outer, add_sparse_scores
 
 __all__ = [
     "WeightTable",
+    "add_at",
     "add_to_image",
     "compress",
     "has_all",
@@ -30,8 +31,10 @@ __all__ = [
     "image_scores",
     "make_table",
     "move_table",
+    "soften",
     "table_of",
     "table_sums",
+    "weight_at",
 ]
 
 # mypy: disable-error-code="no-untyped-def"
@@ -105,6 +108,22 @@ def has_room(V: Any, rows: Any, i: Any, m: Any) -> Any:
 
 def has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
     """Whether `add_to_image` would only change entries that are there: then two threads may do it at a time."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def weight_at(V: Any, j: Any, k: Any) -> Any:
+    """``V[j, k]``."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_at(V: Any, j: Any, k: Any, delta: Any) -> Any:
+    """``V[j, k] += delta``, where `has_room` has said yes; by how much the square of the entry has grown."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
+    """Soft-threshold row j by ``tau``; a table gives up entries that are zero when they are many. ``keys`` and
+    ``values`` are scratch, as long as V has columns."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -249,6 +268,92 @@ def _has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
                         return False
                 at += m
             return True
+
+        return table
+    return None
+
+
+@implements(weight_at)
+def _weight_at(V: Any, j: Any, k: Any) -> Any:
+    if isinstance(V, types.Array):
+        return lambda V, j, k: V[j, k]
+    if is_a(V, WeightTable):
+
+        def table(V, j, k):
+            slot = _search(V, j, k)
+            return V.values[2 * slot + 1] if slot >= 0 else V.values.dtype.type(0)
+
+        return table
+    return None
+
+
+@implements(add_at)
+def _add_at(V: Any, j: Any, k: Any, delta: Any) -> Any:
+    if isinstance(V, types.Array):
+
+        def dense(V, j, k, delta):
+            old = V[j, k]
+            new = old + V.dtype.type(delta)
+            V[j, k] = new
+            return np.float64(new) * np.float64(new) - np.float64(old) * np.float64(old)
+
+        return dense
+    if is_a(V, WeightTable):
+
+        def table(V, j, k, delta):
+            slot = _search(V, j, k)
+            if slot < 0:
+                if _full(V, j):
+                    _grow(V, j)
+                slot = _place(V, j, k)
+            old = V.values[2 * slot + 1]
+            new = old + V.values.dtype.type(delta)
+            V.values[2 * slot + 1] = new
+            return np.float64(new) * np.float64(new) - np.float64(old) * np.float64(old)
+
+        return table
+    return None
+
+
+@inline
+def _soft(v, tau):
+    zero = tau - tau
+    return max(v - tau, zero) + min(v + tau, zero)
+
+
+@implements(soften)
+def _soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
+    if isinstance(V, types.Array):
+
+        def dense(V, j, tau, keys, values):
+            for k in range(V.shape[1]):
+                V[j, k] = _soft(V[j, k], V.dtype.type(tau))
+
+        return dense
+    if is_a(V, WeightTable):
+
+        def table(V, j, tau, keys, values):
+            base = V.start[j]
+            capacity = np.int64(V.capacity[j])
+            left = 0
+            for slot in range(base, base + capacity):
+                if V.keys[2 * slot] >= 0:
+                    v = _soft(V.values[2 * slot + 1], V.values.dtype.type(tau))
+                    V.values[2 * slot + 1] = v
+                    if v != 0:
+                        keys[left] = V.keys[2 * slot]
+                        values[left] = v
+                        left += 1
+            # Who reads a row reads all of its slots.
+            if 4 * left < 3 * np.int64(V.held[j]):
+                for slot in range(base, base + capacity):
+                    V.keys[2 * slot] = -1
+                while capacity > _LEAST and 4 * left < capacity:
+                    capacity //= 2
+                V.capacity[j] = capacity
+                V.held[j] = 0
+                for a in range(left):
+                    V.values[2 * _place(V, j, keys[a]) + 1] = values[a]
 
         return table
     return None

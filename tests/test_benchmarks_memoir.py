@@ -1,0 +1,94 @@
+"""The experiments on MEMOIR run, and what they measure is what they say."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from benchmarks import catalog
+from benchmarks.bench import Bench, Options
+from benchmarks.data import Data
+from benchmarks.fitting import describe, judge
+from benchmarks.task import Stop, Task
+from rich.console import Console
+
+from manyclass.datasets import make_many_classes
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y = make_many_classes(700, 300, 30, nnz_per_row=10, random_state=0)
+    kept = np.unique(y[:600])
+    test = np.flatnonzero(np.isin(y, kept))[-80:]
+    return Data("generated", X[:600], np.searchsorted(kept, y[:600]), X[test], np.searchsorted(kept, y[test]))
+
+
+def test_methods_fit_their_estimators(rows):
+    from manyclass import MemoirClassifier
+
+    task = Task("margin", alpha=1e-4, options=(("batch_size", 7),))
+    own = {"memoir": {}, "memoir_l1": {"l1_ratio": 1.0}, "memoir_lsh": {"search": "lsh"}}
+    for name, options in own.items():
+        fit = catalog.method(name).fit(rows, task, Stop(max_iter=2), threads=1, seed=3)
+        ours = MemoirClassifier(alpha=1e-4, batch_size=7, max_iter=2, random_state=3, **options).fit(rows.X, rows.y)
+        np.testing.assert_array_equal(fit.predict(rows.X_test), ours.predict(rows.X_test))
+        told = {**describe(fit), **judge(rows, task, fit)}
+        assert told["nonzeros"] == ours.sparse_coef_.nnz
+        assert told["accuracy"] == ours.score(rows.X_test, rows.y_test)
+        assert told["predict_seconds"] > 0
+        assert told["search_recall"] == 1.0  # codes rank more candidates than there are classes here
+        assert "objective" not in told
+
+
+def test_scaling_measures_each_number_of_classes(tmp_path, monkeypatch):
+    from benchmarks import children
+    from benchmarks.experiments import memoir_scaling
+
+    monkeypatch.setattr(memoir_scaling, "_QUERIES", 5)
+    monkeypatch.setattr(children, "call", lambda name, arguments: memoir_scaling.measured(**arguments))
+    options = Options(data_dir=tmp_path, runs=1, epochs=2, quick=True, out=tmp_path)
+    bench = Bench("memoir_scaling", options, Console(file=io.StringIO(), width=200))
+    memoir_scaling.run(bench)
+    bench.close()
+    with (tmp_path / "memoir_scaling-quick.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(row["method"], int(row["n_classes"])) for row in found] == [
+        (f"memoir {kind}", K) for K in (300, 1000) for kind in ("l2", "l1")
+    ]
+    assert all(float(row["index_recall"]) == 1.0 for row in found)
+    assert all(8 <= float(row["bytes_a_weight"]) < 11 for row in found)
+    assert (tmp_path / "memoir_scaling-quick.png").exists()
+
+
+def test_the_table_searches_and_says_what_does_not_fit(tmp_path, monkeypatch, rows):
+    from benchmarks import children
+    from benchmarks.experiments import many_classes_table as table
+
+    asked = []
+
+    def call(name, arguments, python=None):
+        asked.append((arguments["method"], arguments["task"]["alpha"], arguments["held_out"]))
+        # The second setting is the best of the validation.
+        best = arguments["held_out"] is not None and arguments["task"]["alpha"] == 1e-5
+        facts = {"data": "generated", "seconds": 1.0, "predict_seconds": 1.0, "macro_f1": 0.5}
+        return {**facts, "accuracy": 0.9 if best else 0.5}
+
+    monkeypatch.setattr(children, "call", call)
+    monkeypatch.setattr(table, "memory_bytes", lambda: 1)
+    monkeypatch.setattr(table.DataFile, "read", lambda self: rows)
+    options = Options(
+        data_dir=tmp_path, runs=1, only=("memoir",), datasets=("generated/small",), quick=True, out=tmp_path
+    )
+    bench = Bench("many_classes_table", options, Console(file=io.StringIO(), width=200))
+    table.run(bench)
+    assert asked == [
+        ("memoir", 1e-6, None),
+        ("memoir", 1e-6, 1),
+        ("memoir", 1e-5, 1),
+        ("memoir", 1e-7, 1),
+        ("memoir", 1e-5, None),
+    ]
+    searched = [row for row in bench.rows if row.get("part") == "searched"]
+    assert [row["search_seconds"] for row in searched] == [3.0]

@@ -1,0 +1,308 @@
+"""The laws of MEMOIR: it is its own plain reading, step for step, however its weights are held and truncated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from indexes import THOROUGH
+from manyclass.datasets import make_many_classes
+from manyclass.search import SimpleLSH
+from manyclass.solvers import _memoir_weights
+from manyclass.solvers.memoir import Memoir
+
+N, D, K = 240, 80, 20
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = make_many_classes(N, D, K, nnz_per_row=8, random_state=0)
+    return X.astype(np.float64), y.astype(np.int32)
+
+
+def orders(epochs, n=N):
+    rng = np.random.default_rng(0)
+    return [rng.permutation(n) for _ in range(epochs)]
+
+
+def plain_rival(scores, y):
+    """The best class but y; of scores of 0 the first after y, cyclically, else the lowest number."""
+    scores = scores.copy()
+    scores[y] = -np.inf
+    if scores.max() == 0:
+        return next((y + a) % len(scores) for a in range(1, len(scores)) if scores[(y + a) % len(scores)] == 0)
+    return int(scores.argmax())
+
+
+def plain(X, y, some_orders, *, batch, alpha, l1_ratio, eta0, eta_step=None, c=None, touched=False):
+    """Every formula written out on a dense W, nothing lazy: the points after each step."""
+    W, points, seen = np.zeros((X.shape[1], K)), [], 0
+    c = np.ones(X.shape[0]) if c is None else c
+    for order in some_orders:
+        for begin in range(0, len(order), batch):
+            some = order[begin : begin + batch]
+            t = len(points)
+            eta = eta0 / (1 + eta_step * t) if eta_step is not None else eta0 / (1 + alpha * eta0 * seen)
+            W = W * (1 - eta * len(some) * alpha * (1 - l1_ratio))
+            step, used = np.zeros_like(W), set()
+            for i in some:
+                scores = X[i] @ W
+                r = plain_rival(scores, y[i])
+                used |= {int(y[i]), r}
+                if 1 + scores[r] - scores[y[i]] > 0:
+                    step[:, y[i]] += eta * c[i] * X[i]
+                    step[:, r] -= eta * c[i] * X[i]
+            W = W + step
+            tau = eta * len(some) * alpha * l1_ratio
+            if touched and l1_ratio:
+                some_classes = sorted(used)
+                part = W[:, some_classes]
+                tau *= K / len(some_classes)
+                W[:, some_classes] = np.sign(part) * np.maximum(np.abs(part) - tau, 0)
+            elif l1_ratio:
+                W = np.sign(W) * np.maximum(np.abs(W) - tau, 0)
+            elif np.linalg.norm(W) > 0:
+                W = W * min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(W)))
+            points.append(W)
+            seen += len(some)
+    return points
+
+
+def dense(W):
+    return W.toarray() if sp.issparse(W) else W
+
+
+def learnt(X, y, some_orders, *, batch, c=None, **options):
+    learner = Memoir(X.shape[1], K, X.dtype, **options)
+    met = [learner.epoch(X, y, order, batch_size=batch, weights=c) for order in some_orders]
+    return learner, met
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("alpha", "eta0", "eta_step"), [(1e-3, 0.3, 0.02), (0.05, 0.4, None), (1.0, 0.1, 0.0)])
+def test_steps_are_those_of_the_plain_reading(data, sparse, l1_ratio, alpha, eta0, eta_step):
+    """Lazy scaling, lazy truncation and the norm kept up are the eager ones; l2 with alpha = 1 meets its ball."""
+    X, y = data
+    c = np.random.default_rng(1).integers(0, 3, N).astype(float)
+    options = {"alpha": alpha, "l1_ratio": l1_ratio, "eta0": eta0, "eta_step": eta_step}
+    expected = plain(X.toarray(), y, orders(2), batch=7, c=c, **options)[-1]
+    learner, _ = learnt(X, y, orders(2), batch=7, c=c, sparse=sparse, **options)
+    np.testing.assert_allclose(dense(learner.weights()), expected, atol=1e-12)
+    np.testing.assert_allclose(learner.norm(), np.linalg.norm(expected), rtol=1e-10)
+    assert np.linalg.norm(expected) > 0 or alpha * l1_ratio >= 0.5
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_truncation_of_touched_classes(data, sparse):
+    X, y = data
+    options = {"alpha": 2e-3, "l1_ratio": 1.0, "eta0": 0.3, "eta_step": 0.02}
+    expected = plain(X.toarray(), y, orders(2), batch=7, touched=True, **options)[-1]
+    learner, _ = learnt(X, y, orders(2), batch=7, sparse=sparse, truncation="touched", **options)
+    np.testing.assert_allclose(dense(learner.weights()), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_mean_is_that_of_the_points(data, sparse):
+    X, y = data
+    options = {"alpha": 1e-2, "l1_ratio": 0.0, "eta0": 0.3, "eta_step": 0.0}
+    points = plain(X.toarray(), y, orders(5), batch=9, **options)
+    learner, _ = learnt(X, y, orders(5), batch=9, sparse=sparse, average=True, **options)
+    # The mean begins anew with epochs 1, 2, 4 (from 0 on): that of the last fifth here.
+    steps = -(-N // 9)
+    np.testing.assert_allclose(dense(learner.weights()), np.mean(points[4 * steps :], axis=0), atol=1e-12)
+
+
+def test_folding_the_scale_changes_nothing(data, monkeypatch):
+    X, y = data
+    options = {"alpha": 1e-2, "l1_ratio": 0.4, "eta0": 0.5, "eta_step": 0.0, "sparse": True}
+    expected, _ = learnt(X, y, orders(3), batch=5, **options)
+    monkeypatch.setattr("manyclass.solvers.memoir._FOLD", 0.5)
+    folded, _ = learnt(X, y, orders(3), batch=5, **options)
+    assert folded.scale >= 0.4 > expected.scale
+    np.testing.assert_allclose(dense(folded.weights()), dense(expected.weights()), atol=1e-12)
+
+
+def test_the_norm_stays_within_its_ball(data):
+    X, y = data
+    alpha = 0.3
+    learner = Memoir(D, K, X.dtype, alpha=alpha, eta0=1.0, eta_step=0.0, sparse=True)
+    bound = False
+    for begin in range(0, N, 10):
+        batch = _memoir_weights.rows_of(X, np.arange(begin, begin + 10), X.dtype)
+        learner.step(batch, y[begin : begin + 10])
+        norm = np.linalg.norm(dense(learner.weights()))
+        assert norm <= 1 / np.sqrt(alpha) * (1 + 1e-12)
+        np.testing.assert_allclose(learner.norm(), norm, rtol=1e-10)
+        bound |= norm > 0.999 / np.sqrt(alpha)
+    assert bound
+
+
+def test_the_ball_holds_the_optimum(data):
+    """||W*|| <= 1 / sqrt(alpha) for the mean of the losses; a sum over b rows needs sqrt(b) times as much."""
+    from manyclass import SDCAClassifier
+
+    X, y = data
+    norms = []
+    for alpha in (1e-3, 1e-2, 0.1):
+        model = SDCAClassifier(
+            loss="crammer_singer", gamma=0.01, alpha=alpha, fit_intercept=False, tol=3e-2, max_iter=500, random_state=0
+        ).fit(X, y)
+        norms.append(np.linalg.norm(model.coef_) * np.sqrt(alpha))
+    assert 0.2 < max(norms) <= 1.0 + 1e-6  # the bound is not idle
+
+
+def test_l2_approaches_the_optimum(data):
+    from manyclass import SDCAClassifier
+
+    X, y = data
+    alpha = 1e-2
+    best = SDCAClassifier(
+        loss="crammer_singer", gamma=0.01, alpha=alpha, fit_intercept=False, tol=1e-3, max_iter=500, random_state=0
+    ).fit(X, y)
+
+    def objective(W):
+        scores = X @ W
+        own = scores[np.arange(N), y].copy()
+        scores[np.arange(N), y] = -np.inf
+        return np.maximum(0, 1 + scores.max(axis=1) - own).mean() + alpha / 2 * (W**2).sum()
+
+    found = []
+    for batch in (4, 16):
+        learner, _ = learnt(X, y, orders(32), batch=batch, alpha=alpha, eta0=0.5, average=True, sparse=True)
+        found.append(objective(dense(learner.weights())))
+    # The batch size does not change the problem.
+    assert max(found) <= 1.02 * best.objective_
+    assert min(found) >= best.objective_ * (1 - 1e-3)
+
+
+def test_l1_leaves_fewer_weights_the_larger_alpha(data):
+    X, y = data
+    counts = [
+        learnt(X, y, orders(3), batch=6, alpha=alpha, l1_ratio=1.0, eta0=0.3, eta_step=0.0, sparse=True)[0]
+        .weights()
+        .nnz
+        for alpha in (1e-4, 1e-3, 3e-3, 1e-2, 1e-1)
+    ]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > 1.5 * counts[2] > 100 * counts[-1]
+
+
+def test_memory_follows_the_weights_that_are_left(data):
+    """Truncation gives slots back: a table does not keep what it has once held."""
+    X, y = data
+    options = {"l1_ratio": 1.0, "eta0": 0.3, "eta_step": 0.0, "sparse": True}
+    held = {}
+    for alpha in (1e-6, 1e-2):
+        learner, _ = learnt(X, y, orders(6), batch=6, alpha=alpha, **options)
+        table = learner.U.view()
+        held[alpha] = int(table.held.sum()), learner.weights().nnz, int(table.capacity.sum())
+    assert held[1e-2][0] <= 1.34 * held[1e-2][1] + D
+    assert held[1e-2][2] < held[1e-6][2] / 2
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rivals_are_exact_and_never_the_true_class(sparse, dtype, monkeypatch):
+    """Of small whole numbers, with many ties; by the list of touched classes, by the scan, and by the sorted copy."""
+    rng = np.random.default_rng(0)
+    d = 30
+    for density, snapshot in ((0.02, 80), (0.4, 80), (0.4, 0)):
+        monkeypatch.setattr(_memoir_weights, "_SNAPSHOT", snapshot)
+        W = (rng.integers(-3, 4, (d, K)) * (rng.random((d, K)) < density)).astype(dtype)
+        X = (rng.integers(-1, 4, (200, d)) * (rng.random((200, d)) < 0.2)).astype(dtype)
+        y = rng.integers(0, K, 200).astype(np.int32)
+        learner = Memoir(d, K, dtype, sparse=sparse)
+        learner.start(sp.csr_matrix(W))
+        np.testing.assert_array_equal(dense(learner.weights()), W)
+        batch = _memoir_weights.rows_of(sp.csr_matrix(X), np.arange(200), np.dtype(dtype))
+        S = X @ W
+        for threads in (1, 3):
+            rivals, best, own = learner.U.rivals(batch, y, threads)
+            assert not np.any(rivals == y)
+            np.testing.assert_array_equal(rivals, [plain_rival(s, k) for s, k in zip(S, y)])
+            np.testing.assert_array_equal(best, S[np.arange(200), rivals])
+            np.testing.assert_array_equal(own, S[np.arange(200), y])
+
+
+@pytest.mark.parametrize("name", THOROUGH)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_index_that_scores_all_classes_is_the_exact_search(data, name, sparse):
+    """It is kept up to date: after two epochs the weights are those without an index."""
+    X, y = data
+    if name == "small_world":  # a walk for each changed class: slow where all classes are met
+        X, y = X[:60], y[:60]
+    options = {"alpha": 1e-3, "eta0": 0.3, "eta_step": 0.02, "sparse": sparse}
+    some = orders(2, X.shape[0])
+    expected, _ = learnt(X, y, some, batch=12, **options)
+    learner, met = learnt(X, y, some, batch=12, search=THOROUGH[name](), **options)
+    np.testing.assert_allclose(dense(learner.weights()), dense(expected.weights()), atol=1e-10)
+    assert all(m.recall == 1.0 and m.margin_error <= 1e-12 for m in met)
+
+
+def test_an_index_that_misses_is_told(data):
+    X, y = data
+    _, met = learnt(
+        X, y, orders(3), batch=12, alpha=1e-3, eta0=0.3, sparse=True, search=SimpleLSH(bits=64, candidates=1)
+    )
+    assert 0 < met[-1].recall < 1
+    assert met[-1].margin_error > 0
+    # Proposals are scored on the live weights: it learns all the same.
+    assert met[-1].loss < met[0].loss
+
+
+@pytest.mark.parametrize("search", [None, SimpleLSH(bits=64, candidates=5)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_threads_do_not_change_a_bit(data, sparse, search):
+    import copy
+
+    X, y = data
+    found = [
+        dense(
+            learnt(
+                X, y, orders(2), batch=30, n_threads=threads, search=copy.deepcopy(search), sparse=sparse, alpha=1e-3
+            )[0].weights()
+        )
+        for threads in (1, 3)
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+def test_dense_rows_are_sparse_rows(data):
+    X, y = data
+    options = {"alpha": 1e-3, "eta0": 0.3}
+    ours, _ = learnt(X.toarray(), y, orders(2), batch=7, sparse=False, **options)
+    theirs, _ = learnt(X, y, orders(2), batch=7, sparse=False, **options)
+    np.testing.assert_array_equal(ours.weights(), theirs.weights())
+
+
+def test_float32_is_near_float64(data):
+    X, y = data
+    options = {"alpha": 1e-2, "eta0": 0.1, "sparse": True, "average": True}
+    double, _ = learnt(X, y, orders(4), batch=7, **options)
+    single, _ = learnt(X.astype(np.float32), y, orders(4), batch=7, **options)
+    assert single.weights().dtype == np.float32
+    np.testing.assert_allclose(dense(single.weights()), dense(double.weights()), atol=0.05)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_classes_may_come_later(data, sparse):
+    """A class that has weights 0 until its rows come is one that was there from the start."""
+    X, y = data
+    options = {"alpha": 1e-3, "eta0": 0.3, "eta_step": 0.0, "average": True, "sparse": sparse}
+    early, late = np.flatnonzero(y < 15), np.flatnonzero(y >= 15)
+    grown = Memoir(D, 15, X.dtype, **options)
+    grown.epoch(X, y, early, batch_size=6)
+    grown.grow(K)
+    grown.epoch(X, y, late, batch_size=6)
+    assert grown.n_classes == K
+    assert grown.weights().shape == (D, K)
+    assert np.abs(dense(grown.weights())[:, 15:]).sum() > 0
+
+
+def test_bad_options():
+    with pytest.raises(ValueError, match="truncation must be one of 'lazy', 'touched', got 'eager'"):
+        Memoir(3, 2, np.float64, truncation="eager")
+    with pytest.raises(ValueError, match="average is for l1_ratio=0"):
+        Memoir(3, 2, np.float64, average=True, l1_ratio=0.5)
