@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -163,9 +164,9 @@ class _Patches(Block):
         self.radius_ = radius if radius > 0.0 else 1.0
         self._learn(Q)
 
+    @abstractmethod
     def _learn(self, Q: Array) -> None:
         """Filters from normalised, whitened patches."""
-        raise NotImplementedError
 
     def _sample_size(self, n: int) -> int:
         return min(int(self.n_patches), n * math.prod(self._places))
@@ -206,9 +207,9 @@ class _Patches(Block):
 
     # --- transforming -----------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _filters(self, dtype: Any) -> Array:
         """The filters, for whitened patches, (patch size, n_filters)."""
-        raise NotImplementedError
 
     def _transform(self, X: Any) -> Array:
         dtype = np.dtype(working_dtype(X))
