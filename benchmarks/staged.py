@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import data, measure
 
-__all__ = ["fit_and_judge", "make", "spectrum"]
+__all__ = ["fit_and_judge", "made_of_all", "make", "spectrum"]
 
 #: Test rows whose features are made at a time.
 _ROWS = 2000
@@ -89,7 +89,7 @@ def fit_and_judge(
 
 def _prepared(block: Any, X: Any, X_test: Any, standardise: bool) -> tuple[Any, Any]:
     block.fit(X)
-    made = [_transformed(block, part) for part in (X, X_test)]
+    made = [made_of_all(block, part) for part in (X, X_test)]
     block.release()
     if standardise:
         mean, deviation = made[0].mean(axis=0), made[0].std(axis=0)
@@ -100,7 +100,7 @@ def _prepared(block: Any, X: Any, X_test: Any, standardise: bool) -> tuple[Any, 
     return made[0], made[1]
 
 
-def _transformed(block: Any, X: Any) -> Any:
+def made_of_all(block: Any, X: Any) -> Any:
     """All features of all rows: chunks, so that their casts stay small."""
     out: Any = None
     for begin in range(0, X.shape[0], _ROWS):

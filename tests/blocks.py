@@ -34,6 +34,13 @@ BLOCKS = {
     "random patches": RandomPatches(5, shape=SHAPE, patch=3, n_patches=300, random_state=0),
     "triangle patches": RandomPatches(5, shape=SHAPE, patch=3, activation="triangle", n_patches=300, random_state=0),
     "k-means patches": KMeansPatches(5, shape=SHAPE, patch=3, n_patches=300, random_state=0),
+    "mirrored patches": KMeansPatches(
+        4, shape=SHAPE, patch=3, n_patches=300, mirror=True, standardise=True, power=0.5, random_state=0
+    ),
+    "fourier with odd features": RandomFourier(24, n_odd=30, random_state=0),
+    "logits with odd features": RandomLogits(24, n_odd=30, random_state=0),
+    "polynomial with odd features": RandomPolynomial(24, degree=3, n_odd=30, random_state=0),
+    "components with odd features": PrincipalComponents(5, n_odd=30),
     "squares of patches": KMeansPatches(
         5, shape=SHAPE, patch=3, n_patches=300, activation="triangle", expand="squares", random_state=0
     ),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem
 from sklearn.preprocessing import StandardScaler
@@ -205,3 +206,44 @@ def test_transformers_are_fitted_from_a_seed_and_not_saved():
         to_state(Transformer(Nystroem(n_components=5)).fit(X))
     with pytest.raises(ValueError, match="to be saved, got PCA"):
         to_state(PCA(2).fit(X))
+
+
+# --- features that change their sign in a mirror image ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        RandomFourier(30, n_odd=4, random_state=0),
+        RandomLogits(30, n_odd=4, random_state=0),
+        RandomPolynomial(30, degree=1, n_odd=4, random_state=0),
+        RandomPolynomial(30, degree=3, n_odd=4, random_state=0),
+    ],
+    ids=lambda block: f"{type(block).__name__}{getattr(block, 'degree', '')}",
+)
+def test_random_features_are_means_over_a_row_and_its_mirror_image(block):
+    X = rows(40, 10, seed=3)
+    turned = X * np.repeat([1, -1], [6, 4])
+    made = block.fit(X).transform(X)
+    np.testing.assert_allclose(block.transform(turned), made, atol=1e-12)
+    # The same random numbers without the option: their features of both rows.
+    plain = clone(block).set_params(n_odd=0)
+    plain.__dict__.update({name: value for name, value in block.__dict__.items() if name not in plain.get_params()})
+    np.testing.assert_allclose(made, 0.5 * (plain.transform(X) + plain.transform(turned)), atol=1e-12)
+
+
+def test_components_with_odd_features_are_those_of_rows_and_their_mirror_images():
+    X = rows(80, 10, seed=3) * np.linspace(1, 3, 10)
+    turned = X * np.repeat([1, -1], [6, 4])
+    block = PrincipalComponents(8, n_odd=4).fit(X)
+    peer = PCA(10, svd_solver="full").fit(np.vstack([X, turned]))
+    assert (block.components_[:4, 6:] == 0).all()
+    assert (block.components_[4:, :6] == 0).all()
+    # Directions of all rows and their mirror images, with the same variances; their divisor is 159, not 79.
+    for direction, variance in zip(block.components_, block.explained_variance_):
+        at = int(np.abs(peer.components_ @ direction).argmax())
+        assert abs(peer.components_[at] @ direction) == pytest.approx(1, abs=1e-6)
+        assert variance * 79 / 80 == pytest.approx(peer.explained_variance_[at] * 159 / 160, rel=1e-6)
+    for wrong in (PrincipalComponents(10, n_odd=4), PrincipalComponents(2, n_odd=10), RandomFourier(2, n_odd=10)):
+        with pytest.raises(ValueError, match=r"n_components must be at most 9 for|n_odd must be less than the 10"):
+            wrong.fit(X)

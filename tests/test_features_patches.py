@@ -105,3 +105,72 @@ def test_kmeans_falls_and_keeps_no_empty_centre():
     centres = kmeans(twins, 8, np.random.default_rng(0))
     assert np.isfinite(centres).all()
     assert {tuple(centre) for centre in centres} <= {tuple(row) for row in np.eye(3)}
+
+
+def _mirrored(X: np.ndarray) -> np.ndarray:
+    return X.reshape(-1, *SHAPE)[:, :, ::-1].reshape(len(X), -1)
+
+
+@pytest.mark.parametrize("kind", [KMeansPatches, RandomPatches])
+@pytest.mark.parametrize("activation", ["rectified", "triangle"])
+@pytest.mark.parametrize("standardise", [False, True])
+def test_a_mirror_image_keeps_half_of_the_features_and_turns_the_others(kind, activation, standardise):
+    X, turned = rows(9, seed=6), _mirrored(rows(9, seed=6))
+    block = kind(
+        5, shape=SHAPE, patch=3, mirror=True, power=0.5, activation=activation, standardise=standardise, random_state=0
+    ).fit(rows())
+    here, there = block.transform(X), block.transform(turned)
+    half = here.shape[1] // 2
+    assert here.shape[1] == block.n_features_out_ == 4 * 10 * (2 if activation == "rectified" else 1)
+    np.testing.assert_allclose(there[:, :half], here[:, :half], atol=1e-11)
+    np.testing.assert_allclose(there[:, half:], -here[:, half:], atol=1e-11)
+    assert np.abs(here[:, half:]).max() > 0.01
+    # Sums and differences of what the same filters make of both images without the option.
+    if not standardise and kind is RandomPatches:
+        plain = clone(block).set_params(mirror=False).fit(rows())
+        plain.mean_, plain.whitening_, plain.contrast_ = block.mean_, block.whitening_, block.contrast_
+        plain.radius_ = block.radius_
+        plain._filters = block._filters  # type: ignore[method-assign]
+        if activation == "rectified":  # the mean distance is that to twice as many filters
+            one, two = plain.transform(X), plain.transform(turned)
+            np.testing.assert_allclose(here, np.hstack([one + two, one - two]) / math.sqrt(2), atol=1e-11)
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_standardised_features_have_mean_zero_and_variance_one(mirror):
+    X = rows(200)
+    block = KMeansPatches(4, shape=SHAPE, patch=3, mirror=mirror, standardise=True, random_state=0).fit(X)
+    made = block.transform(np.vstack([X, _mirrored(X)]) if mirror else X)
+    np.testing.assert_allclose(made.mean(axis=0), 0, atol=1e-9)
+    variances = made.var(axis=0)
+    if mirror:  # of a sum and a difference together
+        variances = 0.5 * (variances[: len(variances) // 2] + variances[len(variances) // 2 :])
+    np.testing.assert_allclose(variances, 1, rtol=1e-9)
+
+
+def test_places_that_are_no_mirror_image_of_themselves_are_refused():
+    X = rows()
+    for parameters, message in (
+        ({"patch": 4}, "3 for pool=2, and 0 pixels left over"),
+        ({"patch": 3, "stride": 2}, "2 for pool=2, and 1 pixels left over"),
+        ({"patch": 3, "expand": "squares"}, "expand must be None with mirror=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            KMeansPatches(4, shape=SHAPE, mirror=True, **parameters).fit(X)
+
+
+def test_kmeans_of_points_that_may_be_turned():
+    from manyclass.features.kmeans import kmeans
+
+    mirror = np.array([1, 0, 2])
+    rng = np.random.default_rng(0)
+    Z = 0.1 * rng.normal(size=(300, 3)) + np.array([[3, 0, 0], [0, 3, 0], [0, 0, 3]])[np.arange(300) % 3]
+
+    def inertia(centres: np.ndarray) -> float:
+        both = np.vstack([centres, centres[:, mirror]])
+        return float(((Z[:, None] - both) ** 2).sum(axis=2).min(axis=1).mean())
+
+    errors = [inertia(kmeans(Z, 2, np.random.default_rng(3), iterations=m, mirror=mirror)) for m in range(5)]
+    assert all(after <= before + 1e-12 for before, after in zip(errors, errors[1:]))
+    # Two centres do for three clusters, two of which are each other's mirror image.
+    assert errors[-1] < 0.05
