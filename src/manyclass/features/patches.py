@@ -15,6 +15,7 @@ from manyclass import memory
 from manyclass.features.base import (
     Array,
     Block,
+    StateOf,
     check_choice,
     check_count,
     check_real,
@@ -33,13 +34,15 @@ __all__ = ["KMeansPatches", "RandomPatches"]
 _RESPONSES = 2**21
 #: Images that means and deviations of features are taken of.
 _SCALED = 2000
+#: What is learned of them.
+_SCALES = ("centre_", "deviation_")
 
 
 class _Patches(Block):
     """Patches of images, normalised and whitened; what filters make of them."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("contrast_", "radius_")
-    _arrays: ClassVar[tuple[str, ...]] = ("mean_", "whitening_", "centre_", "deviation_")
+    _arrays: ClassVar[tuple[str, ...]] = ("mean_", "whitening_")
 
     def __init__(
         self,
@@ -197,9 +200,8 @@ class _Patches(Block):
         radius = math.sqrt(float(np.einsum("ij,ij->", Q, Q, dtype=np.float64)) / len(Q))
         self.radius_ = radius if radius > 0.0 else 1.0
         self._learn(Q)
-        self.centre_, self.deviation_ = np.zeros(0), np.zeros(0)
         if self.standardise:
-            self._learn_scales(self._transform(sample_rows(X, _SCALED, self._generator(3))))
+            self._learn_scales(self._averages(sample_rows(X, _SCALED, self._generator(3))))
 
     def _symmetric(self, moments: Array) -> Array:
         """Moments of patches, or of them and their mirror images alike."""
@@ -274,6 +276,14 @@ class _Patches(Block):
         return np.concatenate([F, F[self._mirrored]], axis=1) if self.mirror else F
 
     def _transform(self, X: Any) -> Array:
+        made = self._averages(X)
+        if self.standardise:
+            made -= self.centre_.astype(made.dtype)
+            made /= self.deviation_.astype(made.dtype)
+        return made
+
+    def _averages(self, X: Any) -> Array:
+        """The features as they are before they are standardised."""
         dtype = np.dtype(working_dtype(X))
         cells = self._cells()
         sizes = np.bincount(cells).astype(dtype)
@@ -312,9 +322,6 @@ class _Patches(Block):
 
         images = max(1, _RESPONSES // (len(cells) * max(k, self._patch_size)))
         run(some, ranges(X.shape[0], images), resolve_n_jobs(self.n_jobs))
-        if self.standardise and len(self.centre_):
-            out -= self.centre_.astype(dtype)
-            out /= self.deviation_.astype(dtype)
         return out
 
     def _arrange(self, pooled: Array, out: Array) -> None:
@@ -347,8 +354,13 @@ class _Patches(Block):
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         m = self._patch_size
-        scaled = (self.n_features_out_ if self.standardise else 0,)
-        return {"mean_": (m,), "whitening_": (m, m), "centre_": scaled, "deviation_": scaled}
+        scales = dict.fromkeys(_SCALES if self.standardise else (), (self.n_features_out_,))
+        return {"mean_": (m,), "whitening_": (m, m), **scales}
+
+    def to_state(self) -> StateOf:
+        """All that is needed to have the same features again, bit for bit."""
+        spec, arrays = super().to_state()
+        return spec, arrays | {name: getattr(self, name) for name in (_SCALES if self.standardise else ())}
 
     def _own_parameters(self) -> dict[str, Any]:
         # Threads are those of the machine it is used on.
@@ -404,7 +416,7 @@ _PARAMETERS = """shape : (height, width, channels), optional
     radius_ : float
         Root mean squared length of a whitened patch.
     centre_, deviation_ : ndarray
-        Means and standard deviations of features; empty without ``standardise``.
+        Means and standard deviations of features; with ``standardise`` alone.
     """
 
 
