@@ -18,6 +18,7 @@ from manyclass.features import (
     Chain,
     FeatureSubset,
     KMeansPatches,
+    Nystrom,
     PrincipalComponents,
     RandomFourier,
     RandomLogits,
@@ -247,3 +248,40 @@ def test_components_with_odd_features_are_those_of_rows_and_their_mirror_images(
     for wrong in (PrincipalComponents(10, n_odd=4), PrincipalComponents(2, n_odd=10), RandomFourier(2, n_odd=10)):
         with pytest.raises(ValueError, match=r"n_components must be at most 9 for|n_odd must be less than the 10"):
             wrong.fit(X)
+
+
+# --- Nystrom ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_nystrom_inner_products_are_the_projected_kernel(kind):
+    X = rows(60, 10, seed=3).astype(kind)
+    block = Nystrom(25, scale=12.0, random_state=1).fit(X[:40])
+    assert {tuple(centre) for centre in block.centres_} <= {tuple(row) for row in X[:40]}
+    assert len({tuple(centre) for centre in block.centres_}) == 25
+
+    def kernel(A, B):
+        return np.exp(-((A[:, None].astype("f8") - B) ** 2).sum(axis=2) / 12.0)
+
+    between, here = kernel(block.centres_, block.centres_), kernel(X, block.centres_)
+    expected = here @ np.linalg.solve(between + 1e-5 * np.eye(25), here.T)
+    Z = block.transform(X)
+    assert Z.dtype == kind
+    np.testing.assert_allclose(Z @ Z.T, expected, atol=1e-9 if kind == "f8" else 2e-4)
+
+
+def test_nystrom_means_over_a_centre_and_its_mirror_image():
+    X = rows(40, 10, seed=3)
+    turned = X * np.repeat([1, -1], [6, 4])
+    block = Nystrom(20, scale=12.0, n_odd=4, random_state=1).fit(X)
+    np.testing.assert_allclose(block.transform(turned), block.transform(X), atol=1e-10)
+    C = block.centres_
+    both = [np.exp(-((A[:, None] - C) ** 2).sum(axis=2) / 12.0) for A in (X, turned)]
+    np.testing.assert_allclose(block._kernel(X, C), 0.5 * (both[0] + both[1]), atol=1e-12)
+
+
+def test_nystrom_takes_the_rows_there_are_and_equal_ones_too():
+    X = np.repeat(rows(5, 4), 3, axis=0)
+    block = Nystrom(100, random_state=0).fit(X)
+    assert block.n_features_out_ == 15
+    assert np.isfinite(block.transform(X)).all()

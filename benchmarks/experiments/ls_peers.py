@@ -174,25 +174,18 @@ def _at_equal_error(rows: list[dict[str, Any]]) -> list[list[Any]]:
         for (name, objective), fits in peers.items():
             done = [row for row in fits if row["finished"]]
             theirs = min(done, key=lambda row: (row["test_error"], row["in_all"])) if done else fits[0]
-            good = [row for row in ours if not done or row["test_error"] <= theirs["test_error"]]
+            seconds = theirs["in_all"] if done else theirs["seconds"]
+            what = f"error, {100 * theirs['test_error']:.2f} %" if done else "unfinished"
+            line: list[Any] = [size, f"{name} {objective}", what, seconds]
+            # Of a peer that did not finish no error is known: it stands against the best that ours has.
+            least = theirs["test_error"] if done else min((row["test_error"] for row in ours), default=0.0)
+            good = [row for row in ours if row["test_error"] <= least]
             if not good:
-                lines.append(
-                    [
-                        size,
-                        f"{name} {objective}",
-                        f"{100 * theirs['test_error']:.2f} %",
-                        theirs["in_all"],
-                        "none of ours",
-                        None,
-                        None,
-                    ]
-                )
+                lines.append([*line, "none of ours", None, None])
                 continue
             mine = min(good, key=lambda row: row["in_all"])
-            what = f"error, {100 * theirs['test_error']:.2f} %" if done else "unfinished"
-            seconds = theirs["in_all"] if done else theirs["seconds"]
             ratio = f"{'' if done else '>= '}{seconds / mine['in_all']:.3g}"
-            lines.append([size, f"{name} {objective}", what, seconds, mine["method"], mine["in_all"], ratio])
+            lines.append([*line, mine["method"], mine["in_all"], ratio])
     return lines
 
 

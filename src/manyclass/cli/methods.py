@@ -18,6 +18,7 @@ METHODS = ("sdca", "bound", "least_squares", "calibrated", "stagewise")
 BLOCKS = {
     "fourier": "RandomFourier",
     "logits": "RandomLogits",
+    "nystrom": "Nystrom",
     "polynomial": "RandomPolynomial",
     "subset": "FeatureSubset",
     "pca": "PrincipalComponents",
