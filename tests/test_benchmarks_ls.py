@@ -354,9 +354,9 @@ def test_a_factor_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_solvers_of_generated_rows(folder: Path) -> None:
     from benchmarks.experiments import ls_auto
 
-    rows = measured(run(folder, "ls_auto", "--only", "majorise,majorise_cg,sdca"))
+    rows = measured(run(folder, "ls_auto", "--only", "majorise,sdca"))
     assert {row["case"] for row in rows} == {"middle", "density 0.1"}
-    assert len(rows) == 6
+    assert len(rows) == 4
     assert all(float(row["certified_relative_gap"]) <= 1e-3 for row in rows)
     for density in (1.0, 0.1):
         made = ls_auto.generate(200, 30, 4, 1.0, density)
