@@ -5,7 +5,9 @@ Imports NumPy and SciPy alone, so that a peer's own environment can run it.
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ def fit_and_judge(
     budget: float | None = None,
     memory: int | None = None,
     held_out: int | None = None,
+    features: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Fit and describe what came out; ``source`` is a `DataFile`'s arguments.
 
@@ -47,8 +50,14 @@ def fit_and_judge(
     held_out : int, optional
         Fit on four fifths of the training rows and judge on the others instead of the test rows:
         `benchmarks.data.validation` with groups of so many rows, drawn by ``seed``.
+    features : list of dict, optional
+        Blocks of features, one made of what the other makes (see `benchmarks.staged.make`): the fit is on what the last
+        makes of all rows. Made once in a process, with ``threads``; how long that took is ``feature_seconds``.
     """
     rows = _read(source["path"], source["name"], source["quick"], dtype)
+    made: dict[str, Any] = {}
+    if features is not None:
+        rows, made["feature_seconds"] = _featured(json.dumps(source), json.dumps(features), dtype, threads)
     if held_out is not None:
         rows = data.validation(rows, group=held_out, seed=seed)
     found, problem, until = catalog.method(method), Task(**task), Stop(**stop)
@@ -63,7 +72,8 @@ def fit_and_judge(
         else:
             fit = found.fit(rows, problem, until, threads=threads, seed=seed)
     held = {"memory_before": before, "memory_peak": measure.peak_memory()}
-    return {**rows.facts, "version": found.version, **describe(fit), **held, **judge(rows, problem, fit, classes)}
+    facts = {**rows.facts, "version": found.version, **made}
+    return {**facts, **describe(fit), **held, **judge(rows, problem, fit, classes)}
 
 
 # A worker that fits again and again reads its data once; no more than one data set in two types of number.
@@ -71,6 +81,22 @@ def fit_and_judge(
 def _read(path: str, name: str, quick: bool, dtype: str | None) -> data.Data:
     rows = data.read(Path(path), name, quick=quick)
     return rows if dtype is None else rows.cast(dtype)
+
+
+# Features of all rows may be gigabytes: those of one fit at a time.
+@lru_cache(maxsize=1)
+def _featured(source: str, features: str, dtype: str | None, threads: int) -> tuple[data.Data, float]:
+    from benchmarks.staged import made_of_all, make
+
+    told = json.loads(source)
+    rows = _read(told["path"], told["name"], told["quick"], dtype)
+    X, X_test = rows.X, rows.X_test
+    with measure.threads_limited(threads), measure.Stopwatch() as watch:
+        for described in json.loads(features):
+            block = make(described).fit(X)
+            X, X_test = made_of_all(block, X), made_of_all(block, X_test)
+            block.release()
+    return replace(rows, X=X, X_test=X_test), watch.seconds
 
 
 def describe(fit: Fit) -> dict[str, Any]:

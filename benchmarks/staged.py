@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks import data, measure
 
-__all__ = ["fit_and_judge", "make", "spectrum"]
+__all__ = ["fit_and_judge", "made_of_all", "make", "spectrum"]
 
 #: Test rows whose features are made at a time.
 _ROWS = 2000
@@ -36,8 +36,8 @@ def fit_and_judge(
     threads: int,
     *,
     prepare: dict[str, Any] | None = None,
-    standardise: bool = False,
     curve: bool = False,
+    scores: bool = False,
     memory: int | None = None,
 ) -> dict[str, Any]:
     """Fit on training rows; seconds, peak memory, the errors on training and test rows.
@@ -51,10 +51,10 @@ def fit_and_judge(
         Of the BLAS, and ``n_jobs`` of the estimator where it has that.
     prepare : dict, optional
         A block made of all rows once, before the fit, on the clock.
-    standardise : bool
-        Whether what it makes is brought to mean 0 and variance 1.
     curve : bool
         Of a stagewise fit of one model and one pass: the test error after each block, and the seconds till then.
+    scores : bool
+        The scores of the test rows, and their classes, for an average with those of other fits.
     memory : int, optional
         Bytes that the process may hold during the fit.
     """
@@ -68,7 +68,7 @@ def fit_and_judge(
     with measure.threads_limited(threads), measure.memory_limit(memory), measure.quiet():
         with measure.Stopwatch() as preparing:
             if prepare is not None:
-                X, X_test = _prepared(make(prepare), X, X_test, standardise)
+                X, X_test = _prepared(make(prepare), X, X_test)
         with measure.Stopwatch() as watch:
             model.fit(X, rows.y)
         peak = measure.peak_memory()
@@ -82,25 +82,23 @@ def fit_and_judge(
             "memory_peak": peak,
             "test_error": _error(predicted, rows.y_test),
         }
+        if scores:
+            pieces = [model.decision_function(X_test[b : b + _ROWS]) for b in range(0, len(rows.y_test), _ROWS)]
+            found["scores"] = np.concatenate(pieces).astype(np.float64).round(6).tolist()
+            found["truth"] = rows.y_test.tolist()
         if curve:
             found["curve"] = _curve(model, X_test, rows.y_test, preparing.seconds)
     return found
 
 
-def _prepared(block: Any, X: Any, X_test: Any, standardise: bool) -> tuple[Any, Any]:
+def _prepared(block: Any, X: Any, X_test: Any) -> tuple[Any, Any]:
     block.fit(X)
-    made = [_transformed(block, part) for part in (X, X_test)]
+    made = made_of_all(block, X), made_of_all(block, X_test)
     block.release()
-    if standardise:
-        mean, deviation = made[0].mean(axis=0), made[0].std(axis=0)
-        deviation[deviation == 0] = 1.0
-        for part in made:
-            part -= mean
-            part /= deviation
-    return made[0], made[1]
+    return made
 
 
-def _transformed(block: Any, X: Any) -> Any:
+def made_of_all(block: Any, X: Any) -> Any:
     """All features of all rows: chunks, so that their casts stay small."""
     out: Any = None
     for begin in range(0, X.shape[0], _ROWS):

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from helpers import make_data
 
-BATCH = ("fista", "lbfgs", "newton", "cg", "gd")
+BATCH = ("fista", "lbfgs", "newton", "cg", "gd", "majorise", "majorise_cg")
 SOLVERS = (*BATCH, "sgd", "asgd")
 
 #: (objective, l1_ratio, how the classes lie)

@@ -49,7 +49,7 @@ def run(folder: Path, *arguments: str) -> list[dict[str, str]]:
 
     out = folder.parent / "out"
     common = ["--quick", "--runs", "1", "--data-dir", str(folder), "--out", str(out)]
-    assert main(["run", *arguments, *common]) == 0
+    assert main(["run", arguments[0], *common, *arguments[1:]]) == 0
     with next(out.glob("*.csv")).open(newline="") as handle:
         return list(csv.DictReader(handle))
 
@@ -146,6 +146,17 @@ def test_stagewise_curves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert float(curve[-1]["loss"]) < float(curve[0]["loss"])
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_better_features_of_digits(folder: Path) -> None:
+    digits(folder)
+    rows = measured(run(folder, "ls_mnist_features"))
+    assert [row["features"] for row in rows] == ["pixels", "pixels", "patches", "patches"]
+    for row in rows:
+        assert float(row["test_error"]) < 0.5
+        assert int(row["n_features"]) == 60
+    assert (folder.parent / "out" / "ls_mnist_features-quick.png").stat().st_size > 1000
+
+
 def test_newsgroups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.datasets import news20
 
@@ -195,12 +206,20 @@ def test_four_classes_of_rcv1(folder: Path) -> None:
     assert float(fits["stagewise"]["test_error"]) == 0
 
 
-def test_cifar(folder: Path) -> None:
+def test_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.experiments import ls_cifar
+
+    monkeypatch.delitem(ls_cifar.FITS, "random masks, linear")
     images(folder)
-    rows = measured(run(folder, "ls_cifar"))
+    rows = measured(run(folder, "ls_cifar", "--runs", "2"))
     assert {row["data"] for row in rows} == {"cifar10"}
-    assert [row["K"] for row in rows] == ["3"] * len(rows)
-    for row in rows:
+    *fits, average = rows
+    assert [row["K"] for row in fits] == ["3"] * 6
+    averaged = [row for row in fits if row["method"] == "mirror images, Nystrom"]
+    assert average["method"] == "average of 2"
+    assert float(average["seconds"]) == pytest.approx(sum(float(row["seconds"]) for row in averaged))
+    assert 0 <= float(average["test_error"]) <= 0.7
+    for row in fits:
         assert 0 < float(row["prepare_seconds"]) < float(row["seconds"])
         assert 0 <= float(row["test_error"]) <= 1
 
@@ -257,3 +276,90 @@ def test_the_spectrum_and_the_curve_are_those_of_numpy(updates: str, folder: Pat
     values = np.linalg.svd(X[:60], compute_uv=False)
     spectrum = staged.spectrum(source, most=5)
     assert spectrum["second_to_last"] == pytest.approx(values[1] / values[4], rel=1e-6)
+
+
+def test_peers_on_the_same_features(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import children, fitting
+    from benchmarks.experiments import ls_peers
+
+    monkeypatch.setattr(ls_peers, "COMPONENTS", 10)
+    monkeypatch.setattr(ls_peers, "FIRST", 8)
+    digits(folder)
+    rows = measured(run(folder, "ls_peers", "--only", "majorise,sklearn_lbfgs", "--alpha", "1e-3"))
+    assert {row["n_features"] for row in rows} == {"40", "60"}
+    for size in ("40", "60"):
+        ours, *ladder = (row for row in rows if row["n_features"] == size)
+        assert (ours["method"], ours["d"]) == ("majorise", size)
+        assert float(ours["certified_relative_gap"]) <= 1e-3
+        # Iterations grow until the objective is that of ours, and no further.
+        assert [int(row["setting"]) for row in ladder] == [int(8 * 1.5**i) for i in range(len(ladder))]
+        target = float(ours["objective"])
+        assert all(float(row["objective"]) > target for row in ladder[:-1])
+        assert float(ladder[-1]["objective"]) <= target
+        for row in (ours, *ladder):
+            assert float(row["in_all"]) == pytest.approx(float(row["seconds"]) + float(row["feature_seconds"]))
+    fitting._featured.cache_clear()
+
+    def overdue(function: str, arguments: dict[str, Any]) -> Any:
+        raise children.TimedOut("its time was up")
+
+    monkeypatch.setattr(children, "call", overdue)
+    rows = measured(run(folder, "ls_peers", "--only", "sklearn_lbfgs", "--budget", "7"))
+    assert {(row["finished"], row["seconds"]) for row in rows} == {("False", "7.0")}
+
+
+def test_ratios_are_those_at_equal_error_and_objective() -> None:
+    from benchmarks.experiments import ls_peers
+
+    def row(method: str, seconds: float, error: float, objective: float, **more: Any) -> dict[str, Any]:
+        ours = method in ("majorise", "ridge")
+        known = {"n_features": 4, "ours": ours, "finished": True, "target": 1.0, "objective_name": "multinomial"}
+        return {**known, "method": method, "in_all": seconds, "test_error": error, "objective": objective, **more}
+
+    ours = [row("ridge", 1.0, 0.03, 9.0), row("majorise", 2.0, 0.02, 1.0)]
+    ladder = [row("sklearn_lbfgs", 8.0, 0.05, 1.2), row("sklearn_lbfgs", 12.0, 0.025, 0.9)]
+    (line,) = ls_peers._at_equal_error(ours + ladder)
+    assert line[2:] == ["error, 2.50 %", 12.0, "majorise", 2.0, "6"]  # ridge errs more
+    (line,) = ls_peers._at_equal_objective(ours + ladder)
+    assert line[-1] == "4 to 6"
+    late = row("liblinear", 0.0, 0.0, 0.0) | {"finished": False, "seconds": 30.0}
+    (line,) = ls_peers._at_equal_error([*ours, late])
+    assert line[3:] == [30.0, "majorise", 2.0, ">= 15"]
+    (line,) = ls_peers._at_equal_error([late])
+    assert line[3:] == [30.0, "none of ours", None, None]
+
+
+def test_memory_is_that_of_the_formula(folder: Path) -> None:
+    from benchmarks.experiments import ls_memory
+
+    rows = measured(run(folder, "ls_memory"))
+    assert {row["fit"] for row in rows} == {*ls_memory.FITS, *ls_memory.WAYS}
+    assert {row["refused"] for row in rows} == {"False"}
+    parts = ls_memory.estimated(40_000, 2000, 10)
+    assert parts["moments"] == 12 * 2001**2
+    assert parts["chunk"] + parts["responses"] < parts["moments"] * 2
+
+
+def test_a_factor_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.experiments import ls_memory
+
+    from manyclass import memory
+
+    monkeypatch.setattr(memory, "available", lambda: 2 * 10**7)
+    found = ls_memory.fit_once("cholesky", 100, 2000, 3, 1, None)
+    assert found["refused"]
+    assert "second moments and their factor" in found["reason"]
+
+
+def test_solvers_of_generated_rows(folder: Path) -> None:
+    from benchmarks.experiments import ls_auto
+
+    rows = measured(run(folder, "ls_auto", "--only", "majorise,sdca"))
+    assert {row["case"] for row in rows} == {"middle", "density 0.1"}
+    assert len(rows) == 4
+    assert all(float(row["certified_relative_gap"]) <= 1e-3 for row in rows)
+    for density in (1.0, 0.1):
+        made = ls_auto.generate(200, 30, 4, 1.0, density)
+        squares = made.X.multiply(made.X) if density < 1 else made.X**2
+        assert float(squares.sum()) / 200 == pytest.approx(1, rel=1e-5)
+        assert made.n_classes == 4

@@ -1,4 +1,4 @@
-"""Feature blocks: row by row, the same from their state, what the papers say they are."""
+"""Feature blocks: row by row, the same from their state, refusals by name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.spatial.distance import pdist
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import Nystroem
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from blocks import BLOCKS, SHAPE, D, dense, labels, rows
 from manyclass import features
 from manyclass.features import (
     Chain,
@@ -34,49 +32,6 @@ from manyclass.features import (
     from_state,
     to_state,
 )
-from manyclass.features.subset import gradient_norms
-
-SHAPE = (6, 6, 2)
-D = math.prod(SHAPE)
-
-BLOCKS = {
-    "fourier": RandomFourier(24, random_state=0),
-    "fourier of a given scale": RandomFourier(24, scale=9.0, random_state=0),
-    "logits": RandomLogits(24, random_state=0),
-    "polynomial": RandomPolynomial(24, degree=3, random_state=0),
-    "random subset": FeatureSubset(7, random_state=0),
-    "frequent subset": FeatureSubset(7, order="frequency"),
-    "gradient subset": FeatureSubset(7, order="gradient"),
-    "components": PrincipalComponents(5),
-    "white components": PrincipalComponents(5, whiten=True),
-    "random patches": RandomPatches(5, shape=SHAPE, patch=3, n_patches=300, random_state=0),
-    "triangle patches": RandomPatches(5, shape=SHAPE, patch=3, activation="triangle", n_patches=300, random_state=0),
-    "k-means patches": KMeansPatches(5, shape=SHAPE, patch=3, n_patches=300, random_state=0),
-    "squares of patches": KMeansPatches(
-        5, shape=SHAPE, patch=3, n_patches=300, activation="triangle", expand="squares", random_state=0
-    ),
-    "products of patches": KMeansPatches(
-        5, shape=SHAPE, patch=3, n_patches=300, contrast=None, whiten=None, expand="products", random_state=0
-    ),
-    "chain": Chain(PrincipalComponents(6), RandomFourier(24), random_state=0),
-    "chain of patches": Chain(
-        KMeansPatches(5, shape=SHAPE, patch=3, n_patches=300, random_state=0), FeatureSubset(9), random_state=0
-    ),
-}
-
-
-def rows(n: int = 60, d: int = D, seed: int = 0, dtype: type = np.float64) -> np.ndarray:
-    """Rows with zeros, as images or counts have."""
-    rng = np.random.default_rng(seed)
-    return (rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6) + 0.3 * rng.random(d)[:, None].T).astype(dtype)
-
-
-def labels(n: int = 60) -> np.ndarray:
-    return np.arange(n) % 3
-
-
-def dense(Z: object) -> np.ndarray:
-    return Z.toarray() if sp.issparse(Z) else Z  # type: ignore[attr-defined]
 
 
 @pytest.fixture(params=BLOCKS)
@@ -273,282 +228,6 @@ def test_indices_of_a_subset_must_be_features():
             from_state(spec, {"indices_": np.array(wrong)})
 
 
-# --- Fourier, logits, polynomials -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("p", [500, 8000])
-def test_fourier_inner_products_are_the_gaussian_kernel(p):
-    X = rows(40, 10, seed=3)
-    s = 12.0
-    Z = RandomFourier(p, scale=s, random_state=1).fit(X).transform(X)
-    pairs = np.triu_indices(40, 1)
-    kernel = np.exp(-pdist(X, "sqeuclidean") / s)
-    error = (Z @ Z.T)[pairs] - kernel
-    # Hoeffding: a product of two features, times p, lies in [-2, 2]; so P(|error| > t) <= 2 exp(-p t^2 / 8) for a
-    # pair. All 780 pairs at once fail with a probability of 1e-6.
-    assert np.abs(error).max() <= math.sqrt(8 / p * math.log(2 * len(kernel) / 1e-6))
-    # The variance of a product is 1 + (k^4 - 2 k^2) / 2 ... <= 1.
-    assert math.sqrt((error**2).mean()) <= 1.3 / math.sqrt(p)
-
-
-def test_median_trick_is_the_median_of_all_pairs():
-    X = rows(70, 9)
-    block = RandomFourier(4, random_state=0).fit(X)
-    assert block.scale_ == pytest.approx(np.median(pdist(X, "sqeuclidean")), rel=1e-9)
-    assert RandomFourier(4, bandwidth=0.25).fit(X).scale_ == pytest.approx(block.scale_ / 4)
-    many = rows(2500, 9, seed=2)
-    wanted = np.median(pdist(many, "sqeuclidean"))
-    assert RandomFourier(4, random_state=0).fit(many).scale_ == pytest.approx(wanted, rel=0.05)
-    assert RandomFourier(4, random_state=0).fit(np.ones((5, 3))).scale_ == 1.0
-    twice = np.vstack([np.zeros((50, 3)), np.ones((1, 3))])
-    assert RandomFourier(4, random_state=0).fit(twice).scale_ == pytest.approx(pdist(twice, "sqeuclidean").mean())
-
-
-def test_logits_are_of_order_one_whatever_the_units():
-    X = 5.0 + rows(300, 30, seed=4)
-    for unit in (1e-4, 1.0, 1e5):
-        Z = RandomLogits(2000, scale=1.0, random_state=0).fit(unit * X).transform(unit * X)
-        z = 2 * np.arctanh(Z * math.sqrt(2000))
-        assert z.mean() == pytest.approx(0, abs=0.1)
-        assert z.std() == pytest.approx(math.sqrt(2), rel=0.1)
-    first = RandomLogits(20, random_state=0).fit(X).transform(X)
-    np.testing.assert_allclose(
-        RandomLogits(20, random_state=0).fit(3 * X).transform(3 * X), first, rtol=1e-4, atol=1e-6
-    )
-
-
-@pytest.mark.parametrize("degree", [1, 2, 3])
-def test_polynomial_inner_products_are_the_polynomial_kernel(degree):
-    X = rows(30, 6, seed=5)
-    p, constant = 20_000, 0.7
-    Z = RandomPolynomial(p, degree=degree, constant=constant, random_state=2).fit(X).transform(X)
-    centred = X - X.mean(axis=0)
-    centred /= np.sqrt((centred**2).sum(axis=1).mean())
-    products = (centred @ centred.T + constant**2) ** degree
-    # A factor's product has a second moment of at most 3 |u|^2 |v|^2, |u|^2 = |x~|^2 + constant^2.
-    lengths = (centred**2).sum(axis=1) + constant**2
-    deviation = np.sqrt((3 * np.outer(lengths, lengths)) ** degree / p)
-    assert (np.abs(Z @ Z.T - products) / deviation).max() < 5
-    assert np.abs(Z @ Z.T - products).mean() < deviation.mean()
-
-
-# --- subsets ----------------------------------------------------------------------------------------------------------
-
-
-def test_gradient_order_is_brute_force():
-    X = rows(50, 20)
-    R = np.random.default_rng(1).normal(size=(50, 4))
-    brute = [math.sqrt(sum((X[:, j] @ R[:, k]) ** 2 for k in range(4))) for j in range(20)]
-    np.testing.assert_allclose(gradient_norms(X, R), brute)
-    np.testing.assert_allclose(gradient_norms(sp.csr_matrix(X), R), brute)
-    block = FeatureSubset(6, order="gradient").fit(X, R)
-    assert set(block.indices_) == set(np.argsort(brute)[-6:])
-    np.testing.assert_array_equal(block.transform(X), X[:, np.sort(np.argsort(brute)[-6:])])
-    y = labels(50)
-    indicators = np.eye(3)[y] - np.bincount(y) / 50
-    np.testing.assert_allclose(gradient_norms(X, y), gradient_norms(X, indicators), rtol=1e-5)
-    np.testing.assert_allclose(gradient_norms(X, R[:, 0]), gradient_norms(X, R[:, :1] - R[:, 0].mean()))
-    with pytest.raises(ValueError, match="rows of X"):
-        gradient_norms(X, R[:-1])
-
-
-def test_frequency_order_is_brute_force():
-    X = rows(50, 20) * (np.random.default_rng(2).random((50, 20)) < np.linspace(0.1, 0.9, 20))
-    stored = sp.csr_matrix(X)
-    stored.data[:5] = 0.0  # stored, but not there
-    counts = np.count_nonzero(stored.toarray(), axis=0)
-    for kind in (stored, stored.toarray()):
-        order = FeatureSubset(3, order="frequency").fit(kind).order_
-        assert np.all(np.diff(counts[order]) <= 0)
-
-
-@pytest.mark.parametrize("order", ["random", "frequency", "gradient"])
-@pytest.mark.parametrize("reorder", ["block", "pass"])
-def test_a_pass_takes_every_feature_once(order, reorder):
-    X, y = rows(50, 20), labels(50)
-    pattern = FeatureSubset(6, order=order, reorder=reorder)
-    previous, taken = None, []
-    for stage in range(8):
-        previous = fresh(pattern, stage, previous).fit(X, y)
-        taken.append(previous.indices_)
-        assert previous.exhausted_ == (stage % 4 == 3)
-    for first in (0, 4):
-        assert [len(part) for part in taken[first : first + 4]] == [6, 6, 6, 2]
-        assert sorted(np.concatenate(taken[first : first + 4])) == list(range(20))
-    if order == "random":
-        assert sorted(taken[0]) != sorted(taken[4])
-
-
-def test_order_is_anew_for_each_block_or_each_pass():
-    X = rows(50, 12)
-    rng = np.random.default_rng(3)
-    one, other = rng.normal(size=(50, 2)), rng.normal(size=(50, 2))
-    first = FeatureSubset(4, order="gradient").fit(X, one)
-    left = np.setdiff1d(np.arange(12), first.indices_)
-    now, before = gradient_norms(X, other), gradient_norms(X, one)
-    anew = fresh(FeatureSubset(4, order="gradient"), 0, first).fit(X, other)
-    assert set(anew.indices_) == set(left[np.argsort(-now[left])[:4]])
-    kept = fresh(FeatureSubset(4, order="gradient", reorder="pass"), 0, first).fit(X, other)
-    assert set(kept.indices_) == set(left[np.argsort(-before[left])[:4]])
-    assert set(anew.indices_) != set(kept.indices_)
-
-
-def test_start_leaves_the_first_out():
-    X = rows(50, 12)
-    parts = [FeatureSubset(5, start=start, random_state=4).fit(X).indices_ for start in (0, 5, 10)]
-    assert sorted(np.concatenate(parts)) == list(range(12))
-    names = FeatureSubset(2, random_state=4).fit(X).get_feature_names_out([f"word {j}" for j in range(12)])
-    assert list(names) == [f"word {j}" for j in FeatureSubset(2, random_state=4).fit(X).indices_]
-
-
-# --- images -----------------------------------------------------------------------------------------------------------
-
-
-def _patch_features(block: KMeansPatches | RandomPatches, filters: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """What the documentation says, one number at a time."""
-    h, w, c = SHAPE
-    side = block.patch
-    grid = h - side + 1
-    out = []
-    for row in X:
-        image = row.reshape(h, w, c)
-        cells: dict[tuple[int, int], list[np.ndarray]] = {}
-        for i in range(grid):
-            for j in range(grid):
-                # Channel by channel, then row by row: the order in which windows are laid out.
-                q = image[i : i + side, j : j + side].transpose(2, 0, 1).ravel().copy()
-                if block.contrast is not None:
-                    q = (q - q.mean()) / math.sqrt(q.var() + block.contrast_)
-                q = block.whitening_ @ (q - block.mean_)
-                if block.activation == "rectified":
-                    response = filters.T @ q
-                    value = np.concatenate(
-                        [np.maximum(0, response - block.threshold), np.maximum(0, -response - block.threshold)]
-                    )
-                else:
-                    distance = np.linalg.norm(filters - q[:, None], axis=0)
-                    value = np.maximum(0, distance.mean() - distance)
-                cells.setdefault((2 * i // grid, 2 * j // grid), []).append(value)
-        means = [np.mean(cells[key], axis=0) for key in sorted(cells)]
-        parts = list(means)
-        if block.expand == "squares":
-            parts += [part**2 for part in means]
-        elif block.expand == "products":
-            parts += [means[a] * means[b] for a in range(4) for b in range(a, 4)]
-        out.append(np.concatenate(parts))
-    return np.array(out)
-
-
-@pytest.mark.parametrize("name", [name for name in BLOCKS if name.endswith("patches") and "chain" not in name])
-def test_patches_are_a_direct_convolution(name):
-    X = rows(7, seed=6)
-    block = clone(BLOCKS[name]).fit(rows())
-    np.testing.assert_allclose(
-        block.transform(X), _patch_features(block, block._filters(np.float64), X), rtol=1e-9, atol=1e-11
-    )
-
-
-def test_sampled_patches_are_patches_and_end_white():
-    X = rows(80)
-    block = KMeansPatches(4, shape=SHAPE, patch=3, stride=2, n_patches=10**6, whiten=1e-9, random_state=0).fit(X)
-    assert block._places == (2, 2)
-    sample = block._sample(X, block._sample_size(80))
-    assert sample.shape == (320, 18)
-    windows = {
-        X[r].reshape(SHAPE)[i : i + 3, j : j + 3].transpose(2, 0, 1).tobytes()
-        for r in range(80)
-        for i in (0, 2)
-        for j in (0, 2)
-    }
-    assert {np.ascontiguousarray(q).tobytes() for q in sample} <= windows
-    block._normalise(sample)
-    np.testing.assert_allclose(sample.mean(axis=1), 0, atol=1e-12)
-    white = (sample - block.mean_) @ block.whitening_
-    variances = np.linalg.eigvalsh(white.T @ white / len(white))
-    # One direction is gone: patches have mean 0.
-    np.testing.assert_allclose(variances[1:], 1, rtol=0.05)
-    assert variances[0] < 1e-6
-
-
-def test_threads_change_no_patch():
-    X = rows(dtype=np.float32)
-    block = KMeansPatches(6, shape=SHAPE, patch=3, random_state=0).fit(X)
-    many = rows(700, seed=8, dtype=np.float32)
-    expected = block.transform(many)
-    np.testing.assert_array_equal(block.set_params(n_jobs=2).transform(many), expected)
-    kept = many.copy()
-    KMeansPatches(2, shape=SHAPE, patch=6, random_state=0).fit(X).transform(many)
-    np.testing.assert_array_equal(many, kept)
-
-
-def test_kmeans_falls_and_keeps_no_empty_centre():
-    from manyclass.features.kmeans import kmeans
-
-    Z = np.random.default_rng(0).normal(size=(400, 3)) + 6 * np.eye(3)[np.arange(400) % 3]
-
-    def inertia(centres: np.ndarray) -> float:
-        return float(((Z[:, None] - centres) ** 2).sum(axis=2).min(axis=1).mean())
-
-    errors = [inertia(kmeans(Z, 5, np.random.default_rng(1), iterations=m)) for m in range(6)]
-    assert all(after <= before + 1e-12 for before, after in zip(errors, errors[1:]))
-    twins = np.repeat(np.eye(3), 20, axis=0)
-    centres = kmeans(twins, 8, np.random.default_rng(0))
-    assert np.isfinite(centres).all()
-    assert {tuple(centre) for centre in centres} <= {tuple(row) for row in np.eye(3)}
-
-
-# --- principal components, chains, transformers -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("whiten", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_components_are_those_of_scikit_learn(whiten, sparse, monkeypatch):
-    from manyclass.features import base
-
-    monkeypatch.setattr(base, "_CHUNK", 9 * 15)  # nine rows at a time
-    X = (rows(80, 15) + 3) * np.linspace(1, 3, 15)
-    block = PrincipalComponents(4, whiten=whiten).fit(sp.csr_matrix(X) if sparse else X)
-    peer = PCA(4, whiten=whiten, svd_solver="full").fit(X)
-    np.testing.assert_allclose(block.explained_variance_, peer.explained_variance_, rtol=1e-8)
-    np.testing.assert_allclose(np.abs(block.transform(X)), np.abs(peer.transform(X)), rtol=1e-6, atol=1e-8)
-
-
-def test_chain_is_one_after_the_other():
-    X = rows()
-    chain = Chain(PrincipalComponents(6), RandomFourier(24, random_state=3)).fit(X)
-    prepared = PrincipalComponents(6).fit_transform(X)
-    np.testing.assert_allclose(chain.transform(X), RandomFourier(24, random_state=3).fit_transform(prepared))
-    # The stages that follow share what was prepared, the second block takes its turn.
-    pattern = Chain(PrincipalComponents(6), FeatureSubset(4), n_sample=30)
-    first = fresh(pattern, 0).fit(X)
-    second = fresh(pattern, 1, first).fit(X)
-    assert second.first_ is first.first_
-    assert sorted([*first.second_.indices_, *second.second_.indices_]) == list(range(6))
-
-
-def test_fresh_sizes():
-    X = rows()
-    assert fresh(RandomFourier(100), 0, size=9).fit(X).n_features_out_ == 9
-    assert fresh(Chain(PrincipalComponents(3), RandomLogits(100)), 0, size=9).fit(X).n_features_out_ == 9
-    assert fresh(Transformer(Nystroem()), 0, size=9).fit(X).n_features_out_ == 9
-    assert fresh(KMeansPatches(shape=SHAPE, patch=3, expand="squares"), 0, size=50).fit(X).n_features_out_ == 48
-    with pytest.raises(ValueError, match="shape must be given"):
-        fresh(KMeansPatches(), 0, size=9)
-    with pytest.raises(ValueError, match="no n_components"):
-        fresh(Transformer(StandardScaler()), 0, size=9)
-
-
-def test_transformers_are_fitted_from_a_seed_and_not_saved():
-    X = rows()
-    one, again, other = (fresh(Transformer(Nystroem(n_components=5)), seed).fit(X).transform(X) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, again)
-    assert not np.array_equal(one, other)
-    with pytest.raises(ValueError, match="cannot be saved"):
-        to_state(Transformer(Nystroem(n_components=5)).fit(X))
-    with pytest.raises(ValueError, match="to be saved, got PCA"):
-        to_state(PCA(2).fit(X))
-
-
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -572,6 +251,9 @@ def test_transformers_are_fitted_from_a_seed_and_not_saved():
         (RandomPatches(3, shape=(5, 5, 3)), f"shape must have as many numbers as X has features, {D}"),
         (RandomPatches(3, shape=SHAPE, activation="relu"), "activation must be one of"),
         (RandomPatches(3, shape=SHAPE, expand="cubes"), "expand must be one of"),
+        (RandomPatches(3, shape=SHAPE, power=0.0), "power must be a finite number above 0"),
+        (RandomPatches(3, shape=SHAPE, mirror=1), "mirror must be True or False, got 1"),
+        (RandomLogits(3, n_odd=-1), "n_odd must be an integer of at least 0"),
         (RandomPatches(3, shape=SHAPE, contrast=0), "contrast must be None or a finite number above 0"),
         (KMeansPatches(30, shape=SHAPE, n_patches=20), "n_filters must be at most the 20 patches"),
         (KMeansPatches(3, shape=SHAPE, n_jobs=0), "n_jobs must be"),

@@ -30,6 +30,7 @@ METHODS = ("sdca", "bound", "ds_mlr", "least_squares", "calibrated", "stagewise"
 BLOCKS = {
     "fourier": "RandomFourier",
     "logits": "RandomLogits",
+    "nystrom": "Nystrom",
     "polynomial": "RandomPolynomial",
     "subset": "FeatureSubset",
     "pca": "PrincipalComponents",

@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,7 +36,7 @@ _SPARSE = 0.2
 _PLAIN = L2()
 
 
-class Form:
+class Form(ABC):
     """A log-linear model's features. A point is a (rows, n_outputs) array of float64.
 
     Attributes
@@ -64,13 +65,13 @@ class Form:
     penalised: Array
     reduced: int
 
+    @abstractmethod
     def scores(self, V: Array, begin: int, end: int) -> Array:
         """What a point adds to the logarithms of a range of examples, a column for each of V's, before `spread`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_slope(self, R: Array, begin: int, end: int, V: Array) -> None:
         """``V += F' R``: the transposed map of `scores`."""
-        raise NotImplementedError
 
     def rows_of(self, begin: int, end: int) -> slice:
         """Which rows of what `scores` returns for all examples belong to a range of them."""
@@ -84,49 +85,49 @@ class Form:
         """The transposed map of `spread`."""
         return r.reshape(-1, self.shape[1])
 
+    @abstractmethod
     def measured(self, S: Array, begin: int, end: int) -> Array:
         """log a(y): `spread`, and the logarithm of the base measure; a new array."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, index: Array) -> Form:
         """Some examples, their features dense."""
-        raise NotImplementedError
 
     def pieces(self) -> list[tuple[int, int]]:
         """Ranges of examples to work on at a time, so that their blocks take a few megabytes."""
         squares = float(np.mean(np.diff(self.offsets).astype(np.float64) ** 2)) if self.n else 1.0
         return ranges(self.n, max(1, min(PIECE, int(_BLOCKS / squares))))
 
+    @abstractmethod
     def add_diagonal(self, labels: Labels, share: float, begin: int, end: int, V: Array) -> None:
         """Add the diagonal of the curvature of a range of examples to a point."""
-        raise NotImplementedError
 
     # --- full rank ---
 
+    @abstractmethod
     def add_gram(self, C: Array, begin: int, end: int, G: Array) -> None:
         """``G += sum_i F_i' C_i F_i`` in reduced parameters, for blocks C of a range; `finish_gram` has to follow."""
-        raise NotImplementedError
 
-    def finish_gram(self, G: Array) -> None:
+    def finish_gram(self, G: Array) -> None:  # noqa: B027 - a hook: nothing to do is the default
         """Fill what `add_gram` has left to symmetry."""
 
+    @abstractmethod
     def add_penalty(self, lam: float, G: Array, *, intercept: bool = False) -> None:
         """Add the Hessian of lam ||theta||^2 / 2 in reduced parameters; of the intercept too, where asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reduce(self, V: Array) -> Array:
         """A gradient in reduced parameters, (reduced,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expand(self, u: Array) -> Array:
         """Reduced parameters as a point."""
-        raise NotImplementedError
 
+    @abstractmethod
     def times(self, M: Array, C: Array) -> tuple[Array, Array]:
         """``M Z`` and ``Z' M Z`` for a factor Z of the matrix of all blocks, sum_i F_i' C_i F_i = Z Z'."""
-        raise NotImplementedError
 
-    def settle(self, point: Array) -> None:
+    def settle(self, point: Array) -> None:  # noqa: B027 - a hook
         """Take out of a point, in place, what changes no probability and only costs penalty."""
 
 

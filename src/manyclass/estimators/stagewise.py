@@ -148,26 +148,28 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         dtype: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.features = features
-        self.prepare = prepare
-        self.block_size = block_size
-        self.n_blocks = n_blocks
-        self.passes = passes
+        super().__init__(
+            features,
+            prepare=prepare,
+            block_size=block_size,
+            n_blocks=n_blocks,
+            passes=passes,
+            alpha=alpha,
+            n_models=n_models,
+            fit_intercept=fit_intercept,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            patience=patience,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            warm_start=warm_start,
+            dtype=dtype,
+            verbose=verbose,
+        )
         self.update = update
         self.basis = basis
         self.inner_steps = inner_steps
-        self.alpha = alpha
-        self.n_models = n_models
-        self.fit_intercept = fit_intercept
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
         self.class_weight = class_weight
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-        self.dtype = dtype
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StagewiseClassifier:
         """Fit the model.

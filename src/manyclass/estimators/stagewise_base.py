@@ -41,22 +41,45 @@ __all__ = ["StagewiseEstimator", "check_count", "make_stage", "require_same"]
 class StagewiseEstimator(StreamedMixin, BaseEstimator):  # type: ignore[misc]
     """What the stagewise classifier and regressor share: blocks, members, passes, stopping."""
 
-    features: Any
-    prepare: Any
-    block_size: int | None
-    n_blocks: int | None
-    passes: int
-    n_models: int
-    alpha: float
-    early_stopping: bool
-    validation_fraction: float
-    patience: int
-    random_state: Any
-    warm_start: bool
-    verbose: int
-
     #: The stages of each member of the last fit.
     _stages: tuple[tuple[BlockFit, ...], ...] = ()
+
+    def __init__(
+        self,
+        features: Any = None,
+        *,
+        prepare: Any = None,
+        block_size: int | None = None,
+        n_blocks: int | None = None,
+        passes: int = 1,
+        alpha: float = 1e-5,
+        n_models: int = 1,
+        fit_intercept: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        dtype: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.features = features
+        self.prepare = prepare
+        self.block_size = block_size
+        self.n_blocks = n_blocks
+        self.passes = passes
+        self.alpha = alpha
+        self.n_models = n_models
+        self.fit_intercept = fit_intercept
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.verbose = verbose
 
     def _check_parameters(self) -> None:
         _number("alpha", self.alpha, low=0.0)

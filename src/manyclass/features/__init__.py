@@ -7,6 +7,7 @@ from manyclass.features.base import Block, FeatureBlock
 from manyclass.features.chain import Chain, Transformer
 from manyclass.features.components import PrincipalComponents
 from manyclass.features.fourier import RandomFourier
+from manyclass.features.nystrom import Nystrom
 from manyclass.features.patches import KMeansPatches, RandomPatches
 from manyclass.features.projections import RandomLogits, RandomPolynomial
 from manyclass.features.states import fresh, from_state, to_state
@@ -18,6 +19,7 @@ __all__ = [
     "FeatureBlock",
     "FeatureSubset",
     "KMeansPatches",
+    "Nystrom",
     "PrincipalComponents",
     "RandomFourier",
     "RandomLogits",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
@@ -51,11 +52,11 @@ class FeatureBlock(Protocol):
         """What JSON can hold, and arrays: all that `manyclass.features.from_state` needs."""
 
 
-class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """The part that all blocks share: checks of parameters and input, random matrices from a seed, the state.
 
-    A block of its own defines ``_check_parameters``, ``_fit``, ``_transform`` and ``n_features_out_``, names the
-    numbers and the arrays that a fit leaves, and may draw random matrices.
+    A block of its own defines ``_transform`` and ``n_features_out_``; ``_check_parameters`` and ``_fit`` where
+    there is something to check or to learn; names the numbers and arrays that a fit leaves; may draw random matrices.
 
     Random matrices are drawn as float32 by ``np.random.Generator(np.random.PCG64(seed))``, used in the type of X, kept
     while the block is in use, and are part of neither the state nor a pickle: the state holds the seed, and a few of
@@ -120,9 +121,9 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         return self._transform(X)
 
     @property
+    @abstractmethod
     def n_features_out_(self) -> int:
         """How many features a row gets, once fitted."""
-        raise NotImplementedError
 
     @property
     def _n_features_out(self) -> int:
@@ -143,10 +144,11 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         """Raise a ValueError for a parameter that is not what is expected."""
 
     def _fit(self, X: Any, y: Any) -> None:
-        raise NotImplementedError
+        """Learn what the features need of checked rows; nothing, where there is nothing to learn."""
 
+    @abstractmethod
     def _transform(self, X: Any) -> Any:
-        raise NotImplementedError
+        """The features of checked rows."""
 
     def _reseed(self, seed: int) -> None:
         """Another seed, where there is one."""

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from manyclass import memory
 from manyclass.features.base import Array, Block, check_count, dense_rows, row_chunks, sample_rows, times, working_dtype
+from manyclass.features.fourier import check_odd
 
 __all__ = ["PrincipalComponents"]
 
@@ -23,6 +24,10 @@ class PrincipalComponents(Block):
         At most the number of features.
     whiten : bool
         Whether components are divided by their standard deviations. Those of no variance become 0.
+    n_odd : int
+        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
+        (`KMeansPatches` with ``mirror=True``): components are those of rows and their mirror images. The first half of
+        them are of the features that stay, the second half, ``n_components // 2``, of those that change their sign.
 
     Attributes
     ----------
@@ -42,9 +47,10 @@ class PrincipalComponents(Block):
 
     _arrays: ClassVar[tuple[str, ...]] = ("components_", "mean_", "explained_variance_")
 
-    def __init__(self, n_components: int = 50, *, whiten: bool = False) -> None:
+    def __init__(self, n_components: int = 50, *, whiten: bool = False, n_odd: int = 0) -> None:
         self.n_components = n_components
         self.whiten = whiten
+        self.n_odd = n_odd
 
     @property
     def n_features_out_(self) -> int:
@@ -55,36 +61,23 @@ class PrincipalComponents(Block):
         check_count("n_components", self.n_components)
         if not isinstance(self.whiten, bool):
             raise ValueError(f"whiten must be True or False, got {self.whiten!r}")
+        check_count("n_odd", self.n_odd, least=0)
 
     def _fit(self, X: Any, y: Any) -> None:
-        n, d = X.shape
-        p = int(self.n_components)
+        d, p, odd = X.shape[1], int(self.n_components), int(self.n_odd)
         if p > d:
             raise ValueError(f"n_components must be at most the {d} features of X, got {p}")
-        memory.require({"second moments": 3 * 8 * d * d}, "a subset of the features first")
-        # About a mean that is nearly right no digits are lost; sparse rows are not centred: that would fill them.
-        rng = np.random.Generator(np.random.PCG64(0))
-        near = np.zeros(d)
-        if not sp.issparse(X):
-            near = np.asarray(sample_rows(X, 1000, rng).mean(axis=0, dtype=np.float64))
-        sums, products = np.zeros(d), np.zeros((d, d))
-        dtype = working_dtype(X)
-        for begin, end in row_chunks(X):
-            part = dense_rows(X[begin:end], dtype if not sp.issparse(X) else np.float64)
-            if not sp.issparse(part):
-                part = part - near.astype(dtype)
-            sums += np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
-            square = part.T @ part
-            products += square.toarray() if sp.issparse(square) else square
-        shift = sums / n
-        products -= np.outer(sums, shift)
-        products /= max(1, n - 1)
-        variances, directions = scipy.linalg.eigh(products, subset_by_index=(d - p, d - 1), overwrite_a=True)
-        V = directions.T[::-1]
-        V = V * np.where(V[np.arange(p), np.abs(V).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
-        self.components_ = np.ascontiguousarray(V)
-        self.mean_ = near + shift
-        self.explained_variance_ = np.maximum(variances[::-1], 0.0)
+        check_odd(odd, X)
+        if odd and not (p // 2 <= odd and p - p // 2 <= d - odd):
+            most = min(2 * odd + 1, 2 * (d - odd))
+            raise ValueError(f"n_components must be at most {most} for n_odd={odd} of {d} features, got {p}")
+        memory.require({"second moments": 3 * 8 * max(d - odd, odd) ** 2}, "a subset of the features first")
+        self.components_, self.mean_, self.explained_variance_ = np.zeros((p, d)), np.zeros(d), np.zeros(p)
+        halves = [(slice(0, d - odd), slice(0, p - p // 2)), (slice(d - odd, d), slice(p - p // 2, p))]
+        for features, places in halves if odd else [(slice(0, d), slice(0, p))]:
+            V, mean, variances = _components(X, features, places.stop - places.start, centred=features.start == 0)
+            self.components_[places, features], self.mean_[features] = V, mean
+            self.explained_variance_[places] = variances
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         p, d = int(self.n_components), int(self.n_features_in_)
@@ -94,7 +87,7 @@ class PrincipalComponents(Block):
         dtype = working_dtype(X)
         V = self.components_
         if self.whiten:
-            least = 1e-12 * self.explained_variance_[0]
+            least = 1e-12 * self.explained_variance_.max()
             kept = self.explained_variance_ > least
             V = V * np.where(kept, 1.0 / np.sqrt(np.where(kept, self.explained_variance_, 1.0)), 0.0)[:, None]
         if sp.issparse(X):
@@ -105,3 +98,31 @@ class PrincipalComponents(Block):
         centred = dense_rows(X, dtype) - self.mean_.astype(dtype)
         product: Array = np.asarray(centred @ V.T.astype(dtype))
         return product
+
+
+def _components(X: Any, features: slice, p: int, *, centred: bool) -> tuple[Array, Array, Array]:
+    """The first ``p`` directions of some features, their mean, which is 0 unless ``centred``, and the variances."""
+    n, d = X.shape[0], features.stop - features.start
+    whole = d == X.shape[1]
+    # About a mean that is nearly right no digits are lost; sparse rows are not centred: that would fill them.
+    near = np.zeros(d)
+    if centred and not sp.issparse(X):
+        sample = sample_rows(X, 1000, np.random.Generator(np.random.PCG64(0)))
+        near = np.asarray((sample if whole else sample[:, features]).mean(axis=0, dtype=np.float64))
+    sums, products = np.zeros(d), np.zeros((d, d))
+    dtype = working_dtype(X)
+    for begin, end in row_chunks(X):
+        rows = X[begin:end] if whole else X[begin:end, features]
+        part = dense_rows(rows, dtype if not sp.issparse(X) else np.float64)
+        if not sp.issparse(part):
+            part = part - near.astype(dtype)
+        sums += np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
+        square = part.T @ part
+        products += square.toarray() if sp.issparse(square) else square
+    shift = sums / n if centred else np.zeros(d)
+    products -= np.outer(sums, shift)
+    products /= max(1, n - 1)
+    variances, directions = scipy.linalg.eigh(products, subset_by_index=(d - p, d - 1), overwrite_a=True)
+    V = directions.T[::-1]
+    V = V * np.where(V[np.arange(p), np.abs(V).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
+    return V, near + shift, np.maximum(variances[::-1], 0.0)

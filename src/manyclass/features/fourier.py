@@ -33,6 +33,10 @@ class RandomFourier(Block):
         1000 rows, times ``bandwidth``.
     bandwidth : float
         What the median is multiplied by; without effect on a scale that is a number.
+    n_odd : int
+        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
+        (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
+        all rows and their mirror images.
     random_state : int, RandomState or None
 
     Attributes
@@ -60,11 +64,13 @@ class RandomFourier(Block):
         *,
         scale: Any = "median",
         bandwidth: float = 1.0,
+        n_odd: int = 0,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.scale = scale
         self.bandwidth = bandwidth
+        self.n_odd = n_odd
         self.random_state = random_state
 
     @property
@@ -75,10 +81,12 @@ class RandomFourier(Block):
     def _check_parameters(self) -> None:
         check_count("n_components", self.n_components)
         check_real("bandwidth", self.bandwidth)
+        check_count("n_odd", self.n_odd, least=0)
         if self.scale != "median":
             check_real("scale", self.scale, instead="'median' or ")
 
     def _fit(self, X: Any, y: Any) -> None:
+        check_odd(self.n_odd, X)
         require_weights(X.shape[1], self.n_components, X)
         if self.scale == "median":
             self.scale_ = float(self.bandwidth) * median_squared_distance(X, self._generator(1))
@@ -96,9 +104,14 @@ class RandomFourier(Block):
 
     def _transform(self, X: Any) -> Array:
         W, phase = self._weights(working_dtype(X))
-        Z = times(X, W)
+        even = X.shape[1] - int(self.n_odd)
+        Z = times(X[:, :even] if self.n_odd else X, W[:even])
         Z += phase
         np.cos(Z, out=Z)
+        if self.n_odd:
+            # The mean of cos(z + w'x) over both signs of w'x.
+            odd = times(X[:, even:], W[even:])
+            Z *= np.cos(odd, out=odd)
         Z *= math.sqrt(2.0 / self.n_components)
         return Z
 
@@ -116,6 +129,12 @@ def median_squared_distance(X: Any, rng: np.random.Generator) -> float:
     middle, mean = float(np.median(squared)), float(squared.mean(dtype=np.float64))
     tiny = 1e-6 * float(squared.max())
     return middle if middle > tiny else mean if mean > 0.0 else 1.0
+
+
+def check_odd(n_odd: int, X: Any) -> None:
+    """Raise a ValueError unless some features of X are left that a mirror image does not change."""
+    if n_odd >= X.shape[1]:
+        raise ValueError(f"n_odd must be less than the {X.shape[1]} features of X, got {n_odd}")
 
 
 def require_weights(n_features: int, n_components: int, X: Any) -> None:

@@ -13,7 +13,7 @@ __all__ = ["kmeans"]
 _POINTS = 4096
 
 
-def kmeans(Z: Array, k: int, rng: np.random.Generator, *, iterations: int = 10) -> Array:
+def kmeans(Z: Array, k: int, rng: np.random.Generator, *, iterations: int = 10, mirror: Array | None = None) -> Array:
     """``k`` centres of the rows of Z, by Lloyd's iterations from rows drawn at random.
 
     A centre that loses all its points moves to a row drawn at random.
@@ -24,6 +24,9 @@ def kmeans(Z: Array, k: int, rng: np.random.Generator, *, iterations: int = 10) 
     k : int
     rng : Generator
     iterations : int
+    mirror : ndarray of shape (n_features,), optional
+        The order of features in the mirror image of a point, which then may stand for it: a point belongs to the centre
+        that it or its mirror image is nearest to.
 
     Returns
     -------
@@ -33,6 +36,8 @@ def kmeans(Z: Array, k: int, rng: np.random.Generator, *, iterations: int = 10) 
     for _ in range(iterations):
         half = 0.5 * np.einsum("ij,ij->i", centres, centres)
         nearest = np.concatenate([(Z[b:e] @ centres.T - half).argmax(axis=1) for b, e in ranges(len(Z), _POINTS)])
+        if mirror is not None:
+            Z = _turned(Z, centres, half, nearest, mirror)
         sizes = np.bincount(nearest, minlength=k)
         # Sums of the points of each centre: those of one centre side by side.
         order = np.argsort(nearest, kind="stable")
@@ -43,3 +48,19 @@ def kmeans(Z: Array, k: int, rng: np.random.Generator, *, iterations: int = 10) 
         if len(lost):
             centres[lost] = Z[rng.choice(len(Z), len(lost), replace=False)]
     return centres
+
+
+def _turned(Z: Array, centres: Array, half: Array, nearest: Array, mirror: Array) -> Array:
+    """The points, or their mirror images where these are nearer to a centre, which ``nearest`` then holds."""
+    turned = Z.copy()
+    for begin, end in ranges(len(Z), _POINTS):
+        points = Z[begin:end]
+        own = nearest[begin:end]
+        here = np.einsum("ij,ij->i", points, centres[own]) - half[own]
+        # A product with mirror images of centres is that of mirror images of points.
+        there = points[:, mirror] @ centres.T - half
+        best = there.argmax(axis=1)
+        other = there[np.arange(end - begin), best] > here
+        own[other] = best[other]
+        turned[begin:end][other] = points[other][:, mirror]
+    return turned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +15,13 @@ from manyclass import memory
 from manyclass.features.base import (
     Array,
     Block,
+    StateOf,
     check_choice,
     check_count,
     check_real,
     dense_rows,
     row_chunks,
+    sample_rows,
     working_dtype,
 )
 from manyclass.features.kmeans import kmeans
@@ -29,6 +32,10 @@ __all__ = ["KMeansPatches", "RandomPatches"]
 
 #: Responses that are held at a time, by each thread.
 _RESPONSES = 2**21
+#: Images that means and deviations of features are taken of.
+_SCALED = 2000
+#: What is learned of them.
+_SCALES = ("centre_", "deviation_")
 
 
 class _Patches(Block):
@@ -49,7 +56,10 @@ class _Patches(Block):
         activation: str = "rectified",
         threshold: float = 0.25,
         pool: int = 2,
+        power: float = 1.0,
         expand: str | None = None,
+        mirror: bool = False,
+        standardise: bool = False,
         n_patches: int = 50_000,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -63,7 +73,10 @@ class _Patches(Block):
         self.activation = activation
         self.threshold = threshold
         self.pool = pool
+        self.power = power
         self.expand = expand
+        self.mirror = mirror
+        self.standardise = standardise
         self.n_patches = n_patches
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -78,6 +91,12 @@ class _Patches(Block):
             if getattr(self, name) is not None:
                 check_real(name, getattr(self, name), instead="None or ")
         check_real("threshold", self.threshold, low_open=False)
+        check_real("power", self.power)
+        for name in ("mirror", "standardise"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.mirror and self.expand is not None:
+            raise ValueError(f"expand must be None with mirror=True, got {self.expand!r}")
         resolve_n_jobs(self.n_jobs)
         if self.shape is not None:
             if not isinstance(self.shape, tuple | list) or len(self.shape) != 3:
@@ -105,6 +124,22 @@ class _Patches(Block):
         (height, width, _), (h, w), stride = self._image, self._window, int(self.stride)
         return (height - h) // stride + 1, (width - w) // stride + 1
 
+    def _check_symmetry(self) -> None:
+        """Raise a ValueError unless the mirror image of the places, in cells, is the places again."""
+        columns = self._places[1]
+        left = self._image[1] - self._window[1] - (columns - 1) * int(self.stride)
+        if left or columns % min(int(self.pool), columns):
+            raise ValueError(
+                f"mirror=True needs columns of places that are their own mirror image, cell by cell: got {columns} for "
+                f"pool={self.pool}, and {left} pixels left over; change patch, stride or pool"
+            )
+
+    @property
+    def _mirrored(self) -> Array:
+        """The order of the numbers of a patch, laid out channel by channel, in its mirror image."""
+        order = np.arange(self._patch_size).reshape(self._image[2], *self._window)
+        return np.ascontiguousarray(order[:, :, ::-1]).ravel()
+
     def _cells(self) -> Array:
         """The cell of the grid that each place of a filter is in."""
         rows, columns = (np.arange(m) * min(int(self.pool), m) // m for m in self._places)
@@ -118,7 +153,7 @@ class _Patches(Block):
 
     def _for_filters(self, n_filters: int) -> int:
         cells = math.prod(min(int(self.pool), m) for m in self._places)
-        pooled = cells * n_filters * (2 if self.activation == "rectified" else 1)
+        pooled = cells * n_filters * (2 if self.activation == "rectified" else 1) * (2 if self.mirror else 1)
         if self.expand == "squares":
             return 2 * pooled
         return pooled + pooled * (cells + 1) // 2 if self.expand == "products" else pooled
@@ -139,6 +174,8 @@ class _Patches(Block):
                 f"shape must have as many numbers as X has features, {X.shape[1]}, got {tuple(self.shape)}: "
                 f"{math.prod(self.shape)}"
             )
+        if self.mirror:
+            self._check_symmetry()
         m, k = self._patch_size, int(self.n_filters)
         size = self._sample_size(X.shape[0])
         memory.require({"patches": 3 * 4 * size * m, "filters": 3 * 8 * k * m}, "fewer patches or filters")
@@ -152,20 +189,43 @@ class _Patches(Block):
         if self.whiten is None:
             self.mean_, self.whitening_ = np.zeros(m), np.eye(m)
         else:
-            self.mean_ = Q.mean(axis=0, dtype=np.float64)
+            self.mean_ = self._symmetric(Q.mean(axis=0, dtype=np.float64))
             Q -= self.mean_.astype(Q.dtype)
-            variances, V = scipy.linalg.eigh((Q.T @ Q).astype(np.float64) / len(Q))
+            moments = self._symmetric((Q.T @ Q).astype(np.float64) / len(Q))
+            variances, V = scipy.linalg.eigh(moments)
             floor = float(self.whiten) * float(variances.mean())
             scales = 1.0 / np.sqrt(np.maximum(variances, 0.0) + (floor if floor > 0.0 else 1.0))
-            self.whitening_ = (V * scales) @ V.T
+            self.whitening_ = self._symmetric((V * scales) @ V.T)
             Q = Q @ self.whitening_.astype(Q.dtype)
         radius = math.sqrt(float(np.einsum("ij,ij->", Q, Q, dtype=np.float64)) / len(Q))
         self.radius_ = radius if radius > 0.0 else 1.0
         self._learn(Q)
+        if self.standardise:
+            self._learn_scales(self._averages(sample_rows(X, _SCALED, self._generator(3))))
 
+    def _symmetric(self, moments: Array) -> Array:
+        """Moments of patches, or of them and their mirror images alike."""
+        if not self.mirror:
+            return moments
+        order = self._mirrored
+        turned = moments[order] if moments.ndim == 1 else moments[np.ix_(order, order)]
+        mean: Array = 0.5 * (moments + turned)
+        return mean
+
+    def _learn_scales(self, made: Array) -> None:
+        """Means and standard deviations of features: with ``mirror``, those of images and their mirror images."""
+        centre, variances = made.mean(axis=0, dtype=np.float64), made.var(axis=0, dtype=np.float64)
+        if self.mirror:
+            half = len(centre) // 2
+            odd = variances[half:] + centre[half:] ** 2
+            centre[half:] = 0.0
+            variances = np.tile(0.5 * (variances[:half] + odd), 2)
+        self.centre_ = centre
+        self.deviation_ = np.sqrt(np.where(variances > 0.0, variances, 1.0))
+
+    @abstractmethod
     def _learn(self, Q: Array) -> None:
         """Filters from normalised, whitened patches."""
-        raise NotImplementedError
 
     def _sample_size(self, n: int) -> int:
         return min(int(self.n_patches), n * math.prod(self._places))
@@ -206,17 +266,36 @@ class _Patches(Block):
 
     # --- transforming -----------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _filters(self, dtype: Any) -> Array:
         """The filters, for whitened patches, (patch size, n_filters)."""
-        raise NotImplementedError
+
+    def _all_filters(self, dtype: Any) -> Array:
+        """The filters, and after them with ``mirror`` their mirror images."""
+        F = self._filters(dtype)
+        return np.concatenate([F, F[self._mirrored]], axis=1) if self.mirror else F
 
     def _transform(self, X: Any) -> Array:
+        made = self._averages(X)
+        if self.standardise:
+            made -= self.centre_.astype(made.dtype)
+            made /= self.deviation_.astype(made.dtype)
+        return made
+
+    def _averages(self, X: Any) -> Array:
+        """The features as they are before they are standardised."""
         dtype = np.dtype(working_dtype(X))
         cells = self._cells()
         sizes = np.bincount(cells).astype(dtype)
-        sides = 2 if self.activation == "rectified" else 1
-        k = int(self.n_filters)
-        F, whitening, mean = self._filters(dtype), self.whitening_.astype(dtype), self.mean_.astype(dtype)
+        rectified = self.activation == "rectified"
+        F, whitening, mean = self._all_filters(dtype), self.whitening_.astype(dtype), self.mean_.astype(dtype)
+        k = F.shape[1]
+        own = np.einsum("ij,ij->j", F, F)
+        fused = self.whiten is not None and rectified
+        if fused:
+            # Responses to whitened patches, without the product that whitens them.
+            F = (self.whitening_ @ F.astype(np.float64)).astype(dtype)
+            mean = mean @ F
         out = np.zeros((X.shape[0], self.n_features_out_), dtype)
         stride = int(self.stride)
 
@@ -226,21 +305,39 @@ class _Patches(Block):
             Q = np.array(windows).reshape(-1, self._patch_size)
             if self.contrast is not None:
                 self._normalise(Q)
-            pooled = np.zeros((end - begin, len(sizes), sides, k), dtype)
-            if self.whiten is not None:
+            pooled = np.zeros((end - begin, len(sizes), 2 if rectified else 1, k), dtype)
+            if self.whiten is not None and not fused:
                 Q = (Q - mean) @ whitening
             R = Q @ F
-            if self.activation == "rectified":
+            if fused:
+                R -= mean
+            if rectified:
                 pool_rectified(R, cells, dtype.type(self.threshold), pooled)
             else:
-                squares, own = np.einsum("ij,ij->i", Q, Q), np.einsum("ij,ij->j", F, F)
-                pool_triangle(R, squares, own, dtype.type(1.0 / k), cells, pooled)
+                pool_triangle(R, np.einsum("ij,ij->i", Q, Q), own, dtype.type(1.0 / k), cells, pooled)
             pooled /= sizes[:, None, None]
-            self._expand(pooled.reshape(end - begin, len(sizes), -1), out[begin:end])
+            if self.power != 1.0:
+                np.power(pooled, dtype.type(self.power), out=pooled)
+            self._arrange(pooled, out[begin:end])
 
         images = max(1, _RESPONSES // (len(cells) * max(k, self._patch_size)))
         run(some, ranges(X.shape[0], images), resolve_n_jobs(self.n_jobs))
         return out
+
+    def _arrange(self, pooled: Array, out: Array) -> None:
+        """Averages, (images, cells, sides, filters), to the rows of ``out``."""
+        if not self.mirror:
+            self._expand(pooled.reshape(*pooled.shape[:2], -1), out)
+            return
+        columns = min(int(self.pool), self._places[1])
+        n, cells, sides, both = pooled.shape
+        grid = pooled.reshape(n, cells // columns, columns, sides, 2, both // 2)
+        # The response to a filter of an image's mirror image is that to its mirror image, in the cell opposite.
+        here, there = grid[..., 0, :].reshape(n, -1), grid[:, :, ::-1, :, 1].reshape(n, -1)
+        half = here.shape[1]
+        np.add(here, there, out=out[:, :half])
+        np.subtract(here, there, out=out[:, half:])
+        out *= out.dtype.type(math.sqrt(0.5))
 
     def _expand(self, pooled: Array, out: Array) -> None:
         """Averages, (images, cells, filters), and what is made of them, to the rows of ``out``."""
@@ -257,7 +354,13 @@ class _Patches(Block):
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         m = self._patch_size
-        return {"mean_": (m,), "whitening_": (m, m)}
+        scales = dict.fromkeys(_SCALES if self.standardise else (), (self.n_features_out_,))
+        return {"mean_": (m,), "whitening_": (m, m), **scales}
+
+    def to_state(self) -> StateOf:
+        """All that is needed to have the same features again, bit for bit."""
+        spec, arrays = super().to_state()
+        return spec, arrays | {name: getattr(self, name) for name in (_SCALES if self.standardise else ())}
 
     def _own_parameters(self) -> dict[str, Any]:
         # Threads are those of the machine it is used on.
@@ -283,9 +386,20 @@ _PARAMETERS = """shape : (height, width, channels), optional
         Of ``"rectified"``.
     pool : int
         Activations are averaged over the cells of a grid of pool x pool.
+    power : float
+        The averages, which are not negative, are raised to this power: 0.5 makes their noise alike where it grows with
+        them.
     expand : {"squares", "products"}, optional
         Add the squares of the averages; or the products of the averages of one activation in all pairs of cells, a
         cell with itself too.
+    mirror : bool
+        Whether the mirror images (left to right) of the filters are filters too. Of the features, a first half then
+        stays the same where an image becomes its mirror image, and a second half changes its sign: sums and differences
+        of both images' features, over sqrt(2). A linear fit to the first half is one to all images and their mirror
+        images; random features of all take the second half as ``n_odd`` (`RandomFourier`). No ``expand`` then.
+    standardise : bool
+        Whether features are centred and divided by their standard deviations, of up to 2000 images (with ``mirror``, of
+        these and their mirror images).
     n_patches : int
         How many patches the normalisation is learned of.
     random_state : int, RandomState or None
@@ -301,6 +415,8 @@ _PARAMETERS = """shape : (height, width, channels), optional
         What is added to the variance of a patch.
     radius_ : float
         Root mean squared length of a whitened patch.
+    centre_, deviation_ : ndarray
+        Means and standard deviations of features; with ``standardise`` alone.
     """
 
 
@@ -364,7 +480,7 @@ class KMeansPatches(_Patches):
         k = int(self.n_filters)
         if k > len(Q):
             raise ValueError(f"n_filters must be at most the {len(Q)} patches of the sample, got {k}")
-        centres = kmeans(Q, k, self._generator(2))
+        centres = kmeans(Q, k, self._generator(2), mirror=self._mirrored if self.mirror else None)
         if self.activation == "rectified":
             lengths = np.linalg.norm(centres, axis=1, keepdims=True)
             centres /= np.where(lengths > 0.0, lengths, 1.0)

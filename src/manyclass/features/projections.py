@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from manyclass.features.base import (
     times,
     working_dtype,
 )
-from manyclass.features.fourier import require_weights
+from manyclass.features.fourier import check_odd, require_weights
 
 __all__ = ["RandomLogits", "RandomPolynomial"]
 
@@ -32,6 +33,7 @@ class _Projections(Block):
     _arrays: ClassVar[tuple[str, ...]] = ("offset_",)
 
     n_components: int
+    n_odd: int
 
     @property
     def n_features_out_(self) -> int:
@@ -43,9 +45,12 @@ class _Projections(Block):
         return int(self.n_components)
 
     def _fit(self, X: Any, y: Any) -> None:
+        check_odd(self.n_odd, X)
         require_weights(X.shape[1], self._n_projections, X)
         rows = sample_rows(X, _SAMPLE, self._generator(1))
         mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
+        if self.n_odd:
+            mean[-int(self.n_odd) :] = 0.0  # that of rows and their mirror images
         around = squared_norms(rows).mean() - mean @ mean
         # Rows that are all equal differ by rounding only.
         self.radius_ = math.sqrt(around) if around > 1e-12 * (mean @ mean) else 1.0
@@ -63,12 +68,24 @@ class _Projections(Block):
 
         return self._draw(dtype, make)
 
-    def _projected(self, X: Any) -> tuple[Array, Array]:
-        """Projections of the centred rows, of variance 1 on average, and a normal number for each."""
+    def _transform(self, X: Any) -> Array:
         W, biases = self._weights(working_dtype(X))
-        Z = times(X, W)
+        even = X.shape[1] - int(self.n_odd)
+        Z = times(X[:, :even] if self.n_odd else X, W[:even])
         Z -= self.offset_.astype(Z.dtype)
-        return Z, biases
+        if not self.n_odd:
+            return self._made(Z, biases)
+        odd = times(X[:, even:], W[even:])
+        made = self._made(Z + odd, biases)
+        Z -= odd
+        made += self._made(Z, biases)
+        made *= 0.5
+        return made
+
+    @abstractmethod
+    def _made(self, Z: Array, biases: Array) -> Array:
+        """Features of projections of the centred rows, which are of variance 1 on average, and a normal number for each
+        projection; Z is not needed after."""
 
 
 class RandomLogits(_Projections):
@@ -85,6 +102,10 @@ class RandomLogits(_Projections):
         How many features, p.
     scale : float
         How steep: small makes features near linear, large makes them near steps.
+    n_odd : int
+        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
+        (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
+        all rows and their mirror images.
     random_state : int, RandomState or None
 
     Attributes
@@ -104,17 +125,20 @@ class RandomLogits(_Projections):
     (100, 7)
     """
 
-    def __init__(self, n_components: int = 512, *, scale: float = 2.0, random_state: Any = None) -> None:
+    def __init__(
+        self, n_components: int = 512, *, scale: float = 2.0, n_odd: int = 0, random_state: Any = None
+    ) -> None:
         self.n_components = n_components
         self.scale = scale
+        self.n_odd = n_odd
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_count("n_components", self.n_components)
         check_real("scale", self.scale)
+        check_count("n_odd", self.n_odd, least=0)
 
-    def _transform(self, X: Any) -> Array:
-        Z, biases = self._projected(X)
+    def _made(self, Z: Array, biases: Array) -> Array:
         Z += biases
         # 2 sigma(z) - 1 = tanh(z / 2).
         Z *= 0.5 * self.scale
@@ -138,6 +162,10 @@ class RandomPolynomial(_Projections):
         1 to 8.
     constant : float
         Weight of the lower degrees; 0 leaves only products of that degree.
+    n_odd : int
+        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
+        (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
+        all rows and their mirror images.
     random_state : int, RandomState or None
 
     Attributes
@@ -158,24 +186,31 @@ class RandomPolynomial(_Projections):
     """
 
     def __init__(
-        self, n_components: int = 512, *, degree: int = 2, constant: float = 1.0, random_state: Any = None
+        self,
+        n_components: int = 512,
+        *,
+        degree: int = 2,
+        constant: float = 1.0,
+        n_odd: int = 0,
+        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.degree = degree
         self.constant = constant
+        self.n_odd = n_odd
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_count("n_components", self.n_components)
         check_count("degree", self.degree, most=8)
         check_real("constant", self.constant, low_open=False)
+        check_count("n_odd", self.n_odd, least=0)
 
     @property
     def _n_projections(self) -> int:
         return int(self.n_components) * int(self.degree)
 
-    def _transform(self, X: Any) -> Array:
-        Z, biases = self._projected(X)
+    def _made(self, Z: Array, biases: Array) -> Array:
         Z += biases * Z.dtype.type(self.constant)
         p = int(self.n_components)
         product: Array = Z[:, :p].copy()

@@ -19,6 +19,7 @@ _HOMES = {
     "Chain": "chain",
     "FeatureSubset": "subset",
     "KMeansPatches": "patches",
+    "Nystrom": "nystrom",
     "PrincipalComponents": "components",
     "RandomFourier": "fourier",
     "RandomLogits": "projections",

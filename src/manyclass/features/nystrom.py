@@ -1,0 +1,156 @@
+"""Nystrom features: the Gaussian kernel between rows and centres that are rows themselves, made orthonormal."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from scipy.linalg import blas
+
+from manyclass import memory
+from manyclass.features.base import (
+    Array,
+    Block,
+    check_count,
+    check_real,
+    dense_rows,
+    sample_rows,
+    squared_norms,
+    times,
+    working_dtype,
+)
+from manyclass.features.fourier import check_odd, median_squared_distance
+
+__all__ = ["Nystrom"]
+
+#: Added to the diagonal of the kernel between centres, which is 1/2 to 1.
+_JITTER = 1e-5
+
+
+class Nystrom(Block):
+    """Nystrom features of the Gaussian kernel exp(-||x - c||^2 / s), its centres c being rows drawn at random.
+
+    The features of a row are L^-1 k, k its kernel with the centres, L L' the kernel between the centres: inner products
+    of rows of features are the projection of the kernel on the centres, exact between centres (Williams and Seeger,
+    Using the Nystrom method to speed up kernel machines, 2001). Where the eigenvalues of the kernel fall fast, far
+    fewer of them do what `RandomFourier` features do; but centres are kept, ``n_components`` rows of every block.
+
+    Parameters
+    ----------
+    n_components : int
+        How many centres; as many as there are rows, where these are fewer.
+    scale : "median" or float
+        s of the kernel, in squared units of X; ``"median"`` takes the median squared distance between pairs of up to
+        1000 rows, times ``bandwidth``.
+    bandwidth : float
+        What the median is multiplied by; without effect on a scale that is a number.
+    n_odd : int
+        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
+        (`KMeansPatches` with ``mirror=True``): the kernel is then the mean of those with a centre and with its mirror
+        image.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    centres_ : ndarray of shape (n_features_out_, n_features)
+    scale_ : float
+        The s in use.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(100, 5))
+    >>> block = Nystrom(100, scale=8.0, random_state=0).fit(X)
+    >>> Z = block.transform(X[:2])
+    >>> float(abs(Z[0] @ Z[1] - np.exp(-((X[0] - X[1]) ** 2).sum() / 8))) < 1e-4
+    True
+    """
+
+    _numbers: ClassVar[tuple[str, ...]] = ("scale_", "n_centres_")
+    _arrays: ClassVar[tuple[str, ...]] = ("centres_",)
+
+    def __init__(
+        self,
+        n_components: int = 512,
+        *,
+        scale: Any = "median",
+        bandwidth: float = 1.0,
+        n_odd: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.scale = scale
+        self.bandwidth = bandwidth
+        self.n_odd = n_odd
+        self.random_state = random_state
+
+    @property
+    def n_features_out_(self) -> int:
+        """How many features a row gets."""
+        return int(self.n_centres_)
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_real("bandwidth", self.bandwidth)
+        check_count("n_odd", self.n_odd, least=0)
+        if self.scale != "median":
+            check_real("scale", self.scale, instead="'median' or ")
+
+    def _fit(self, X: Any, y: Any) -> None:
+        check_odd(self.n_odd, X)
+        p, item = min(int(self.n_components), X.shape[0]), np.dtype(working_dtype(X)).itemsize
+        needs = {"centres": item * p * X.shape[1], "the kernel between them": (16 + item) * p * p}
+        memory.require(needs, "fewer components, or principal components or a subset of features first")
+        if self.scale == "median":
+            self.scale_ = float(self.bandwidth) * median_squared_distance(X, self._generator(1))
+        else:
+            self.scale_ = float(self.scale)
+        centres: Any = sample_rows(X, p, self._generator())
+        centres = centres.toarray() if sp.issparse(centres) else centres
+        self.centres_, self.n_centres_ = np.array(centres, working_dtype(X)), p
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"centres_": (int(self.n_centres_), int(self.n_features_in_))}
+
+    def _root(self, dtype: Any) -> Array:
+        """The lower triangle L of L L' = the kernel between centres; kept until `release`."""
+        name = np.dtype(dtype).name
+        if name not in self._drawn:
+            kernel = self._kernel(self.centres_.astype(np.float64), self.centres_.astype(np.float64))
+            kernel[np.diag_indices_from(kernel)] += _JITTER
+            root = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True, check_finite=False)
+            self._drawn[name] = np.asfortranarray(root, dtype)
+        found: Array = self._drawn[name]
+        return found
+
+    def _kernel(self, X: Any, centres: Array) -> Array:
+        """The kernel of rows with centres; the mean of those with a centre and its mirror image, where there are odd
+        features."""
+        even = X.shape[1] - int(self.n_odd)
+        scale = centres.dtype.type(1.0 / self.scale_)
+        K = times(X[:, :even] if self.n_odd else X, np.ascontiguousarray(centres[:, :even].T))
+        K *= 2 * scale
+        K -= (squared_norms(X) * scale).astype(K.dtype)[:, None]
+        K -= (squared_norms(centres) * scale).astype(K.dtype)
+        if not self.n_odd:
+            return np.exp(np.minimum(K, 0, out=K), out=K)
+        odd = times(X[:, even:], np.ascontiguousarray(centres[:, even:].T))
+        odd *= 2 * scale
+        turned = K - odd
+        K += odd
+        for part in (K, turned):
+            np.exp(np.minimum(part, 0, out=part), out=part)
+        K += turned
+        K *= 0.5
+        return K
+
+    def _transform(self, X: Any) -> Array:
+        dtype = np.dtype(working_dtype(X))
+        X = X if sp.issparse(X) else dense_rows(X, dtype)
+        K = self._kernel(X, self.centres_.astype(dtype, copy=False))
+        solve = blas.strsm if dtype == np.float32 else blas.dtrsm
+        # To BLAS, which thinks in columns, the transpose; in place.
+        made: Array = solve(1.0, self._root(dtype), K.T, lower=1, overwrite_b=1).T
+        return made
