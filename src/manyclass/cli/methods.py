@@ -45,6 +45,7 @@ _SHARED = {
     "class_weight": "class_weight",
     "n_jobs": "n_jobs",
     "dtype": "dtype",
+    "search": "search",
     **{name: name for name in _ranks.OPTIONS},
 }
 #: Options that belong to SDCA alone.
