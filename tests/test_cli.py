@@ -79,6 +79,7 @@ def test_names_are_those_of_the_library():
     assert set(fit.LOSSES) == set(classifier._LOSSES)
     assert set(fit.REGRESSION) == set(regressor._LOSSES)
     assert set(fit.SOLVERS) == {"auto", *solving.SOLVERS}
+    assert set(fit.SEARCHES) == set(solving.SEARCHES)
     assert fit.OPTIONS == OPTIONS
     assert fit.SAMPLINGS == SAMPLINGS
     assert set(demo.LOSSES) <= set(fit.LOSSES)

@@ -45,6 +45,7 @@ __all__ = [
     "LOSSES",
     "OPTIONS",
     "SAMPLINGS",
+    "SEARCHES",
     "SOLVERS",
     "add_arguments",
     "run",
@@ -55,6 +56,7 @@ LOSSES = ("multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_
 REGRESSION = ("squared", "huber")
 OPTIONS = ("I", "II", "III", "IV", "V")
 SAMPLINGS = ("permutation", "uniform", "importance")
+SEARCHES = ("exact", "lsh", "graph")
 SOLVERS = (
     *("auto", "sdca", "accelerated", "sdca_async", "sdca_active"),
     *("cd", "fista", "lbfgs", "newton", "cg", "gd", "majorise", "sgd", "asgd", "bound", "bbm"),
@@ -112,6 +114,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "--sampling", choices=SAMPLINGS, default="permutation", help="rows of an epoch of it (default: %(default)s)"
+    )
+    run.add_argument(
+        "--search",
+        choices=SEARCHES,
+        default="exact",
+        help="who finds rivals for sdca_active (default: %(default)s)",
     )
     run.add_argument(
         "--tol",
@@ -204,11 +212,14 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         loss = aim = args.method
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
-    screen.say(f"fitting {aim}; Ctrl-C keeps what is reached")
+    by = "" if comm is None else f" on {comm.size} processes"
+    screen.say(f"fitting {aim}{by}; Ctrl-C keeps what is reached")
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
         rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
+        if comm is not None and comm.rank:
+            data = rows  # the first process alone keeps the others, to judge on
         estimator.fit(rows.X, rows.y)
     if comm is not None and comm.rank:
         return 0  # the first process judges and writes
@@ -296,18 +307,17 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
         if args.class_weight:
             raise CommandError("--class-weight is for classes, and the loss predicts numbers")
         return SDCARegressor(loss, epsilon=args.epsilon, **common)
-    return SDCAClassifier(loss, gamma=args.gamma, class_weight=args.class_weight, **common)
+    return SDCAClassifier(loss, gamma=args.gamma, search=args.search, class_weight=args.class_weight, **common)
 
 
 def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
     """What the fit will take besides the data, by the solver's own account (by which the driver may refuse)."""
     from sklearn.base import clone
 
-    from manyclass.estimators.solving import make_solver
     from manyclass.memory import available, human
 
     problem, _ = clone(estimator)._build(data.X, data.y, None)
-    solver = make_solver(estimator.solver, problem, option=estimator.option, sampling=estimator.sampling)
+    solver = estimator._make_solver(estimator.solver, problem)
     parts = ", ".join(f"{name} {human(size)}" for name, size in solver.nbytes(problem).items())
     there = available()
     screen.say(

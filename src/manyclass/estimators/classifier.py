@@ -11,9 +11,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
+from manyclass.estimators.solving import SEARCHES, make_solver
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
 from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
 from manyclass.problem import Array, Problem
+from manyclass.search import SearchIndex
+from manyclass.solvers import Solver
 
 __all__ = ["SDCAClassifier"]
 
@@ -72,6 +75,10 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
     sampling : {"permutation", "uniform", "importance"}
         Which examples an epoch of Prox-SDCA takes: each once in random order, n draws with replacement, or n draws with
         probability proportional to gamma alpha n + ||x_i||^2.
+    search : {"exact", "lsh", "graph"} or SearchIndex
+        For solver sdca_active: how rivals of the active sets are found. ``exact``: by exact passes, which certify as
+        well. Otherwise by an index (`manyclass.search`; one given is copied) between the certificates, which are exact
+        all the same.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.
     random_state : int, RandomState or None
@@ -146,6 +153,7 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         solver: str = "auto",
         option: str = "I",
         sampling: str = "permutation",
+        search: str | SearchIndex = "exact",
         class_weight: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -163,6 +171,7 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         self.solver = solver
         self.option = option
         self.sampling = sampling
+        self.search = search
         self.class_weight = class_weight
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -217,6 +226,13 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         if self.loss not in _LOSSES:
             raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
         _number("gamma", self.gamma, low=0.0)
+        if not isinstance(self.search, SearchIndex) and self.search not in tuple(SEARCHES):
+            raise ValueError(
+                f"search must be one of {', '.join(map(repr, SEARCHES))} or a SearchIndex, got {self.search!r}"
+            )
+
+    def _make_solver(self, name: str, problem: Problem) -> Solver:
+        return make_solver(name, problem, option=self.option, sampling=self.sampling, search=self.search)
 
     def _label_targets(self, y: Any) -> tuple[Targets, Array]:
         self.classes_, index = read_labels(y)

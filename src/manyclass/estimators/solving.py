@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from manyclass.losses import CrammerSinger, SmoothHinge
 from manyclass.memory import available
 from manyclass.problem import Problem
 from manyclass.regularizers import L1, L2
+from manyclass.search import SearchIndex, SimpleLSH, SmallWorldGraph
 from manyclass.solvers import (
     FISTA,
     LBFGS,
@@ -33,11 +35,10 @@ from manyclass.solvers import (
 )
 from manyclass.solvers.accelerated import is_ill_conditioned
 
-__all__ = ["DUAL", "SOLVERS", "choose", "lineage", "make_solver"]
+__all__ = ["DUAL", "SEARCHES", "SOLVERS", "choose", "lineage", "make_solver"]
 
 DUAL: dict[str, Callable[..., SDCA]] = {"sdca": SDCA, "accelerated": Accelerated, "sdca_async": AsyncSDCA}
 _OTHERS: dict[str, Callable[[], Any]] = {
-    "sdca_active": ActiveSDCA,
     "cd": CoordinateDescent,
     "fista": FISTA,
     "lbfgs": LBFGS,
@@ -50,7 +51,10 @@ _OTHERS: dict[str, Callable[[], Any]] = {
     "bound": BoundMajorization,
     "bbm": BatchBound,
 }
-SOLVERS = (*DUAL, *_OTHERS)
+SOLVERS = (*DUAL, "sdca_active", *_OTHERS)
+
+#: Who proposes rivals to the active-set solver: exact passes, or an index.
+SEARCHES: dict[str, Callable[[], SearchIndex] | None] = {"exact": None, "lsh": SimpleLSH, "graph": SmallWorldGraph}
 
 #: Classes from which the active-set solver serves crammer_singer: below, whole rows of scores vectorise better.
 _MANY = 100
@@ -58,13 +62,21 @@ _MANY = 100
 _FEW = 10
 
 
-def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str = "permutation") -> Solver:
+def make_solver(
+    name: str,
+    problem: Problem,
+    *,
+    option: str = "I",
+    sampling: str = "permutation",
+    search: str | SearchIndex = "exact",
+) -> Solver:
     """The solver called ``name`` for this problem, or for "auto" the one that is fastest by measurement.
 
     Raises
     ------
     ValueError
-        If ``option`` is one under which a loss with a kink would never move.
+        If ``option`` is one under which a loss with a kink would never move, or ``search`` names an index and the
+        solver has no use for one.
     """
     solver: Solver
     plain = (option, sampling) == ("I", "permutation")
@@ -77,14 +89,29 @@ def make_solver(name: str, problem: Problem, *, option: str = "I", sampling: str
             f"{type(problem.loss).__name__} has none: take option 'I', gamma > 0, or solver 'accelerated', which "
             "smooths it"
         )
-    if name == "sdca_async" and plain and _has_many_rivals(problem):
-        return AsyncActiveSDCA()
+    active = name == "sdca_active" or (name == "sdca_async" and plain and _has_many_rivals(problem))
+    if active:
+        kind = ActiveSDCA if name == "sdca_active" else AsyncActiveSDCA
+        return kind(search=_index(search))
+    if search != "exact":
+        raise ValueError(
+            f"search proposes rivals to solver 'sdca_active' (loss 'crammer_singer'), and this fit takes {name!r}: "
+            "leave search='exact', or choose that loss and solver"
+        )
     if name in DUAL:
         dual = DUAL[name](option=option, sampling=sampling)
         solver = SlightL2(dual) if isinstance(problem.regularizer, L1) else dual
     else:
         solver = _OTHERS[name]()
     return solver
+
+
+def _index(search: str | SearchIndex) -> SearchIndex | None:
+    """The index of a name, or a copy of one given: a fit builds it anew, and it may be a parameter of others."""
+    if isinstance(search, SearchIndex):
+        return copy.deepcopy(search)
+    make = SEARCHES[search]
+    return None if make is None else make()
 
 
 def choose(name: str, problem: Problem, *, plain: bool = True) -> str:

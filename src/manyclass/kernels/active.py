@@ -1,4 +1,4 @@
-"""Kernels of the active-set Crammer-Singer solver: sparse duals, exact proposals.
+"""Kernels of the active-set Crammer-Singer solver: sparse duals.
 
 Row i holds the rivals ``rivals[indptr[i]:indptr[i+1]]`` (never y_i, no class twice) with their duals ``b >= 0``,
 sum b <= 1; every other rival has dual zero. In the terms of `manyclass.losses.CrammerSinger`, a_j = -b_j for the
@@ -7,27 +7,18 @@ rivals and a_y = sum b.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
 
-from manyclass.kernels.jit import implements, inline, is_a, jit
-from manyclass.kernels.predict import MixedWeights, add_row
-from manyclass.kernels.rows import CSRRows, add_scores, add_sparse_outer_within, longest_row, n_rows
+from manyclass.kernels.jit import jit
+from manyclass.kernels.rows import add_sparse_outer_within, longest_row, n_rows
 from manyclass.kernels.table import add_to_image, has_all, has_room, image_scores
 from manyclass.losses.crammer_singer import project_rivals
 
-#: Classes whose scores are looked at together.
-_BLOCK = 64
-
 __all__ = [
     "active_epoch",
-    "centroid_rivals",
     "class_excess",
     "merge_rivals",
     "plan_moves",
-    "propose",
     "sparse_conjugates",
     "sparse_dual_image",
     "table_dual_image",
@@ -109,175 +100,6 @@ def active_epoch(
         else:
             idle[i] = min(idle[i] + 1, 100)
     return order.shape[0], n_left
-
-
-@inline
-def _insert(best, best_class, size, value, k):
-    """Put (value, k) into the descending list; equal values keep the order of arrival. Returns the new size."""
-    limit = best.shape[0]
-    if size == limit and not value > best[size - 1]:
-        return size
-    place = size if size < limit else limit - 1
-    while place > 0 and best[place - 1] < value:
-        if place < limit:
-            best[place] = best[place - 1]
-            best_class[place] = best_class[place - 1]
-        place -= 1
-    best[place] = value
-    best_class[place] = k
-    return min(size + 1, limit)
-
-
-def _all_scores(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
-    """``s += W^T x_i`` of all classes, W being a dense dual image, or sparse weights."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-@implements(_all_scores)
-def _all_scores_of(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
-    if isinstance(W, types.Array):
-        return lambda W, rows, i, reg, s: add_scores(rows, i, W, 0, W.shape[1], reg, s)
-    if is_a(W, MixedWeights) and is_a(rows, CSRRows):
-
-        def mixed(W, rows, i, reg, s):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                add_row(W, rows.indices[t], s.dtype.type(rows.data[t]), 0, s.shape[0], s)
-
-        return mixed
-    return None
-
-
-@inline
-def _at_least(s, threshold, found):
-    """``found`` gets the places where ``s`` is at least ``threshold``, ascending; returns how many these are."""
-    size = 0
-    for lo in range(0, s.shape[0], _BLOCK):
-        hi = min(lo + _BLOCK, s.shape[0])
-        # First as vector code; what is searched for is rare.
-        hits = 0
-        for k in range(lo, hi):
-            hits += s[k] >= threshold
-        if hits > 0:
-            for k in range(lo, hi):
-                if s[k] >= threshold:
-                    found[size] = k
-                    size += 1
-    return size
-
-
-@jit
-def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
-    """Score every class for the rows begin .. end - 1 at fixed weights: a dense dual image ``V``, or sparse weights.
-
-    ``found`` (n x m) receives the worst violators that are not yet active, best first, -1 behind them: rivals whose
-    margin violation 1 + s_j - s_y is positive and within ``slack`` of the row's largest. Returns the sum of the exact
-    losses, all classes considered.
-    """
-    outputs = bias.shape[0]
-    real = bias.dtype.type
-    s = np.empty(outputs, bias.dtype)
-    near = np.empty(outputs, bias.dtype)
-    violators = np.empty(outputs, np.int64)
-    active = np.zeros(outputs, np.bool_)
-    m = found.shape[1]
-    best = np.empty(m, bias.dtype)
-    best_class = np.empty(m, np.int64)
-    reach = max(real(slack), real(gamma))
-    losses = 0.0
-    for i in range(begin, end):
-        c = np.float64(weights[i])
-        found[i, :] = -1
-        if c <= 0:
-            continue
-        t = y[i]
-        for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
-            s[k] = bias[k]
-        _all_scores(V, rows, i, reg, s)
-        level = s[t] - real(1)
-        s[t] = level - real(1)
-        # Of the violators, those that are further than ``reach`` from the worst count for nothing.
-        top = real(0)
-        for entry in range(indptr[i], indptr[i + 1]):
-            top = max(top, s[rivals[entry]] - level)
-        n_violators = _at_least(s, level + max(real(0), top - reach), violators)
-        for a in range(n_violators):
-            top = max(top, s[violators[a]] - level)
-        if top <= 0:
-            continue
-        if gamma > 0:
-            # Only violations within gamma of the largest can have a positive dual in the smoothed maximum.
-            count = 0
-            for a in range(n_violators):
-                violation = s[violators[a]] - level
-                if violation > 0 and violation >= top - gamma:
-                    near[count] = violation
-                    count += 1
-            project_rivals(near[:count], gamma, real(0))
-            count = 0
-            for a in range(n_violators):
-                violation = s[violators[a]] - level
-                if violation > 0 and violation >= top - gamma:
-                    p = np.float64(near[count])
-                    losses += c * (p * violation - 0.5 * gamma * p * p)
-                    count += 1
-        else:
-            losses += c * top
-        for entry in range(indptr[i], indptr[i + 1]):
-            active[rivals[entry]] = True
-        size = 0
-        least = max(level, level + top - real(slack))
-        for a in range(n_violators):
-            k = violators[a]
-            if s[k] > least and not active[k]:
-                size = _insert(best, best_class, size, s[k], k)
-                if size == m:
-                    least = best[m - 1]
-        for a in range(size):
-            found[i, a] = best_class[a]
-        for entry in range(indptr[i], indptr[i + 1]):
-            active[rivals[entry]] = False
-    return losses
-
-
-@jit
-def centroid_rivals(
-    data, indices, indptr, y, scores_ptr, scores_class, scores_value, limit, outputs, found, begin, end
-):
-    """First proposals: the classes whose centroids are most alike, from an inverted index over the centroids.
-
-    ``scores_*`` is the d x K matrix of class centroids in CSR; a feature that more than ``limit`` classes have is
-    passed over: it tells little and costs much.
-    """
-    m = found.shape[1]
-    score = np.zeros(outputs, np.float32)
-    seen = np.zeros(outputs, np.bool_)
-    touched = np.empty(outputs, np.int64)
-    best = np.empty(m, np.float32)
-    best_class = np.empty(m, np.int64)
-    for i in range(begin, end):
-        count = 0
-        for t in range(indptr[i], indptr[i + 1]):
-            j = indices[t]
-            if scores_ptr[j + 1] - scores_ptr[j] > limit:
-                continue
-            x = np.float32(data[t])
-            for entry in range(scores_ptr[j], scores_ptr[j + 1]):
-                k = scores_class[entry]
-                if not seen[k]:
-                    seen[k] = True
-                    touched[count] = k
-                    count += 1
-                score[k] += x * np.float32(scores_value[entry])
-        size = 0
-        for a in range(count):
-            k = touched[a]
-            if k != y[i] and score[k] > 0:
-                size = _insert(best, best_class, size, score[k], k)
-            score[k] = 0
-            seen[k] = False
-        found[i, :] = -1
-        for a in range(size):
-            found[i, a] = best_class[a]
 
 
 @jit

@@ -45,7 +45,7 @@ class Image(Protocol):
         """The image afresh from the sparse duals of the state."""
 
     def scored(self, problem: Problem, state: State) -> Any:
-        """What `manyclass.kernels.active.propose` scores rows with."""
+        """What `manyclass.kernels.proposals.propose` scores rows with."""
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
         """g(W) and g*(V)."""

@@ -2,9 +2,9 @@
 
 At the optimum an example has a few rivals with a positive dual; all others are out of the margin. So each example
 keeps an active set, an epoch takes exact dual steps over it and touches those columns of W alone, and from time to
-time one exact pass scores every class, appends the worst violators and, W being fixed meanwhile, gives the true
-objective of the full problem: the certificate is a by-product. A block step on some coordinates keeps the dual
-feasible, so the certificate holds whatever the active sets are.
+time one exact pass scores every class, appends the worst violators (dropped again if they have no dual after two
+epochs) and, W being fixed meanwhile, gives the true objective of the full problem: the certificate is a by-product. A
+block step on some coordinates keeps the dual feasible, so the certificate holds whatever the active sets are.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels import active as kernels
+from manyclass.kernels import proposals
 from manyclass.kernels.rows import CSRRows
 from manyclass.losses import CrammerSinger
 from manyclass.parallel import ranges, run
 from manyclass.problem import Array, Certificate, Problem
+from manyclass.search import SearchIndex
+from manyclass.solvers._asked import ask
 from manyclass.solvers._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.sdca import SDCA, Epoch
@@ -33,6 +36,8 @@ _ROWS = 512
 _SLICE = 1 << 18
 #: A feature that more classes than this share is no help in finding first rivals.
 _SHARED = 500
+#: Epochs that a proposed rival has to get a positive dual.
+_TRIAL = 2
 
 
 class ActiveSDCA(SDCA):
@@ -53,6 +58,10 @@ class ActiveSDCA(SDCA):
         How the weights are held while they are fitted: a d x K array, or a table of those that are not zero, for sparse
         rows. "auto" takes the table where the array would be larger than what a processor keeps near. The weights that
         a fit returns are sparse with the table.
+    search : SearchIndex, optional
+        Who proposes rivals between certificates, in place of exact passes: it is built from the live weights each time,
+        and what it finds is scored on them. A certificate is by an exact pass all the same, which proposes too; it is
+        given when the driver asks for one.
 
     Raises
     ------
@@ -66,7 +75,14 @@ class ActiveSDCA(SDCA):
     certifies = True
 
     def __init__(
-        self, *, first: int = 16, more: int = 8, epochs: int = 5, slack: float = 0.5, storage: str = "auto"
+        self,
+        *,
+        first: int = 16,
+        more: int = 8,
+        epochs: int = 4,
+        slack: float = 0.5,
+        storage: str = "auto",
+        search: SearchIndex | None = None,
     ) -> None:
         super().__init__()
         if storage not in STORAGES:
@@ -76,6 +92,8 @@ class ActiveSDCA(SDCA):
         self.epochs = epochs
         self.slack = slack
         self.storage = storage
+        self.search = search
+        self.certifies = search is None
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -90,6 +108,7 @@ class ActiveSDCA(SDCA):
             "indptr": np.zeros(problem.n_samples + 1, np.int64),
             "rivals": np.zeros(0, np.int32),
             "b": np.zeros(0, problem.dtype),
+            "proposed": np.zeros((), np.int64),
         }
         _merge(state, self._first_rivals(problem, state))
         return state
@@ -109,9 +128,20 @@ class ActiveSDCA(SDCA):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         for progress in super().iterate(problem, state, seed):
-            if progress.iteration % self.epochs == 0:
+            if progress.iteration % self.epochs:
+                pass
+            elif self.search is not None:
+                self._ask(problem, state, self.search)
+            else:
                 progress = replace(progress, bound=self.certificate(problem, state, final=True))
             yield progress
+
+    def _visit(self, epoch: Epoch, state: State, seed: int, number: int, live: Array) -> None:
+        if number == int(state["proposed"]) + _TRIAL:
+            # An epoch costs as much as there are rivals. One that is dropped here and would matter later will be a
+            # violator then, and found by the next exact pass.
+            _merge(state, np.zeros((epoch.problem.n_samples, 0), np.int32))
+        super()._visit(epoch, state, seed, number, live)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
         for begin, end in ranges(len(order), _SLICE):
@@ -127,8 +157,7 @@ class ActiveSDCA(SDCA):
         losses, found = self._propose(problem, state, self.more)
         g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
-        _merge(state, found)
-        state["idle"][:] = 0  # new rivals, and W may have been rebuilt
+        self._accept(state, found)
         return Certificate(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
@@ -141,7 +170,7 @@ class ActiveSDCA(SDCA):
         slack = max(self.slack, float(_gamma(problem)))
         scored = image_of(state).scored(problem, state)
         parts = run(
-            lambda begin, end: kernels.propose(
+            lambda begin, end: proposals.propose(
                 problem.rows,
                 _y(problem),
                 problem.weights,
@@ -162,6 +191,30 @@ class ActiveSDCA(SDCA):
         )
         return float(np.sum(parts)), found
 
+    def _ask(self, problem: Problem, state: State, index: SearchIndex) -> None:
+        """Rivals from the index."""
+        image = image_of(state)
+        asked = ask(index, problem, image.weights(problem, state), state["bias"], 2 * self.more)
+        found = np.empty((problem.n_samples, self.more), np.int32)
+        proposals.keep_violators(
+            problem.rows,
+            _y(problem),
+            problem.regularizer,
+            image.view(state),
+            state["bias"],
+            state["indptr"],
+            state["rivals"],
+            asked,
+            max(self.slack, float(_gamma(problem))),
+            found,
+        )
+        self._accept(state, found)
+
+    def _accept(self, state: State, found: Array) -> None:
+        _merge(state, found)
+        state["proposed"] = state["iteration"]
+        state["idle"][:] = 0  # new rivals, and W may have been rebuilt
+
     def _first_rivals(self, problem: Problem, state: State) -> Array:
         """The classes with the most similar centroids (at W = 0 every class violates the margin alike)."""
         y, K, rows = _y(problem), problem.n_outputs, problem.rows
@@ -174,7 +227,7 @@ class ActiveSDCA(SDCA):
             )
             centroids = (X.T.tocsr() @ member).tocsr()
             run(
-                lambda begin, end: kernels.centroid_rivals(
+                lambda begin, end: proposals.centroid_rivals(
                     rows.data,
                     rows.indices,
                     rows.indptr,

@@ -246,6 +246,7 @@ class DSMLR:
         team = self._workers(problem, state)
         self._recall(team)
         while True:
+            self.comm.heed()
             iteration = int(state["iteration"])
             passes = _PASSES
             first = not state["begun"] and iteration < self._first(state)

@@ -1,0 +1,126 @@
+"""Who proposes rivals to the active-set solver: exact passes or an index; both end at the same certified optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from helpers import make_data, make_problem
+from manyclass import SDCAClassifier
+from manyclass.driver import minimise
+from manyclass.kernels import proposals
+from manyclass.losses import CrammerSinger
+from manyclass.search import ExactSearch, SimpleLSH, SmallWorldGraph
+from manyclass.solvers import SDCA, ActiveSDCA, AsyncActiveSDCA
+from manyclass.solvers._asked import ask
+
+INDEXES = {
+    "exact": ExactSearch,
+    "lsh": lambda: SimpleLSH(bits=64, candidates=8),
+    "graph": lambda: SmallWorldGraph(width=8),
+}
+
+
+def problem_of(view="csr", intercept=False, dtype=np.float64):
+    data = make_data("class", n=120, d=12, K=20, seed=3, density=0.4)
+    return make_problem(CrammerSinger(0.1), data, view=view, intercept=intercept, dtype=dtype, lam=0.01)
+
+
+@pytest.mark.parametrize("name", INDEXES)
+@pytest.mark.parametrize(("view", "intercept", "storage"), [("csr", True, "sparse"), ("dense", False, "dense")])
+def test_same_optimum(name, view, intercept, storage):
+    problem = problem_of(view, intercept)
+    reference = minimise(problem, SDCA(), tol=1e-6, max_iter=2000)
+    solver = ActiveSDCA(search=INDEXES[name](), storage=storage, first=1, more=2)
+    found = minimise(problem, solver, tol=1e-6, max_iter=2000)
+    assert found.certificate.relative_gap <= 1e-6
+    assert found.certificate.primal == pytest.approx(reference.certificate.primal, rel=3e-6)
+
+
+def test_the_index_is_what_finds_rivals(monkeypatch):
+    """Without exact passes, which propose too: an exact index alone leads to the optimum, whatever the first rivals."""
+    problem = problem_of()
+    reference = minimise(problem, SDCA(), tol=1e-7, max_iter=2000)
+    solver = ActiveSDCA(search=ExactSearch(), first=1, more=2)
+    state = solver.state(problem)
+    steps = solver.iterate(problem, state, 0)
+    monkeypatch.setattr(proposals, "propose", None)
+    for _ in range(400):
+        assert next(steps).bound is None
+    monkeypatch.undo()
+    assert solver.certificate(problem, state, final=True).primal == pytest.approx(
+        reference.certificate.primal, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_ask_finds_the_best_rivals(sparse, intercept):
+    problem = problem_of("csr" if sparse else "dense", intercept)
+    rng = np.random.default_rng(0)
+    W, b = rng.normal(size=(12, 20)), rng.normal(size=20) * intercept
+    X = make_data("class", n=120, d=12, K=20, seed=3, density=0.4).X
+    scores = X @ W + b
+    scores[np.arange(120), problem.targets.y] = -np.inf
+    expected = np.argsort(-scores, axis=1)[:, :3]
+    asked = ask(ExactSearch(), problem, sp.csr_matrix(W) if sparse else W, b, 3)
+    np.testing.assert_array_equal(np.sort(asked), np.sort(expected))
+
+
+def test_kept_violators_are_those_of_a_full_scan():
+    problem = problem_of()
+    y, X = problem.targets.y, make_data("class", n=120, d=12, K=20, seed=3, density=0.4).X
+    rng = np.random.default_rng(1)
+    W = rng.normal(size=(12, 20))
+    indptr = np.arange(121, dtype=np.int64)
+    active = ((y + 1 + rng.integers(0, 19, 120)) % 20).astype(np.int32)
+    everyone = np.array([[k for k in rng.permutation(20) if k != t] for t in y], np.int32)
+    found = np.empty((120, 4), np.int32)
+    bias = np.zeros(20)
+    total = proposals.keep_violators(
+        problem.rows, y, problem.regularizer, W, bias, indptr, active, everyone, 0.5, found
+    )
+    assert total == (found >= 0).sum() > 0
+    scores = X @ W
+    for i in range(120):
+        level = scores[i, y[i]] - 1
+        rivals = np.delete(np.arange(20), y[i])
+        worst = max(level, scores[i, rivals].max() - 0.5)
+        expected = [k for k in rivals[np.argsort(-scores[i, rivals])] if scores[i, k] > worst and k != active[i]][:4]
+        got = found[i][found[i] >= 0]
+        assert len(set(got.tolist()) - {y[i], active[i]}) == len(got) == len(expected)
+        np.testing.assert_allclose(scores[i, got], scores[i, expected])  # equal scores, in an empty row, have no order
+
+
+@pytest.mark.parametrize("solver", [ActiveSDCA, AsyncActiveSDCA])
+def test_rivals_without_a_dual_are_dropped(solver):
+    problem = problem_of()
+    run = solver(first=8, more=2, epochs=100)
+    state = run.state(problem)
+    steps = run.iterate(problem, state, 0)
+    begun = len(state["b"])
+    next(steps)
+    next(steps)
+    assert len(state["b"]) == begun
+    held = int((state["b"] > 0).sum())
+    next(steps)
+    assert len(state["b"]) == held < begun
+
+
+def test_estimator():
+    data = make_data("class", n=300, d=15, K=120, seed=1, density=0.3)
+    X = sp.csr_matrix(data.X)
+    args = {"alpha": 1e-2, "max_iter": 1000, "tol": 1e-4, "random_state": 0}
+    exact = SDCAClassifier("crammer_singer", **args).fit(X, data.T)
+    index = SimpleLSH(bits=64, candidates=8)
+    for search in ("lsh", "graph", index):
+        model = SDCAClassifier("crammer_singer", search=search, **args).fit(X, data.T)
+        assert model.solver_ == "sdca_active"
+        assert model.duality_gap_ <= 1e-4
+        assert model.objective_ == pytest.approx(exact.objective_, rel=2e-4)
+    assert not hasattr(index, "norm_bound_")  # a copy is built
+    with pytest.raises(ValueError, match=r"search must be one of 'exact', 'lsh', 'graph' or a SearchIndex, got 'hash'"):
+        SDCAClassifier("crammer_singer", search="hash").fit(X, data.T)
+    with pytest.raises(ValueError, match=r"search proposes rivals to solver 'sdca_active'"):
+        SDCAClassifier(search="lsh").fit(X, data.T)
