@@ -42,3 +42,10 @@ def bench(session: nox.Session) -> None:
     """A benchmark: ``nox -s bench -- run NAME``."""
     session.install(".[test]")
     session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """What ends a distributed job, over network namespaces: as root, on Linux; a few minutes."""
+    session.install(".[test]")
+    session.run("pytest", "tests/test_faults.py", *session.posargs, env={"MANYCLASS_FAULTS": "1"})

@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from manyclass.parallel import Communicator, DeadlineError
+from manyclass.parallel.hybrid import HybridCommunicator
 
 DTYPES = (np.float64, np.float32, np.int64, np.uint8)
 
@@ -92,7 +93,11 @@ def passes_blocks_round_the_ring(comm: Communicator) -> None:
 
 
 def reduces_to_the_same_bits(comm: Communicator) -> None:
-    """Sums as of one rank after the other, and maxima; small, large, empty, of all types; what is put in stays."""
+    """Sums as of one rank after the other, and maxima; small, large, empty, of all types; what is put in stays.
+
+    Threads of several processes are added up within each process first.
+    """
+    nested = isinstance(comm, HybridCommunicator)
     for n, dtype in ((1, np.float64), (0, np.float64), (1001, np.float64), (5000, np.float32), (70_000, np.float64)):
         parts = [
             (np.random.default_rng([r, n]).normal(size=n) * 10.0 ** (r % 5)).astype(dtype) for r in range(comm.size)
@@ -104,7 +109,13 @@ def reduces_to_the_same_bits(comm: Communicator) -> None:
             np.maximum(largest, part, out=largest)
         found = comm.allreduce(mine)
         assert found.dtype == dtype
-        assert found.tobytes() == total.tobytes()
+        if nested:
+            np.testing.assert_allclose(
+                found, total, rtol=1e-5 if dtype is np.float32 else 1e-11, atol=1e-6 * np.abs(total).max(initial=1)
+            )
+            assert comm.broadcast(found).tobytes() == found.tobytes()
+        else:
+            assert found.tobytes() == total.tobytes()
         found[:] = 0  # this rank's own: the others do not see it
         assert comm.allreduce(mine, "max").tobytes() == largest.tobytes()
         assert mine.tobytes() == parts[comm.rank].tobytes()
@@ -198,6 +209,18 @@ def accounts_for_what_it_receives(comm: Communicator) -> None:
     assert sent.tolist() == comm.allreduce(np.array([mine.received, mine.bytes_received])).tolist()
 
 
+def ends_together(comm: Communicator) -> None:
+    """An interrupt of one rank is heeded by all, at the same place, once."""
+    comm.heed()
+    comm.interrupted = comm.rank == comm.size - 1
+    try:
+        comm.heed()
+    except KeyboardInterrupt:
+        heeded = True
+    assert heeded
+    comm.heed()
+
+
 LAWS = {
     law.__name__: law
     for law in (
@@ -209,6 +232,7 @@ LAWS = {
         meets_at_the_barrier,
         keeps_to_deadlines,
         refuses_what_it_cannot_send,
+        ends_together,
         accounts_for_what_it_receives,
     )
 }

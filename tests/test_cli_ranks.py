@@ -124,6 +124,8 @@ def test_processes_fit_what_threads_fit(capsys, tmp_path):
     assert done.stdout.count("objective") == 1
     assert len(re.findall("^read ", done.stderr, re.M)) == 1
 
+
+def test_what_is_wrong_on_all_processes_is_said_once(tmp_path):
     done = launch(2, "-m", "manyclass", "fit", str(tmp_path / "none.svm"), "-o", str(tmp_path / "m"), *METHOD)
     assert done.returncode != 0
     said = [line for line in done.stderr.split("\n") if line.startswith("manyclass: error: ")]
@@ -131,3 +133,27 @@ def test_processes_fit_what_threads_fit(capsys, tmp_path):
     assert re.match(
         r"manyclass: error: rank 0 of 2 on \S+ \(epoch 0, step 0\) gave up: .*none.svm: No such file", said[0]
     )
+
+
+def test_an_interrupt_of_one_process_stops_all_and_keeps_the_model(capsys, tmp_path):
+    """As that of mpiexec, which hands it on."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "from manyclass.cli.main import main\n"
+        "from manyclass.solvers import DSMLR\n"
+        "inner = DSMLR._descend\n"
+        "def descend(self, extent, team, state):\n"
+        "    if state['iteration'] == 4 and self.comm.rank == 1: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    inner(self, extent, team, state)\n"
+        "DSMLR._descend = descend\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    path, kept = make("svm", tmp_path), tmp_path / "state"
+    command = ["fit", str(path), "-o", str(tmp_path / "m"), *METHOD, "--tol", "1e-7"]
+    command += ["--dtype", "float64", "--checkpoint", str(kept)]
+    done = launch(2, str(program), *command)
+    assert done.returncode == 0, done.stderr
+    assert "interrupted after 5 epochs: the model reached so far is kept" in done.stderr
+    assert load_model(tmp_path / "m").n_features
+    assert (kept / "manifest.json").exists()

@@ -18,6 +18,7 @@ from communicator_laws import LAWS
 from manyclass.parallel import AbortedError, DeadlineError, SerialCommunicator, ThreadCommunicator, run_threads
 from manyclass.parallel.gossip import Gossip
 from manyclass.parallel.guard import Guard
+from manyclass.parallel.hybrid import HybridJob
 
 LAW_FILE = Path(__file__).with_name("communicator_laws.py")
 
@@ -31,6 +32,12 @@ def test_one_process(law):
 @pytest.mark.parametrize("law", LAWS)
 def test_threads(law, size):
     run_threads(size, LAWS[law], timeout=60)
+
+
+@pytest.mark.parametrize(("size", "threads"), [(2, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize("law", LAWS)
+def test_threads_of_several_processes(law, size, threads):
+    run_threads(size, lambda outer: HybridJob(outer, threads).run(LAWS[law]), timeout=60)
 
 
 @pytest.mark.parametrize("law", ["passes_blocks_round_the_ring", "broadcasts_and_gathers"])
@@ -244,6 +251,7 @@ def test_gossip_lets_those_go_who_say_goodbye():
 _GUARDED = """
 import os, sys, time
 from manyclass.parallel.guard import Guard
+from manyclass.parallel.hybrid import HybridJob
 guard = Guard(1, 4, "here", sys.argv[2])
 guard.at(3, 9)
 if sys.argv[1] == "bye": guard.release()

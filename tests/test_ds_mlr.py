@@ -207,7 +207,7 @@ def test_storage_and_communication_are_those_of_a_partition(kept):
     problem, _ = problem_of(K=24, n=240, d=30)
     n, d, K, size, memory = 240, 31, 24, 4, 3
     iterations, blocks = 5, 12
-    for result, traffic, solver in apart(
+    for result, traffic, _ in apart(
         problem, size, iterations=iterations, start=0, memory=memory, keep_scores=kept, schedule="ring"
     ):
         held = sum(array.nbytes for name, array in result.state.items() if name.split(".")[0] in ("weights", "stack"))
@@ -262,9 +262,7 @@ def test_queue_reaches_the_optimum():
 
 def test_queue_leaves_out_what_piles_up_and_reaches_the_optimum():
     text, _ = problem_of(K=12, n=600, d=40, density=0.2)
-    solver = DSMLR(
-        schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 20.0)
-    )
+    solver = DSMLR(schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 20.0))
     quietly(text, solver, tol=0, max_iter=20)
     fast, slow = solver._team.workers
     assert 20 < slow.rounds.skipped < 20 * 12

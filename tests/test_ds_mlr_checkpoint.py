@@ -47,16 +47,28 @@ def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
 @pytest.mark.parametrize(("before", "after"), [((3, 1), (1, 1)), ((1, 2), (2, 1)), ((2, 1), (1, 3))])
 def test_goes_on_with_another_number_of_ranks(before, after, stopped, start, tmp_path):
     folder = tmp_path / "run"
-    whole = fit(1, None, 60, start=start)[0]
-    fit(before[0], folder, stopped, n_workers=before[1], start=start)
+    grid = {"start": start, "block_classes": 2, "n_shards": 12}
+    whole = fit(1, None, 60, **grid)[0]
+    fit(before[0], folder, stopped, n_workers=before[1], **grid)
     assert (folder / "manifest.json").exists()
     # No iteration is lost: with those before the stop, it takes as many as without one.
-    found = fit(after[0], folder, whole.n_iter + 2 - stopped, n_workers=after[1], start=start)
+    found = fit(after[0], folder, whole.n_iter + 2 - stopped, n_workers=after[1], **grid)
     assert not folder.exists()  # finished
     assert all(np.array_equal(result.weights, found[0].weights) for result in found)
     assert found[0].certificate.relative_gap <= 1e-9
     assert found[0].certificate.primal == pytest.approx(whole.certificate.primal, rel=1e-9)
     np.testing.assert_allclose(found[0].weights, whole.weights, atol=2e-4)
+
+
+@pytest.mark.parametrize("stopped", [2, 6], ids=["first phase", "second phase"])
+def test_goes_on_with_another_grid(stopped, tmp_path):
+    """Blocks are cut anew, and log-sum-exps of the old ones are of no use."""
+    first = fit(2, tmp_path, stopped, start=3, block_classes=2)[0]
+    found = fit(1, tmp_path, 60, n_workers=3, start=3, block_classes=3, n_shards=5)[0]
+    if len(first.history) > 1:
+        assert found.history[0] == first.history[0]
+    assert found.certificate.relative_gap <= 1e-9
+    assert found.certificate.primal == pytest.approx(fit(1, None, 60)[0].certificate.primal, rel=1e-9)
 
 
 def test_another_problem_is_refused(tmp_path):

@@ -39,7 +39,9 @@ def test_readme_shows_the_two_commands_first():
     assert first < second < readme.index("```python")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/paths.md", "docs/search.md", "docs/store.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/distributed.md", "docs/paths.md", "docs/search.md", "docs/store.md"]
+)
 def test_pages_run(page, tmp_path):
     text = (ROOT / page).read_text(encoding="utf-8")
     code = "".join(re.findall(r"```python\n(.*?)```", text, re.S))

@@ -98,18 +98,28 @@ def together(
     from manyclass.parallel.mpi import MPICommunicator
 
     try:
-        comm = MPICommunicator(silence=args.silence)
+        # Signs of life tell who is lost; one process may well read or judge for long while the others wait.
+        comm = MPICommunicator(timeout=24 * 3600.0, silence=args.silence)
     except ImportError as error:
         if launched()[0] == 0:
             screen.fail(str(error))  # as it is: it has lines to copy
         return 2
     screen.quiet = screen.quiet or comm.rank > 0
-    # One process that ends early with what it has would leave the others without it: the checkpoint keeps the state.
-    signal.signal(signal.SIGINT, lambda *_: comm.abort("interrupted"))
+
+    def interrupt(*_: object) -> None:
+        # They stop together, or none could go on.
+        if comm.interrupted:
+            comm.abort("interrupted")
+        comm.interrupted = True
+        screen.say("stopping after this epoch; Ctrl-C again ends at once")
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         code = command(args, screen, comm)
         comm.close()
         return code
+    except KeyboardInterrupt:
+        comm.abort("interrupted: nothing was kept")
     except CommunicatorError as error:
         comm.abort(error)
     except (ValueError, OSError, MemoryError) as error:

@@ -218,11 +218,14 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         loss = aim = args.method
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
-    screen.say(f"fitting {aim}; Ctrl-C keeps what is reached")
+    by = "" if comm is None else f" on {comm.size} processes"
+    screen.say(f"fitting {aim}{by}; Ctrl-C keeps what is reached")
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
         rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
+        if comm is not None and comm.rank:
+            data = rows  # the first process alone keeps the others, to judge on
         estimator.fit(rows.X, rows.y)
     if comm is not None and comm.rank:
         return 0  # the first process judges and writes

@@ -34,6 +34,7 @@ __all__ = [
     "masses",
     "moved_mass",
     "multiplier_steps",
+    "spreads",
 ]
 
 #: No score is further than this from the largest one of its row, as far as log-sum-exp can tell.
@@ -127,8 +128,8 @@ def fresh_steps(rows, begin, order, y, c, norms, lse, b, lo, W, constant, eta, d
 
         w_k = w_k - eta_i c_i (p_ik - [y_i = k]) x_i,    p_ik = exp(s_ik) / (Z of the other blocks + Z of this one)
 
-    eta_i c_i (||x_i||^2 + constant^2) is at most ``most``: no example overshoots, whatever ``eta``. The penalty's share of
-    all these steps, ``decay``, comes first. ``lse[:, b]`` is brought up to date as the weights change.
+    eta_i c_i (||x_i||^2 + constant^2) is at most ``most``: no example overshoots, whatever ``eta``. The penalty's
+    share of all these steps, ``decay``, comes first. ``lse[:, b]`` is brought up to date as the weights change.
     """
     K = W.shape[1]
     last = W.shape[0] - 1
@@ -256,8 +257,8 @@ def line_sums(S, T, t, begin, y, c, out):
 def candidate_sums(S, T, ts, y, begin, lo, top, total, first, own):
     """Take one block of classes into the running sums along a line, for all steps ``ts`` at once.
 
-    After all blocks, the log-sum-exp at step t is ``top + log(total)`` and its slope ``first / total``; ``own`` receives
-    score and direction of the target.
+    After all blocks, the log-sum-exp at step t is ``top + log(total)`` and its slope ``first / total``; ``own``
+    receives score and direction of the target.
     """
     for r in range(S.shape[0]):
         k_own = y[begin + r] - lo
@@ -296,6 +297,22 @@ def masses(S, begin, y, c, total, lo, wanted, present):
         t = y[i] - lo
         if 0 <= t < K:
             wanted[lo + t] += weight
+
+
+@jit
+def spreads(S, begin, c, total, lo, out):
+    """``out[lo + k] += sum_i c_i p_ik (1 - p_ik)`` for the columns of ``S``."""
+    real = S.dtype.type
+    K = S.shape[1]
+    e = np.empty(K, S.dtype)
+    for r in range(S.shape[0]):
+        weight = np.float64(c[begin + r])
+        top = real(total[r])
+        for k in range(K):
+            e[k] = exp(S[r, k] - top)
+        for k in range(K):
+            p = np.float64(e[k])
+            out[lo + k] += weight * p * max(1.0 - p, 0.0)
 
 
 @jit
@@ -390,7 +407,7 @@ def combine(stack, g, shares, out):
 
 @jit
 def concave_line(S, T, steps, begin, lo, y, c, total, values, slopes):
-    """Of each class of a block, the weighted sum of a_i exp(s_ik + t_k d_ik) - [y_i = k] (s_ik + t_k d_ik) and its slope.
+    """Of each class, the weighted sum of a_i exp(z_i) - [y_i = k] z_i with z_i = s_ik + t_k d_ik, and its slope in t_k.
 
     a_i = exp(-total_i); exponents are cut off where float64 ends.
     """

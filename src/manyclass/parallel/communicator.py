@@ -113,6 +113,8 @@ class Communicator(ABC):
         Epoch and step that the algorithm is at. It writes them here; errors name them.
     traffic : Traffic
         What went out and came in.
+    interrupted : bool
+        To be set where the user asks for an early end; see `heed`.
 
     Notes
     -----
@@ -128,6 +130,7 @@ class Communicator(ABC):
         self.timeout = float(timeout)
         self.host = socket.gethostname()
         self.where: tuple[int, int] = (0, 0)
+        self.interrupted = False
         self.traffic = Traffic()
 
     # --- blocks --------------------------------------------------------------------------------------------------
@@ -285,6 +288,22 @@ class Communicator(ABC):
         return [np.array(part).reshape(like[r].shape) for r, part in enumerate(found)]
 
     # --- the end -------------------------------------------------------------------------------------------------
+
+    def heed(self) -> None:
+        """End together, between two epochs: every rank calls this.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            On all ranks, if one of them or more have been `interrupted`.
+        """
+        if self.size == 1:
+            asked = self.interrupted
+        else:
+            asked = bool(self.allreduce(np.array([self.interrupted], np.int64), "max")[0])
+        if asked:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     @abstractmethod
     def abort(self, reason: str | BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Threads within ranks: each thread of each process is a rank of its own, and blocks pass on in memory where they can."""
+"""Threads within ranks: each thread of each process is a rank, and blocks pass on in memory where they can."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class _Gate:
         self.outer = outer
         self.lock = threading.Lock()
         self.waiting: list[deque[Message]] = [deque() for _ in range(threads)]
+        self.gathered: list[NDArray[Any]] = []
 
     def fetch(self) -> None:
         """Hand what has come from other processes to its threads; leaves it to another thread that is at it."""
@@ -96,7 +97,16 @@ class HybridCommunicator(Communicator):
         return self._inner.broadcast(x if found is None else found)
 
     def gather(self, x: ArrayLike, root: int = 0) -> list[NDArray[Any]] | None:
-        raise NotImplementedError("gather over threads of several processes: use allreduce or post")
+        process, thread = divmod(root, self._inner.size)
+        here = self._inner.gather(x)
+        if here is not None:  # on the first thread, which hands them on in the order of the ranks
+            with self._gate.lock:
+                found = [self._gate.outer.gather(part, process) for part in here]
+            self._gate.gathered = [part for parts in zip(*[f for f in found if f is not None]) for part in parts]
+        self._inner.barrier()
+        gathered = self._gate.gathered if self._inner.rank == thread else None
+        self._inner.barrier()
+        return gathered if self._gate.outer.rank == process else None
 
     def abort(self, reason: str | BaseException) -> None:
         self._inner.abort(reason)

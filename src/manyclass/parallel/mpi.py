@@ -105,7 +105,7 @@ class MPICommunicator(Communicator):
         self.silence = float(silence)
         self._lock = threading.Lock()  # around every call of MPI
         self._failure: CommunicatorError | None = None
-        self._ended = False
+        self._ended = self._closed = False
         self._incoming: defaultdict[int, deque[_Incoming]] = defaultdict(deque)
         self._arrived: deque[tuple[int, Message]] = deque()
         self._sending: list[tuple[list[Any], list[Buffer]]] = []
@@ -426,11 +426,10 @@ class MPICommunicator(Communicator):
 
     def close(self) -> None:
         """Wait for all ranks, and give the communicator back."""
-        if self._ended:
+        if self._closed:
             return
         self.flush()
         self.barrier()
-        self._ended = True
         if self._gossip is not None:
             self._stopping.set()
             self._thread.join()
@@ -443,12 +442,12 @@ class MPICommunicator(Communicator):
             )
         if self._guard is not None:
             self._guard.release()
-        self._live = False
+        self._live, self._closed = False, True
         self._comm.Free()
 
     def _at_exit(self) -> None:
         """The process ends without having closed its communicator."""
-        if self._ended:
+        if self._ended or self._closed:
             return
         self._ended = True
         if self._guard is not None:

@@ -18,15 +18,15 @@ __all__ = ["certify"]
 def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Certificate:
     """P at the weights, whose scores are known, and D at the softmax probabilities that belong to them.
 
-    With an intercept these are first balanced (see `Problem.balance`): the masses of the classes take one all-reduce of K
-    numbers. One round makes the dual image X^T (c * a) / (lam n), of which every worker keeps its blocks.
+    With an intercept these are first balanced (see `Problem.balance`): the masses of the classes take one all-reduce
+    of K numbers. One round makes the dual image X^T (c * a) / (lam n), of which every worker keeps its blocks.
     """
     share = worker.share
     moving = worker.still()
     if share.constant:
         moving = _balanced(worker, scores, weights)
     remove, moved, shares = moving
-    conjugates = {shard: 0.0 for shard in worker.shards}
+    conjugates = dict.fromkeys(worker.shards, 0.0)
 
     def see(shard: int, S: Array, lo: int) -> None:
         conjugates[shard] += kernels.conjugate_rows(
@@ -47,9 +47,7 @@ def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int
     )
 
 
-def _balanced(
-    worker: Worker, scores: Scores, weights: Mapping[int, Array]
-) -> tuple[Array, dict[int, Array], Array]:
+def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> tuple[Array, dict[int, Array], Array]:
     share, K = worker.share, worker.grid.n_classes
     table = np.zeros((2, K))
 

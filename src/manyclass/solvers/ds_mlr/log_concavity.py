@@ -1,8 +1,9 @@
-"""LC: the classes apart, by the concavity of the logarithm; a baseline, with the model partitioned and the data whole."""
+"""LC, a baseline: the classes apart, by the concavity of the logarithm; the model partitioned, the data whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class LogConcavity(BatchSolver):
         pieces = [(begin + lo, begin + hi) for lo, hi in ranges(end - begin, width)]
         while True:
             point = state["point"].copy()
-            tops = run(lambda lo, hi: self._classes(problem, state, point, lo, hi), pieces, problem.n_threads)
+            tops = run(partial(self._classes, problem, state, point), pieces, problem.n_threads)
             # Log-sum-exps of parts of the classes, into one.
             own = np.full(problem.n_samples, -np.inf)
             for top in tops:

@@ -17,7 +17,6 @@ __all__ = ["Rounds", "Visit"]
 Visit = Callable[[int, int, Array], None]
 
 
-
 class Rounds:
     """One worker's part in the rounds of a job.
 
@@ -91,8 +90,8 @@ class Rounds:
         payloads, visit
             As in `ring`.
         missed : Counter, optional
-            How often each block has been sent on unvisited since its last visit; kept by this. Without it every block is
-            visited.
+            How often each block has been sent on unvisited since its last visit; kept by this. Without it every block
+            is visited.
         patience : int
             Blocks that may wait here, before further ones are sent on unvisited: a slow worker then does not keep the
             others waiting.

@@ -26,8 +26,8 @@ _CATCH_UP = 4.0
 def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
     """Every block meets every shard once, in place; log-sum-exps of blocks are those of their last meeting.
 
-    By queue a worker may leave meetings out where blocks pile up with it; its steps at the next meeting with the same block
-    are then longer, so that its rows keep their weight.
+    By queue a worker may leave meetings out where blocks pile up with it; its steps at the next meeting with the same
+    block are then longer, so that its rows keep their weight.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: 
 def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
     """One outer iteration as printed: normalisers are refreshed once, at its end.
 
-    By ring (algorithm 1) in a second round over the weights at rest; by queue (algorithm 2) from the partial sums of the
-    only round, each taken at its meeting.
+    By ring (algorithm 1) in a second round over the weights at rest; by queue (algorithm 2) from the partial sums of
+    the only round, each taken at its meeting.
     """
     multipliers = {shard: -worker.total[shard] for shard in worker.shards}
 

@@ -78,7 +78,7 @@ class Extent:
         self.share = Share(
             rows=problem.rows,
             y=problem.targets.y,
-            weights=problem.weights if scale == 1.0 else weights.astype(problem.dtype),
+            weights=np.asarray(problem.weights if scale == 1.0 else weights, problem.dtype),
             norms=problem.norms,
             first=int(counts[: comm.rank, 0].sum()),
             lam=float(problem.lam),

@@ -124,9 +124,7 @@ class Kept(Scores):
             for shard, S in self.S.items():
                 parts[shard] = np.zeros(2)
                 begin = worker.local(shard)[0]
-                kernels.line_sums(
-                    S, self.T[shard], t, begin, worker.share.y, worker.share.weights, parts[shard]
-                )
+                kernels.line_sums(S, self.T[shard], t, begin, worker.share.y, worker.share.weights, parts[shard])
             losses, slope = worker.by_shard(parts, 2).tolist()
             return line.at(t, losses, slope)
 
@@ -152,7 +150,7 @@ class Kept(Scores):
 
 
 class Made(Scores):
-    """Scores of a block are made anew each time it visits: n / P numbers a block and step looked at, three times the work.
+    """Scores of a block are made anew at each visit: n / P numbers a step looked at are kept, at three times the work.
 
     The line search looks at several steps in one round, with running sums over the blocks of classes.
     """

@@ -109,7 +109,7 @@ class Worker:
     def blocks(self) -> list[int]:
         return self.grid.blocks_of(self.rank)
 
-    # --- rounds and sums ------------------------------------------------------------------------------------------------
+    # --- rounds and sums ----------------------------------------------------------------------------------------------
 
     def round(self, payloads: Mapping[int, Array], visit: Visit) -> dict[int, Array]:
         """A round in which every block meets every shard."""
@@ -156,7 +156,7 @@ class Worker:
             yield begin + at, begin + stop, slice(at, stop)
             self.comm.progress()
 
-    # --- what visits do -------------------------------------------------------------------------------------------------
+    # --- what visits do -----------------------------------------------------------------------------------------------
 
     def score(self, payloads: Mapping[int, Array], into: dict[int, Array]) -> dict[int, Array]:
         """``into[shard]`` becomes X W for the W that the payloads are blocks of."""
@@ -169,9 +169,7 @@ class Worker:
     def score_block(self, shard: int, W: Array, S: Array, at: int) -> None:
         """The scores of a block on a shard, into columns ``at`` and on."""
         for begin, end, part in self.pieces(shard, W.shape[1]):
-            kernels.block_scores(
-                self.share.rows, begin, end, W, W.dtype.type(self.share.constant), _PLAIN, S[part], at
-            )
+            kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), _PLAIN, S[part], at)
 
     def pull_block(
         self, shard: int, block: int, S: Array, at: int, G: Array, moving: tuple[Array, dict[int, Array], Array]
