@@ -45,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         choices=METHODS,
         default="sdca",
-        help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: the same on workers that share out "
-        "rows and classes; blocks: softmax regression on a store, rows and weights larger than memory; least_squares, "
-        "calibrated, stagewise",
+        help="sdca (default); bound: softmax regression by bound majorisation; ds_mlr: the same on workers that share "
+        "out rows and classes; blocks: softmax regression on a store, rows and weights larger than memory; "
+        "least_squares, calibrated, stagewise",
     )
     group.add_argument(
         "--features", metavar="KIND:N", help=f"N features made of each row: {', '.join(BLOCKS)} (least squares methods)"
