@@ -1,30 +1,170 @@
-"""DSMLRClassifier: scikit-learn's checks, the optimum of the others, two classes, weights, refusals."""
+"""DSMLRClassifier: scikit-learn's checks, the optimum of the others, two classes, weights, processes, refusals."""
 
 from __future__ import annotations
 
 import warnings
 
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import DSMLRClassifier
+from manyclass import DSMLRClassifier, SDCAClassifier, load_model
+from manyclass.parallel import SerialCommunicator, run_threads
 
 ALPHA = 1e-2
 
 
 def _expected_failures(estimator):
-    """Weights and repeated rows cut other shards and draw other orders: the same model to tol."""
+    """Weights and repeated rows cut other shards and draw other orders: the same model to tol, see below."""
     return {
         "check_sample_weight_equivalence_on_dense_data": "equal to tol, not to 1e-7",
         "check_sample_weight_equivalence_on_sparse_data": "equal to tol, not to 1e-7",
     }
 
 
-@parametrize_with_checks(
-    [DSMLRClassifier(alpha=1e-2), DSMLRClassifier(alpha=1e-2, n_workers=2, keep_scores=False)],
-    expected_failed_checks=_expected_failures,
-)
+@parametrize_with_checks([DSMLRClassifier(alpha=1e-2, n_workers=2)], expected_failed_checks=_expected_failures)
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         check(estimator)
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), np.array(["setosa", "versicolor", "virginica"])[y]
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "queue"}, {"keep_scores": False}])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_optimum_is_that_of_the_dual_method(options, sparse, tmp_path):
+    X, y = iris()
+    rows = sp.csr_matrix(X) if sparse else X
+    model = DSMLRClassifier(ALPHA, tol=1e-7, n_workers=2, random_state=0, **options).fit(rows, y)
+    other = SDCAClassifier(alpha=ALPHA, tol=1e-7, max_iter=5000).fit(X, y)
+    assert model.objective_ == pytest.approx(other.objective_, rel=1e-6)
+    assert model.duality_gap_ <= 1e-7
+    np.testing.assert_allclose(model.predict_proba(rows), other.predict_proba(X), atol=2e-3)
+    model.model_.save(tmp_path / "m")
+    np.testing.assert_array_equal(load_model(tmp_path / "m").predict(rows), model.predict(rows))
+
+
+def test_two_classes_have_one_column():
+    X, y = iris()
+    X, y = X[:100], y[:100]
+    model = DSMLRClassifier(ALPHA, tol=1e-7, random_state=0).fit(X, y)
+    other = SDCAClassifier(alpha=ALPHA, tol=1e-7, max_iter=5000).fit(X, y)
+    assert model.coef_.shape == (1, 4)
+    assert model.objective_ == pytest.approx(other.objective_, rel=1e-6)
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_integer_weights_are_repeated_rows(intercept):
+    X, y = iris()
+    weights = np.random.default_rng(0).integers(0, 4, len(y))
+    options = {"alpha": ALPHA, "tol": 1e-8, "fit_intercept": intercept, "random_state": 0}
+    one = DSMLRClassifier(**options).fit(X, y, sample_weight=weights)
+    two = DSMLRClassifier(**options).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert one.objective_ == pytest.approx(two.objective_, rel=1e-7)
+    np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("weighted", [None, "balanced", {"setosa": 3.0, "virginica": 0.5}])
+def test_processes_with_rows_of_their_own_fit_one_model(weighted):
+    """Labels that not all of them have; sample weights whose means differ."""
+    X, y = iris()
+    order = np.argsort(y, kind="stable")  # the first process has no virginica
+    X, y = X[order], y[order]
+    weights = np.linspace(0.5, 2.0, len(y))
+    options = {"alpha": ALPHA, "class_weight": weighted, "block_classes": 1, "random_state": 0, "tol": 1e-5}
+    whole = DSMLRClassifier(**options).fit(X, y, weights)
+
+    def fit(comm):
+        mine = slice(50 * comm.rank, 50 * (comm.rank + 1))
+        return DSMLRClassifier(comm=comm, **options).fit(X[mine], y[mine], weights[mine])
+
+    for model in run_threads(3, fit, timeout=60):
+        np.testing.assert_array_equal(model.classes_, whole.classes_)
+        np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-6, atol=1e-9)
+        assert model.n_iter_ == whole.n_iter_
+        assert model.duality_gap_ == pytest.approx(whole.duality_gap_, rel=1e-6)
+
+
+def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
+    X, y = iris()
+
+    def fit(comm):
+        try:
+            DSMLRClassifier(comm=comm).fit(X[:, : 3 + comm.rank], y)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    assert all("same number of features" in said for said in run_threads(2, fit, timeout=30))
+
+
+def test_warm_start_needs_fewer_iterations():
+    X, y = load_digits(return_X_y=True)
+    model = DSMLRClassifier(1e-3, tol=1e-5, warm_start=True, random_state=0).fit(X / 16, y)
+    cold = model.n_iter_
+    model.set_params(alpha=1.1e-3).fit(X / 16, y)
+    assert model.n_iter_ < 0.8 * cold
+    again = clone(model).fit(X / 16, y)
+    assert model.objective_ == pytest.approx(again.objective_, rel=1e-4)
+
+
+def test_progress_and_memory_are_told(capsys, monkeypatch):
+    X, y = iris()
+    DSMLRClassifier(ALPHA, verbose=1).fit(X, y)
+    assert "relative gap" in capsys.readouterr().err
+    monkeypatch.setattr("manyclass.memory.available", lambda: 1000)
+    with pytest.raises(MemoryError, match="blocks of 3 classes at home"):
+        DSMLRClassifier(ALPHA).fit(X, y)
+
+
+def test_an_interrupt_keeps_what_is_reached(monkeypatch):
+    from manyclass.solvers.ds_mlr import solver
+
+    X, y = iris()
+    done, descend = [], solver.descend
+
+    def interrupted(*arguments):
+        done.append(None)
+        if len(done) == 12:
+            raise KeyboardInterrupt
+        return descend(*arguments)
+
+    monkeypatch.setattr(solver, "descend", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = DSMLRClassifier(ALPHA, tol=0, n_workers=2).fit(X, y)
+    assert model.history_.outcome == "interrupted"
+    assert 2 < model.n_iter_ < 12
+    assert model.duality_gap_ < 0.5
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_workers": 0}, "n_workers must be an integer of at least 1, got 0"),
+        ({"schedule": "star"}, "schedule must be one of 'ring', 'queue', got 'star'"),
+        ({"algorithm": "none"}, "algorithm must be one of"),
+        ({"comm": 3}, "comm must be a Communicator, 'mpi' or None, got 3"),
+        ({"keep_scores": "yes"}, "keep_scores must be True, False or None"),
+        ({"eta0": 0}, "eta0 must be a finite number greater than 0"),
+    ],
+)
+def test_refusals(options, message):
+    X, y = iris()
+    with pytest.raises(ValueError, match=message):
+        DSMLRClassifier(**options).fit(X, y)
+
+
+def test_a_communicator_is_a_parameter_that_can_be_copied():
+    model = DSMLRClassifier(comm=SerialCommunicator())
+    assert clone(model).comm is model.comm

@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from manyclass import LinearModel, StagedModel, load_model
-from manyclass.model_sharded import ShardedModel, ShardedModelWriter, block_width, split_model
+from manyclass.model_sharded import ShardedModel
+from manyclass.model_splitting import ShardedModelWriter, block_width, split_model
 from manyclass.staged import Stage
 from manyclass.store import StoreError
 

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,13 +33,11 @@ from manyclass.store.container import Written, digest
 from manyclass.store.errors import StoreError
 from manyclass.store.folder import atomic_folder, read_manifest, verify_files, write_manifest
 
-__all__ = ["BLOCK_BYTES", "ShardedModel", "ShardedModelWriter", "block_width", "split_model"]
+__all__ = ["Block", "ShardedModel", "finish"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 FORMAT, VERSION = "manyclass-sharded-model", 1
-#: Bytes of a dense block, where nobody says otherwise.
-BLOCK_BYTES = 1 << 28
 #: Part of the address space there is for them that blocks which stay mapped may take.
 _SHARE = 0.25
 
@@ -81,7 +78,7 @@ class ShardedModel(Model):
     >>> import os, tempfile
     >>> import numpy as np
     >>> from manyclass import LinearModel, load_model
-    >>> from manyclass.model_sharded import split_model
+    >>> from manyclass.model_splitting import split_model
     >>> whole = LinearModel(np.eye(4), np.zeros(4), classes=np.array(list("abcd")), task="multiclass")
     >>> path = os.path.join(tempfile.mkdtemp(), "eye.blocks")
     >>> split_model(whole, path, block_classes=3)
@@ -335,6 +332,8 @@ class ShardedModel(Model):
 
     def sparsify_to(self, path: StrPath, threshold: float = 0.0) -> None:
         """Write the same model with sparse blocks to another folder, without weights of ``threshold`` or less."""
+        from manyclass.model_splitting import ShardedModelWriter
+
         with ShardedModelWriter(path, self.n_features, **self._common()) as writer:
             for number in range(len(self.blocks)):
                 block = self.block(number).sparsify(threshold)
@@ -357,7 +356,7 @@ class ShardedModel(Model):
         with atomic_folder(path) as folder:
             for block in self.blocks:
                 shutil.copyfile(self.path / block.file.file, folder / block.file.file)
-            _finish(folder, self)
+            finish(folder, self)
 
     def update(self, **changes: Any) -> ShardedModel:
         """The model with other labels, record, parameters and the like, written to its own folder; weights stay.
@@ -368,7 +367,7 @@ class ShardedModel(Model):
             If the parts do not fit each other; the folder is then as it was.
         """
         changed = replace(self, **changes)
-        _finish(self.path, changed)
+        finish(self.path, changed)
         return changed
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -381,7 +380,7 @@ class ShardedModel(Model):
         raise ValueError("it is a part of a model in blocks of classes: open the folder that it is in")
 
 
-def _finish(folder: Path, model: ShardedModel) -> None:
+def finish(folder: Path, model: ShardedModel) -> None:
     """Write what is not weights, under a new name, and the manifest last: an interrupt leaves the old model whole."""
     before = sorted(folder.glob("model-*.safetensors"))
     path = folder / f"model-{uuid.uuid4().hex[:8]}.safetensors"
@@ -398,141 +397,3 @@ def _finish(folder: Path, model: ShardedModel) -> None:
     write_manifest(folder, FORMAT, VERSION, facts)
     for stale in before:
         stale.unlink()
-
-
-class ShardedModelWriter:
-    """Writes a model block by block. A context manager: the folder takes its name when the block ends without an error.
-
-    Parameters
-    ----------
-    path : path
-        The folder; there must be nothing under that name.
-    n_features : int
-    classes, task, link, parameters, record, feature_names, vectorizer, library_version
-        As in `LinearModel`.
-
-    Raises
-    ------
-    ValueError
-        If there is something under that name, or, at the end, if blocks and labels do not fit.
-    """
-
-    def __init__(
-        self,
-        path: StrPath,
-        n_features: int,
-        *,
-        classes: Array | None,
-        task: str,
-        link: str = "identity",
-        **facts: Any,
-    ) -> None:
-        self._path = Path(path)
-        self._n_features = n_features
-        self._facts: dict[str, Any] = {"classes": classes, "task": task, "link": link, **facts}
-        self._blocks: list[Block] = []
-        self._dtype: np.dtype[Any] | None = None
-        self._layout = ""
-
-    def __enter__(self) -> ShardedModelWriter:
-        self._context = atomic_folder(self._path)
-        self._folder = self._context.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                if self._dtype is None:
-                    raise ValueError(f"{self._path}: there is no block to write")
-                shape = self._n_features, self._blocks[-1].hi
-                made = ShardedModel(self._folder, tuple(self._blocks), shape, self._dtype, self._layout, **self._facts)
-                _finish(self._folder, made)
-        except BaseException as failure:
-            self._context.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        self._context.__exit__(kind, error, trace)
-
-    def add(self, weights: Any, intercept: Array) -> None:
-        """Write the next block of classes.
-
-        Parameters
-        ----------
-        weights : ndarray or CSR matrix of shape (n_features, width)
-        intercept : ndarray of shape (width,)
-
-        Raises
-        ------
-        ValueError
-            If it does not fit the blocks before.
-        """
-        layout = "sparse" if sp.issparse(weights) else "dense"
-        if weights.shape[0] != self._n_features:
-            raise ValueError(f"the block has {weights.shape[0]} features; expected {self._n_features}")
-        if self._dtype is not None and (weights.dtype, layout) != (self._dtype, self._layout):
-            raise ValueError(f"the block is {layout} {weights.dtype}; those before {self._layout} {self._dtype}")
-        self._dtype, self._layout = np.dtype(weights.dtype), layout
-        lo = self._blocks[-1].hi if self._blocks else 0
-        hi = lo + int(weights.shape[1])
-        name = f"block-{len(self._blocks):05d}.safetensors"
-        path = self._folder / name
-        task = self._facts["task"]
-        classes = self._facts["classes"]
-        if classes is not None and task != "binary":
-            classes = classes[lo:hi]
-        LinearModel(weights, intercept, classes, task, self._facts["link"]).save(path)
-        self._blocks.append(Block(lo, hi, Written(name, path.stat().st_size, digest(path))))
-
-
-def block_width(
-    n_features: int, n_outputs: int, dtype: Any, block_classes: int | None = None, block_bytes: int = BLOCK_BYTES
-) -> int:
-    """Classes of a block: as asked for, or as many as fit in so many bytes; blocks of nearly equal width."""
-    if block_classes is not None:
-        return min(positive("block_classes", block_classes), n_outputs)
-    fit = max(1, positive("block_bytes", block_bytes) // max(1, n_features * int(np.dtype(dtype).itemsize)))
-    blocks = -(-n_outputs // fit)
-    return -(-n_outputs // blocks)
-
-
-def split_model(
-    model: LinearModel, path: StrPath, *, block_classes: int | None = None, block_bytes: int = BLOCK_BYTES
-) -> None:
-    """Write a model in blocks of classes, with the same predictions to the last bit.
-
-    Parameters
-    ----------
-    model : LinearModel
-        May be mapped.
-    path : path
-        The folder to make.
-    block_classes : int, optional
-        Classes of a block; by default as many as fit in ``block_bytes``.
-    block_bytes : int
-        Bytes of a dense block.
-
-    Raises
-    ------
-    ValueError
-        If there is something under that name, or the model is in stages.
-    """
-    if not isinstance(model, LinearModel):
-        raise ValueError(f"model must be a LinearModel, got {type(model).__name__}: only that has blocks of classes")
-    width = block_width(model.n_features, model.n_outputs, model.dtype, block_classes, block_bytes)
-    stored: Any = model.weights
-    columns = stored.tocsc() if model.is_sparse else stored
-    facts = {name: getattr(model, name) for name in ("parameters", "record", "feature_names", "vectorizer")}
-    with ShardedModelWriter(
-        path,
-        model.n_features,
-        classes=model.classes,
-        task=model.task,
-        link=model.link,
-        library_version=model.library_version,
-        **facts,
-    ) as writer:
-        for lo, hi in ranges(model.n_outputs, width):
-            part = columns[:, lo:hi]
-            weights = sp.csr_matrix(part) if model.is_sparse else np.ascontiguousarray(part)
-            writer.add(weights, np.ascontiguousarray(model.intercept[lo:hi]))

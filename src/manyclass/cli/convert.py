@@ -146,7 +146,8 @@ def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
     from manyclass.memory import human
     from manyclass.model import LinearModel
     from manyclass.model_base import load_model
-    from manyclass.model_sharded import ShardedModel, split_model
+    from manyclass.model_sharded import ShardedModel
+    from manyclass.model_splitting import split_model
 
     _refuse_options(args, "to", "shard_rows", "shard_bytes", what="data")
     model = load_model(args.data)

@@ -55,8 +55,8 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     algorithm : {"two_phase", "stochastic", "printed"}
         two_phase: stochastic steps for a fast start, then L-BFGS, all of it partitioned. The others are for comparison:
         the first phase alone, and the paper's algorithms 1 and 2, which stall.
-    start : int
-        Iterations of the first phase.
+    start : int, optional
+        Iterations of the first phase. None: 2, or none where L-BFGS is preconditioned.
     eta0 : float
         Size of the stochastic steps, > 0; 1 is the largest with which no example overshoots.
     memory : int
@@ -64,6 +64,9 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     keep_scores : bool, optional
         Keep 2 n K / P scores for each of P workers. False: make them anew, at three times the work. None: where they
         fit.
+    precondition : bool, optional
+        Begin the recursion of L-BFGS with the inverse of the features' second moments, scaled for each class: d^2 numbers
+        on every process, and far fewer iterations where features are correlated. None: with fewer than 1000 features.
     tol : float
         Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
     max_iter : int
@@ -148,10 +151,11 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         block_classes: int | None = None,
         n_shards: int | None = None,
         algorithm: str = "two_phase",
-        start: int = 2,
+        start: int | None = None,
         eta0: float = 1.0,
         memory: int = 10,
         keep_scores: bool | None = None,
+        precondition: bool | None = None,
         tol: float = 1e-3,
         max_iter: int = 300,
         fit_intercept: bool = True,
@@ -175,6 +179,7 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         self.eta0 = eta0
         self.memory = memory
         self.keep_scores = keep_scores
+        self.precondition = precondition
         self.tol = tol
         self.max_iter = max_iter
         self.fit_intercept = fit_intercept
@@ -287,10 +292,11 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
             block_classes=self.block_classes,
             n_shards=self.n_shards,
             algorithm=self.algorithm,
-            start=int(self.start),
+            start=self.start,
             eta0=float(self.eta0),
             memory=int(self.memory),
             keep_scores=self.keep_scores,
+            precondition=self.precondition,
             scale=self._scale,
         )
 
@@ -302,7 +308,7 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
             ("n_workers", self.n_workers, 1, False),
             ("block_classes", self.block_classes, 1, True),
             ("n_shards", self.n_shards, 1, True),
-            ("start", self.start, 0, False),
+            ("start", self.start, 0, True),
             ("memory", self.memory, 1, False),
         )
         for name, value, least, optional in counts:
@@ -316,8 +322,9 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         if not (self.comm is None or self.comm == "mpi" or isinstance(self.comm, Communicator)):
             raise ValueError(f"comm must be a Communicator, 'mpi' or None, got {self.comm!r}")
-        if self.keep_scores not in (None, True, False):
-            raise ValueError(f"keep_scores must be True, False or None, got {self.keep_scores!r}")
+        for name in ("keep_scores", "precondition"):
+            if getattr(self, name) not in (None, True, False):
+                raise ValueError(f"{name} must be True, False or None, got {getattr(self, name)!r}")
 
 
 def _one_margin(result: Result) -> Result:

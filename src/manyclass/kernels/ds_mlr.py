@@ -34,6 +34,7 @@ __all__ = [
     "masses",
     "moved_mass",
     "multiplier_steps",
+    "spreads",
 ]
 
 #: No score is further than this from the largest one of its row, as far as log-sum-exp can tell.
@@ -296,6 +297,22 @@ def masses(S, begin, y, c, total, lo, wanted, present):
         t = y[i] - lo
         if 0 <= t < K:
             wanted[lo + t] += weight
+
+
+@jit
+def spreads(S, begin, c, total, lo, out):
+    """``out[lo + k] += sum_i c_i p_ik (1 - p_ik)`` for the columns of ``S``."""
+    real = S.dtype.type
+    K = S.shape[1]
+    e = np.empty(K, S.dtype)
+    for r in range(S.shape[0]):
+        weight = np.float64(c[begin + r])
+        top = real(total[r])
+        for k in range(K):
+            e[k] = exp(S[r, k] - top)
+        for k in range(K):
+            p = np.float64(e[k])
+            out[lo + k] += weight * p * max(1.0 - p, 0.0)
 
 
 @jit

@@ -20,7 +20,7 @@ from manyclass.out_of_core.steps import accumulate
 from manyclass.parallel import Communicator, ranges
 from manyclass.problem import Certificate
 from manyclass.scoring import Scorer
-from manyclass.store.rows import RowView
+from manyclass.store.view import RowView
 
 __all__ = ["Rows", "certify"]
 

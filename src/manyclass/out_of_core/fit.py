@@ -15,7 +15,8 @@ from manyclass.data.streams import StrPath
 from manyclass.history import History, Record, Reporter
 from manyclass.kernels.rows import make_rows
 from manyclass.memory import human, require
-from manyclass.model_sharded import ShardedModel, ShardedModelWriter, block_width
+from manyclass.model_sharded import ShardedModel
+from manyclass.model_splitting import ShardedModelWriter, block_width
 from manyclass.out_of_core.certificate import Rows, certify
 from manyclass.out_of_core.state import LogSums, Work
 from manyclass.out_of_core.steps import Schedule, batch_of, curvature, steps_of, visit

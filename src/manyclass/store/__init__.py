@@ -3,7 +3,8 @@
 from .errors import StoreError
 from .folder import folder_format
 from .reading import convert
-from .rows import RowStore, RowView, Window, open_store
+from .rows import RowStore, open_store
+from .view import RowView, Window
 from .writer import RowStoreWriter, write_store
 
 __all__ = [

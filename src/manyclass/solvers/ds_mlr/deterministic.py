@@ -14,6 +14,7 @@ import numpy as np
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.problem import Array
 from manyclass.solvers.descent import Found
+from manyclass.solvers.ds_mlr.metric import Metric
 from manyclass.solvers.ds_mlr.views import Line, Scores
 from manyclass.solvers.ds_mlr.worker import Worker
 
@@ -63,20 +64,29 @@ def begin(worker: Worker, scores: Scores, blocks: Blocks, n: int, m: int) -> Mem
 
 
 def descend(
-    worker: Worker, scores: Scores, blocks: Blocks, memory: Memory, n: int, first: float
+    worker: Worker,
+    scores: Scores,
+    blocks: Blocks,
+    memory: Memory,
+    n: int,
+    first: float,
+    metric: Metric | None = None,
 ) -> tuple[Memory, Found]:
-    """One iteration. ``first`` is the length of a step along the gradient where no pair tells better."""
+    """One iteration. ``first`` is the length of a step along the gradient where neither pair nor metric tells better."""
     gram, pairs, value = memory
     m = len(gram) // 2
     shares = two_loop(gram, pairs, first)
     fall = _along(shares, gram[:, -1])
+    ends: Mapping[int, Array] = blocks.gradient  # what the last share is of
+    if metric is not None:
+        ends, shares, fall = _through(worker, blocks, memory, metric)
     if not fall < 0:
         return _restart(gram, value), Found(0.0, value, 0)
     directions, parts = {}, {}
     for block, W in blocks.weights.items():
         D = np.empty_like(W)
         stack = blocks.stack[block]
-        kernels.combine(stack.reshape(len(stack), W.size), blocks.gradient[block].reshape(-1), shares, D.reshape(-1))
+        kernels.combine(stack.reshape(len(stack), W.size), ends[block].reshape(-1), shares, D.reshape(-1))
         directions[block] = D
         parts[block] = _quadratic(_penalised(W), _penalised(D))
     ww, wd, dd = worker.by_block(parts, 3).tolist()
@@ -125,12 +135,7 @@ def two_loop(gram: Array, pairs: int, first: float) -> Array:
     """
     m = len(gram) // 2
     slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
-    shares = np.zeros(len(gram))
-    shares[-1] = -1.0
-    kept = {}
-    for slot in reversed(slots):
-        kept[slot] = _along(shares, gram[:, slot]) / gram[slot, m + slot]
-        shares[m + slot] -= kept[slot]
+    shares, kept = _backward(gram, slots)
     if slots:
         shares *= gram[slots[-1], m + slots[-1]] / gram[m + slots[-1], m + slots[-1]]
     else:
@@ -138,6 +143,44 @@ def two_loop(gram: Array, pairs: int, first: float) -> Array:
     for slot in slots:
         shares[slot] += kept[slot] - _along(shares, gram[:, m + slot]) / gram[slot, m + slot]
     return shares
+
+
+def _through(
+    worker: Worker, blocks: Blocks, memory: Memory, metric: Metric
+) -> tuple[dict[int, Array], Array, float]:
+    """The two-loop recursion with a metric in its middle: the product with it, the shares of moves and of it, the slope."""
+    gram, pairs, _ = memory
+    m = len(gram) // 2
+    slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
+    shares, kept = _backward(gram, slots)
+    ends, sums = {}, {}
+    for block, W in blocks.weights.items():
+        flat, Q = blocks.stack[block].reshape(2 * m, W.size), np.empty_like(W)
+        g = blocks.gradient[block].reshape(-1)
+        kernels.combine(flat, g, shares, Q.reshape(-1))
+        ends[block] = metric.times(Q, worker.grid.classes(block)[0])
+        out, r = np.zeros((3, 2 * m + 3)), ends[block].reshape(-1)
+        kernels.block_dots(flat, r, r, g, out)
+        sums[block] = np.append(out[0, : 2 * m], out[0, 2 * m + 2])
+    products = worker.by_block(sums, 2 * m + 1)
+    found = np.zeros(len(gram))
+    found[-1] = 1.0
+    for slot in slots:
+        along = float(products[m + slot]) + _along(found[:-1], gram[:-1, m + slot])
+        found[slot] = kept[slot] - along / gram[slot, m + slot]
+    return ends, found, float(products[-1]) + _along(found[:-1], gram[:-1, -1])
+
+
+def _backward(gram: Array, slots: list[int]) -> tuple[Array, dict[int, float]]:
+    """The first of the two loops: coefficients of -g less its parts along the turns, and these parts."""
+    m = len(gram) // 2
+    shares = np.zeros(len(gram))
+    shares[-1] = -1.0
+    kept = {}
+    for slot in reversed(slots):
+        kept[slot] = _along(shares, gram[:, slot]) / gram[slot, m + slot]
+        shares[m + slot] -= kept[slot]
+    return shares, kept
 
 
 def _along(shares: Array, products: Array) -> float:

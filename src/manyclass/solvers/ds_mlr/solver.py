@@ -20,6 +20,7 @@ from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
+from manyclass.solvers.ds_mlr.metric import Metric, Spectrum, bends, spectrum
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
@@ -36,6 +37,10 @@ _PASSES = 1.5
 _OPTIMISM = 16.0
 #: Blocks for each worker of a queue: a worker that has one at hand need not wait for the next.
 _EACH = 4
+#: Features below which the recursion begins with a metric, and pairs after which it is made anew.
+_FEW, _REFRESH = 1000, 10
+#: Iterations of the first phase without it.
+_START = 2
 
 
 class DSMLR:
@@ -62,8 +67,8 @@ class DSMLR:
     algorithm : {"two_phase", "stochastic", "printed"}
         stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers
         are refreshed once an iteration: they stall far from the optimum.
-    start : int
-        Iterations of the first phase, of "two_phase".
+    start : int, optional
+        Iterations of the first phase, of "two_phase". None: 2, or none where L-BFGS is preconditioned.
     eta0 : float
         Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``.
     memory : int
@@ -71,6 +76,10 @@ class DSMLR:
     keep_scores : bool, optional
         Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
         keep them where they fit into memory.
+    precondition : bool, optional
+        Begin the recursion of L-BFGS with the inverse of the rows' second moments, scaled for each class (see `Metric`):
+        d^2 numbers on every process, and far fewer iterations where features are correlated. None: with fewer than 1000
+        features.
     scale : float
         Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
     slow : sequence of float
@@ -120,19 +129,22 @@ class DSMLR:
         block_classes: int | None = None,
         n_shards: int | None = None,
         algorithm: str = "two_phase",
-        start: int = 2,
+        start: int | None = None,
         eta0: float = 1.0,
         memory: int = 10,
         keep_scores: bool | None = None,
+        precondition: bool | None = None,
         scale: float = 1.0,
         slow: Sequence[float] = (),
     ) -> None:
         for name, value, known in (("schedule", schedule, SCHEDULES), ("algorithm", algorithm, ALGORITHMS)):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        for name, number, least in (("n_workers", n_workers, 1), ("start", start, 0), ("memory", memory, 1)):
+        for name, number, least in (("n_workers", n_workers, 1), ("memory", memory, 1)):
             if isinstance(number, bool) or not hasattr(number, "__index__") or number < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}")
+        if start is not None and (isinstance(start, bool) or not hasattr(start, "__index__") or start < 0):
+            raise ValueError(f"start must be an integer of at least 0 or None, got {start!r}")
         if not (math.isfinite(eta0) and eta0 > 0):
             raise ValueError(f"eta0 must be a positive finite number, got {eta0!r}")
         self.n_workers = int(n_workers)
@@ -141,14 +153,16 @@ class DSMLR:
         self.block_classes = block_classes
         self.n_shards = n_shards
         self.algorithm = algorithm
-        self.start = int(start)
+        self.start = start
         self.eta0 = float(eta0)
         self.memory = int(memory)
         self.keep_scores = keep_scores
+        self.precondition = precondition
         self.scale = float(scale)
         self.slow = tuple(slow)
         self._extent: tuple[Problem, Extent] | None = None
         self._team: Team | None = None
+        self._spectrum: Spectrum | None = None
 
     # --- what a fit holds -------------------------------------------------------------------------------------------
 
@@ -166,6 +180,8 @@ class DSMLR:
             "ready": np.zeros((), np.int64),
             "scored": np.zeros((), np.int64),
             "begun": np.zeros((), np.int64),
+            # Of `Metric`; zeros ask for new ones.
+            "bends": np.zeros(problem.n_outputs if self._has_metric(problem) else 0),
             "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
             "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
         }
@@ -191,6 +207,8 @@ class DSMLR:
             "blocks that visit": 2 * self.n_workers * widest * block,
             "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 2),
         }
+        if self._has_metric(problem):
+            needs["second moments of the features"] = 4 * 8 * (problem.n_features + 1) ** 2
         if self._keeps(problem):
             needs["scores (keep_scores=False does without)"] = 2 * problem.n_samples * problem.n_outputs * size
         return needs
@@ -211,7 +229,7 @@ class DSMLR:
             _require_softmax(problem)
             each = _EACH if self.schedule == "queue" and self.n_workers * self.comm.size > 1 else 1
             extent = Extent(problem, self.comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
-            self._extent, self._team = (problem, extent), None
+            self._extent, self._team, self._spectrum = (problem, extent), None, None
         return self._extent[1]
 
     def _workers(self, problem: Problem, state: State) -> Team:
@@ -231,7 +249,7 @@ class DSMLR:
             self.comm.heed()
             iteration = int(state["iteration"])
             passes = _PASSES
-            first = not state["begun"] and iteration < self.start
+            first = not state["begun"] and iteration < self._first(state)
             if self.algorithm != "two_phase" or first:
                 eta = self.eta0 / (extent.largest or 1.0) / math.sqrt(iteration + 1.0)
                 state["ready"] = state["scored"] = np.zeros((), np.int64)
@@ -266,7 +284,7 @@ class DSMLR:
         found = team.run(look)[0]
         if kept is None:
             return found
-        if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self.start):
+        if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self._first(state)):
             state["scored"] = np.ones((), np.int64)  # the second phase can begin with these
             return found
         state["lse"][:] = kept
@@ -346,10 +364,33 @@ class DSMLR:
     def _descend(self, extent: Extent, team: Team, state: State) -> None:
         memory = Memory(state["gram"], int(state["pairs"]), float(state["value"]))
         first = _OPTIMISM / (extent.curvature + extent.share.lam)
+        metric = self._metric(extent, team, state)
         found = team.run(
-            lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first)
+            lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first, metric)
         )
         _keep(state, found[0][0])
+
+    def _first(self, state: State) -> int:
+        """Iterations of the first phase."""
+        if self.start is None:
+            return 0 if len(state["bends"]) else _START
+        return int(self.start)
+
+    def _has_metric(self, problem: Problem) -> bool:
+        few = problem.n_features < _FEW if self.precondition is None else self.precondition
+        return self.algorithm == "two_phase" and few
+
+    def _metric(self, extent: Extent, team: Team, state: State) -> Metric | None:
+        """Made anew from time to time, as the probabilities change."""
+        if not len(state["bends"]):
+            return None
+        if self._spectrum is None:
+            d = next(W.shape[0] - 1 for name, W in state.items() if name.startswith("weights."))
+            self._spectrum = spectrum(extent.share, self.comm, extent.n, d)
+        if int(state["pairs"]) % _REFRESH == 0 or not state["bends"].any():
+            found = team.run(lambda worker, scores: bends(worker, scores, _weights(worker, state), extent.n))
+            state["bends"] = found[0]
+        return Metric(self._spectrum, state["bends"], extent.share.lam)
 
 
 def _require_softmax(problem: Problem) -> None:

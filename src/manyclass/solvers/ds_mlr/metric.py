@@ -1,0 +1,81 @@
+"""The first guess at the inverse curvature, where features are few: one spectrum for all classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels import ds_mlr as kernels
+from manyclass.kernels.rows import CSRRows
+from manyclass.parallel import Communicator, ranges
+from manyclass.problem import Array
+from manyclass.solvers.ds_mlr.views import Scores
+from manyclass.solvers.ds_mlr.worker import Share, Worker
+
+__all__ = ["Metric", "Spectrum", "bends", "spectrum"]
+
+#: Numbers of the dense rows that are taken at a time.
+_CHUNK = 1 << 22
+
+
+class Spectrum(NamedTuple):
+    """(1/n) sum_i c_i x_i x_i^T = vectors diag(values) vectors^T, the feature of the intercept among the x."""
+
+    values: Array
+    vectors: Array
+
+
+class Metric(NamedTuple):
+    """For class k, (bend_k (1/n) sum_i c_i x_i x_i^T + lam I)^-1.
+
+    The Hessian's block of class k is (1/n) sum_i c_i p_ik (1 - p_ik) x_i x_i^T + lam I; ``bend_k`` is the mean of
+    c_i p_ik (1 - p_ik), and stands for all of them.
+    """
+
+    spectrum: Spectrum
+    bends: Array
+    lam: float
+
+    def times(self, Q: Array, lo: int) -> Array:
+        """The metric's product with a block of classes from ``lo`` on."""
+        values, vectors = self.spectrum
+        inner = vectors.T @ Q.astype(np.float64)
+        inner /= np.maximum(values, 0.0)[:, None] * self.bends[lo : lo + Q.shape[1]] + self.lam
+        return np.ascontiguousarray(vectors @ inner, Q.dtype)
+
+
+def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
+    """The spectrum of the rows of all processes, on each; ``d`` features."""
+    total = np.zeros((d + 1, d + 1))
+    rows = share.rows
+    many = len(share.weights)
+    for begin, end in ranges(many, max(1, _CHUNK // (d + 1))):
+        c = np.asarray(share.weights[begin:end], np.float64)
+        if isinstance(rows, CSRRows):
+            at = rows.indptr[begin : end + 1]
+            parts = (rows.data[at[0] : at[-1]], rows.indices[at[0] : at[-1]], at - at[0])
+            X = sp.csr_matrix(parts, shape=(end - begin, d)).astype(np.float64)
+            weighted = sp.diags(c) @ X
+            total[:d, :d] += (X.T @ weighted).toarray()
+        else:
+            X = np.asarray(rows.x[begin:end], np.float64)
+            weighted = c[:, None] * X
+            total[:d, :d] += X.T @ weighted
+        total[d, :d] += share.constant * np.asarray(weighted.sum(axis=0)).reshape(-1)
+        total[d, d] += share.constant**2 * c.sum()
+    total[:d, d] = total[d, :d]
+    return Spectrum(*np.linalg.eigh(comm.allreduce(total) / n))
+
+
+def bends(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Array:
+    """The mean of c_i p_ik (1 - p_ik), for each class."""
+    table = np.zeros(worker.grid.n_classes)
+
+    def see(shard: int, S: Array, lo: int) -> None:
+        kernels.spreads(S, worker.local(shard)[0], worker.share.weights, worker.total[shard], lo, table)
+
+    scores.each(weights, see)
+    return np.asarray(worker.comm.allreduce(table) / n)
