@@ -39,6 +39,7 @@ BLOCKS = {
 _SHARED = {
     "alpha": "alpha",
     "l1_ratio": "l1_ratio",
+    "search": "search",
     "tol": "tol",
     "max_iter": "max_iter",
     "fit_intercept": "fit_intercept",
@@ -48,8 +49,9 @@ _SHARED = {
     "search": "search",
     **{name: name for name in _ranks.OPTIONS},
 }
-#: Options that belong to SDCA alone.
-_OWN = ("loss", "l1_ratio", "gamma", "epsilon", "solver", "option", "sampling")
+#: Options that belong to SDCA alone, and those that other methods have as well.
+_OWN = ("loss", "l1_ratio", "search", "gamma", "epsilon", "solver", "option", "sampling")
+_MEMOIR = ("l1_ratio", "search")
 
 
 class DefaultFloat(float):
@@ -106,7 +108,7 @@ def check(args: argparse.Namespace, parser_default: Any) -> None:
                 raise CommandError(f"--{name} is for other methods than sdca: choose one with --method")
         return
     for name in _OWN:
-        if name == "l1_ratio" and args.method == "memoir":
+        if name in _MEMOIR and args.method == "memoir":
             continue
         if getattr(args, name) != parser_default(name):
             raise CommandError(f"--{name.replace('_', '-')} is for --method sdca, got --method {args.method}")
