@@ -232,7 +232,7 @@ def test_an_index_that_scores_all_classes_is_the_exact_search(data, name, sparse
     """It is kept up to date: after two epochs the weights are those without an index."""
     X, y = data
     if name == "small_world":  # a walk for each changed class: slow where all classes are met
-        X, y = X[:60], y[:60]
+        X, y = X[:36], y[:36]
     options = {"alpha": 1e-3, "eta0": 0.3, "eta_step": 0.02, "sparse": sparse}
     some = orders(2, X.shape[0])
     expected, _ = learnt(X, y, some, batch=12, **options)

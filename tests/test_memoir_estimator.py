@@ -208,7 +208,9 @@ def test_rankings_through_an_index(data, fitted):
 def test_the_file_is_small_and_opens_at_once(tmp_path):
     """4 bytes a weight and 4 for its class, mapped: what is opened is not read."""
     rng = np.random.default_rng(0)
-    weights = sp.random(20_000, 50_000, density=2e-3, format="csr", dtype=np.float32, rng=rng)
+    classes = np.arange(100) * 500 + rng.integers(0, 500, (20_000, 100))
+    parts = rng.normal(size=classes.size).astype(np.float32), classes.ravel(), np.arange(0, classes.size + 1, 100)
+    weights = sp.csr_matrix(parts, shape=(20_000, 50_000))
     model = LinearModel(weights, np.zeros(50_000, np.float32), classes=np.arange(50_000), task="multiclass")
     model.save(tmp_path / "m")
     size = (tmp_path / "m").stat().st_size

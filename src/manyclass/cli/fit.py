@@ -138,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=methods.DefaultInt(100),
         metavar="N",
-        help="most epochs (default: %(default)s; memoir: 10)",
+        help="most epochs (default: %(default)s; memoir: 8)",
     )
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")

@@ -74,7 +74,7 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
         How the l1 part acts: exactly (lazily, when a feature is met), or as the paper prints it, on the classes that a
         batch has touched, K / |R_t| times as much.
     max_iter : int
-        Most epochs.
+        Most epochs. The mean of the weights covers half of them where their number is a power of two.
     early_stopping : bool
         Hold out a part of the rows; keep the weights of the epoch that is best on them.
     validation_fraction : float
@@ -147,7 +147,7 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
         eta_step: float | None = None,
         average: bool | str = "auto",
         truncation: str = "lazy",
-        max_iter: int = 10,
+        max_iter: int = 8,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         validation_metric: str = "accuracy",
