@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Point", "fit", "refuses", "trace"]
 
+#: Most weights that are made an array to be judged.
+_JUDGED = 2**30
 SEPARABLE = ("log_loss", "hinge", "smooth_hinge", "squared_hinge")
 
 
@@ -30,18 +34,23 @@ def refuses(task: Task) -> str | None:
 
 def fit(solver: str, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
     """``SDCAClassifier.fit``; compiled, or loaded from the cache, on a few rows first."""
+    from manyclass.solvers import _image
+
+    # Few rows have few classes: compiled is what the weights of all of them are held in.
+    large = data.X.shape[1] * data.n_classes * data.X.dtype.itemsize > _image._DENSE_BYTES
     with quiet():
         few = shrink(data, 200)
-        _estimator(solver, task, Stop(max_iter=1), threads, seed).fit(few.X, few.y)
+        with patch.object(_image, "_DENSE_BYTES", -1 if large else _image._DENSE_BYTES):
+            _estimator(solver, task, Stop(max_iter=1), threads, seed).fit(few.X, few.y)
         model = _estimator(solver, task, stop, threads, seed)
         with Stopwatch() as watch:
             model.fit(data.X, data.y)
     history = model.history_
     last = history.last
     intercept = np.asarray(model.intercept_)
-    # The judge reads arrays; the clock has stopped.
+    # The judge of objectives reads arrays, of a size that fits; the clock has stopped.
     kept = model.model_.weights
-    weights = kept.toarray() if sp.issparse(kept) else kept
+    weights = (kept.toarray() if math.prod(kept.shape) <= _JUDGED else None) if sp.issparse(kept) else kept
     return Fit(
         seconds=watch.seconds,
         cpu_seconds=watch.cpu_seconds,
