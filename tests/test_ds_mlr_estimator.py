@@ -167,4 +167,4 @@ def test_refusals(options, message):
 
 def test_a_communicator_is_a_parameter_that_can_be_copied():
     model = DSMLRClassifier(comm=SerialCommunicator())
-    assert clone(model).comm is model.comm
+    assert clone(model).comm.size == 1
