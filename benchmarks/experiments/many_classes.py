@@ -28,7 +28,7 @@ _BLOCK = 256
 
 
 def run(bench: Bench) -> None:
-    methods = bench.methods("sdca", "sdca_active", "napkinxc", "pecos")
+    methods = bench.methods("sdca", "sdca_active", "sdca_async", "napkinxc", "pecos")
     for source in bench.datasets("icd10cm"):
         for alpha in bench.alphas(1e-6):
             for method in methods:
@@ -44,7 +44,7 @@ def _tasks(method: Method, alpha: float) -> list[tuple[Task, int]]:
     """What a method is measured on: itself, not every loss it knows."""
     if not method.ours:
         return [(Task(method.objectives[0], alpha=alpha), 0)]
-    if method.name == "sdca_active":
+    if method.name in ("sdca_active", "sdca_async"):
         return [(Task("crammer_singer", alpha=alpha, gamma=0.1), 30)]
     return [(Task("multinomial", alpha=alpha), 10)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,9 @@ import scipy.sparse as sp
 from benchmarks.data import Data, shrink
 from benchmarks.measure import Stopwatch, quiet
 from benchmarks.task import Fit, Stop, Task
+
+if TYPE_CHECKING:
+    from manyclass.problem import Problem
 
 __all__ = ["Point", "fit", "refuses", "trace"]
 
@@ -94,27 +97,33 @@ class Point:
 
 def trace(solver: str, data: Data, task: Task, epochs: int, *, threads: int, seed: int) -> Iterator[Point]:
     """The points of a run on the loss multinomial or crammer_singer; compiled on a few rows first."""
-    few = shrink(data, 200)
-    for _ in _points(solver, few, task, 5, threads, seed):
-        pass
-    yield from _points(solver, data, task, epochs, threads, seed)
-
-
-def _points(solver: str, data: Data, task: Task, epochs: int, threads: int, seed: int) -> Iterator[Point]:
     # One level below the estimator: it does not show its weights between epochs.
+    from manyclass.estimators.solving import make_solver
+    from manyclass.kernels.rows import CSRRows
+    from manyclass.solvers import ActiveSDCA
+
+    problem = _problem(data, task, threads)
+    method = make_solver(solver, problem)
+    # Compiled is what the whole data take, not what few rows would.
+    first: Any = method
+    if isinstance(method, ActiveSDCA) and isinstance(problem.rows, CSRRows):
+        first = type(method)(storage="sparse" if "keys" in method.state(problem) else "dense")
+    for _ in _points(first, _problem(shrink(data, 200), task, threads), 5, seed):
+        pass
+    yield from _points(method, problem, epochs, seed)
+
+
+def _problem(data: Data, task: Task, threads: int) -> Problem:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
     from manyclass.losses import CrammerSinger, Multinomial
     from manyclass.problem import Problem
     from manyclass.regularizers import L2
-    from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA
 
-    method = {"sdca": SDCA, "sdca_active": ActiveSDCA, "sdca_async": AsyncSDCA}[solver]()
-    loss: Any = Multinomial() if task.objective == "multinomial" else CrammerSinger(task.gamma)
-    problem = Problem(
+    return Problem(
         rows=make_rows(data.X),
         targets=ClassTargets(data.y.astype(np.int32), data.n_classes),
-        loss=loss,
+        loss=Multinomial() if task.objective == "multinomial" else CrammerSinger(task.gamma),
         regularizer=L2(),
         lam=task.alpha,
         n_features=data.X.shape[1],
@@ -122,6 +131,9 @@ def _points(solver: str, data: Data, task: Task, epochs: int, threads: int, seed
         dtype=data.X.dtype,
         n_threads=threads,
     )
+
+
+def _points(method: Any, problem: Problem, epochs: int, seed: int) -> Iterator[Point]:
     begun = time.perf_counter()
     state = method.state(problem)
     steps = method.iterate(problem, state, seed)
