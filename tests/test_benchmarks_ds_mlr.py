@@ -44,11 +44,11 @@ class TestExperiments:
         assert all(0 <= float(row["micro_f1"]) <= 1 for row in rows if row["kind"] == "look")
 
     def test_schedules(self, tmp_path: Path) -> None:
-        rows = run(tmp_path, "ds_mlr_schedules", "--data", "bundled/iris", "--epochs", "60")
+        rows = run(tmp_path, "ds_mlr_schedules", "--data", "bundled/iris", "--epochs", "45")
         passes = {(row["method"], row["level"]): row["passes"] for row in rows}
         assert passes["printed", "0.0001"] == ""
-        assert 0 < float(passes["L-BFGS, preconditioned", "0.0001"]) < 60
-        assert 0 < float(passes["two phases, 2 + L-BFGS", "0.001"]) < 60
+        assert 0 < float(passes["L-BFGS, preconditioned", "0.0001"]) < 45
+        assert 0 < float(passes["two phases, 2 + L-BFGS", "0.001"]) < 45
 
     def test_workers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.experiments import ds_mlr_workers

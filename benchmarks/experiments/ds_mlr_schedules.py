@@ -39,6 +39,7 @@ _WAYS: dict[str, tuple[dict[str, Any], bool]] = {
 
 def run(bench: Bench) -> None:
     most = bench.options.epochs or (30 if bench.options.quick else 120)
+    steps = _STEPS[1:2] if bench.options.quick else _STEPS
     lines: list[list[Any]] = []
     curves: dict[str, dict[str, _ds_mlr.Curve]] = {}
     for source in bench.datasets(*_SETS):
@@ -52,7 +53,7 @@ def run(bench: Bench) -> None:
                 for name, (parameters, tuned) in _WAYS.items():
                     if parameters.get("precondition") and data.X.shape[1] > _MOST_FEATURES:
                         continue
-                    found = _best(case, parameters, _STEPS if tuned else (parameters.get("eta0", 1.0),), most)
+                    found = _best(case, parameters, steps if tuned else (parameters.get("eta0", 1.0),), most)
                     passes = [found[level][0] for level in LEVELS]
                     least = min(found[level][2] for level in LEVELS)
                     curves.setdefault(source.name, {})[name] = found[LEVELS[-1]][3]
