@@ -247,7 +247,7 @@ def _costs(case: Case) -> Costs:
 
     problem = case.problem
     rows = min(problem.n_samples, 20_000)
-    width = max(1, min(problem.n_outputs, 128))
+    width = -(-problem.n_outputs // min(_BLOCKS, problem.n_outputs))  # narrow blocks cost more a class
     real = problem.dtype
     W, S = np.zeros((problem.n_features + 1, width), real), np.zeros((rows, width), real)
     zeros, nothing = np.zeros(rows), np.zeros(problem.n_outputs)

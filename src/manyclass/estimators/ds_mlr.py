@@ -65,8 +65,9 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         Keep 2 n K / P scores for each of P workers. False: make them anew, at three times the work. None: where they
         fit.
     precondition : bool, optional
-        Begin the recursion of L-BFGS with the inverse of the features' second moments, scaled for each class: d^2 numbers
-        on every process, and far fewer iterations where features are correlated. None: with fewer than 1000 features.
+        Begin the recursion of L-BFGS with the inverse of the features' second moments, scaled for each class: d^2
+        numbers on every process, and far fewer iterations where features are correlated. None: with fewer than 1000
+        features.
     tol : float
         Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
     max_iter : int

@@ -72,7 +72,7 @@ def descend(
     first: float,
     metric: Metric | None = None,
 ) -> tuple[Memory, Found]:
-    """One iteration. ``first`` is the length of a step along the gradient where neither pair nor metric tells better."""
+    """One iteration. ``first``: the length of a step along the gradient where neither pair nor metric tells better."""
     gram, pairs, value = memory
     m = len(gram) // 2
     shares = two_loop(gram, pairs, first)
@@ -145,10 +145,8 @@ def two_loop(gram: Array, pairs: int, first: float) -> Array:
     return shares
 
 
-def _through(
-    worker: Worker, blocks: Blocks, memory: Memory, metric: Metric
-) -> tuple[dict[int, Array], Array, float]:
-    """The two-loop recursion with a metric in its middle: the product with it, the shares of moves and of it, the slope."""
+def _through(worker: Worker, blocks: Blocks, memory: Memory, metric: Metric) -> tuple[dict[int, Array], Array, float]:
+    """The two-loop recursion with a metric in its middle: the product with it, shares of moves and of it, the slope."""
     gram, pairs, _ = memory
     m = len(gram) // 2
     slots = [pair % m for pair in range(max(0, pairs - m), pairs)]

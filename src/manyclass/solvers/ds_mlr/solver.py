@@ -77,9 +77,9 @@ class DSMLR:
         Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
         keep them where they fit into memory.
     precondition : bool, optional
-        Begin the recursion of L-BFGS with the inverse of the rows' second moments, scaled for each class (see `Metric`):
-        d^2 numbers on every process, and far fewer iterations where features are correlated. None: with fewer than 1000
-        features.
+        Begin the recursion of L-BFGS with the inverse of the rows' second moments, scaled for each class (see
+        `Metric`): d^2 numbers on every process, and far fewer iterations where features are correlated. None: with
+        fewer than 1000 features.
     scale : float
         Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
     slow : sequence of float

@@ -20,7 +20,7 @@ _MOST = 1.0
 #: The same for the printed update, which is to show what it does; finite, so that no step size makes NaN.
 _MOST_PRINTED = 1e3
 #: Steps after meetings that were left out are so much longer, at most.
-_CATCH_UP = 4.0
+_CATCH_UP = 2.0
 
 
 def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:

@@ -1,0 +1,87 @@
+"""The experiments on DS-MLR run, and what they say is so; CLEF's raw files are read."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The package of benchmarks is in the repository's root, not installed; a cache of its own."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import data
+
+    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
+
+
+def run(out: Path, *arguments: str) -> list[dict[str, str]]:
+    from benchmarks.cli import main
+
+    assert main(["run", *arguments, "--quick", "--runs", "1", "--out", str(out)]) == 0
+    assert next(out.glob("*.png")).read_bytes().startswith(b"\x89PNG")
+    with next(out.glob("*.csv")).open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+# The oldest matplotlib calls functions that the newest pyparsing deprecates.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+class TestExperiments:
+    def test_curves(self, tmp_path: Path) -> None:
+        rows = run(tmp_path, "ds_mlr", "--data", "bundled/wine", "--alpha", "1e-2", "--budget", "0.3")
+        runs = {row["method"]: row for row in rows if row["kind"] == "run"}
+        assert len(runs) == 6
+        assert all(float(row["error"]) > -1e-5 for row in runs.values())
+        assert float(runs["ds_mlr"]["error"]) < 1e-4
+        shares = [float(row["share"]) for row in rows if row["kind"] == "ranks" and row["method"] == "ds_mlr"]
+        assert max(shares) == 1
+        assert all(0 <= float(row["micro_f1"]) <= 1 for row in rows if row["kind"] == "look")
+
+    def test_schedules(self, tmp_path: Path) -> None:
+        rows = run(tmp_path, "ds_mlr_schedules", "--data", "bundled/iris", "--epochs", "45")
+        passes = {(row["method"], row["level"]): row["passes"] for row in rows}
+        assert passes["printed", "0.0001"] == ""
+        assert 0 < float(passes["L-BFGS, preconditioned", "0.0001"]) < 45
+        assert 0 < float(passes["two phases, 2 + L-BFGS", "0.001"]) < 45
+
+    def test_workers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from benchmarks.experiments import ds_mlr_workers
+
+        monkeypatch.setattr(ds_mlr_workers, "_processes", lambda *_: [])
+        rows = run(tmp_path, "ds_mlr_workers", "--data", "bundled/wine", "--alpha", "1e-2", "--budget", "1")
+        measured = [row for row in rows if row["kind"] == "measured"]
+        assert {row["method"] for row in measured} >= {"threads, ring", "threads, queue, one slowed"}
+        assert all(float(row["error"]) < 1e-2 for row in measured)
+        times = [float(r["seconds_an_iteration"]) for r in rows if r["kind"] == "simulated" and r["data"] == "Reddit"]
+        assert all(one > two for one, two in zip(times, times[1:]))
+
+    def test_simulation_of_free_messages_is_linear(self) -> None:
+        from benchmarks.experiments.ds_mlr_workers import Costs, Shape, memory, simulate
+
+        shape, costs = Shape(1e6, 1e4, 1e3, 50), Costs(1e-9, 1e-9, 1e-9, 0.0, 0.0)
+        alone = simulate(shape, costs, 1)
+        for workers in (2, 4, 12, 64):
+            assert simulate(shape, costs, workers) == pytest.approx(alone / workers, rel=1e-9)
+        assert simulate(shape, costs._replace(byte=1e-9), 4) > alone / 4
+        assert memory(shape, 64)["weights"] == pytest.approx(memory(shape, 1)["weights"] / 64)
+
+
+def test_clef_is_read(tmp_path: Path) -> None:
+    from benchmarks.datasets import clef
+
+    (tmp_path / "clef").mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("train", "test"):
+        lines = [",".join(map(str, rng.integers(0, 8, 80))) + f",{k}@{k}/1@{k}/1/2" for k in (0, 1, 2, 1)]
+        with gzip.open(tmp_path / "clef" / f"image_clef_{name}.arff.gz", "wt") as handle:
+            handle.write("@RELATION ehd\n@ATTRIBUTE arg1 NUMERIC\n@DATA\n" + "\n".join(lines) + "\n")
+    split = clef.build(tmp_path, "")
+    assert split.X.shape == (4, 80)
+    assert split.y.tolist() == split.y_test.tolist() == [0, 1, 2, 1]
+    np.testing.assert_allclose(split.X.mean(axis=0), 0, atol=1e-6)
