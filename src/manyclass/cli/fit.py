@@ -124,6 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--search",
         choices=SEARCHES,
+        default=methods.DefaultStr("exact"),
         help="who finds rivals, for crammer_singer with many classes (default: exact) and --method memoir (auto)",
     )
     run.add_argument(
@@ -323,9 +324,7 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
         if args.class_weight:
             raise CommandError("--class-weight is for classes, and the loss predicts numbers")
         return SDCARegressor(loss, epsilon=args.epsilon, **common)
-    return SDCAClassifier(
-        loss, gamma=args.gamma, search=args.search or "exact", class_weight=args.class_weight, **common
-    )
+    return SDCAClassifier(loss, gamma=args.gamma, search=str(args.search), class_weight=args.class_weight, **common)
 
 
 def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:

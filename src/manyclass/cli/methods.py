@@ -15,6 +15,7 @@ __all__ = [
     "METHODS",
     "DefaultFloat",
     "DefaultInt",
+    "DefaultStr",
     "add_arguments",
     "check",
     "iterations",
@@ -59,6 +60,10 @@ class DefaultFloat(float):
 
 
 class DefaultInt(int):
+    """See `DefaultFloat`."""
+
+
+class DefaultStr(str):
     """See `DefaultFloat`."""
 
 
