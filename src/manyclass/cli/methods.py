@@ -40,7 +40,6 @@ BLOCKS = {
 _SHARED = {
     "alpha": "alpha",
     "l1_ratio": "l1_ratio",
-    "search": "search",
     "tol": "tol",
     "max_iter": "max_iter",
     "fit_intercept": "fit_intercept",
