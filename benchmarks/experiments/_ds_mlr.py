@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import Data
-from benchmarks.measure import Stopwatch
 from benchmarks.scores import quality
 
 __all__ = ["ALPHAS", "LEVELS", "Case", "Curve", "entries", "make_case", "ranks", "trace"]
@@ -119,9 +119,10 @@ def trace(
     steps = solver.iterate(case.problem, state, seed)
     curve, spent, looked = Curve(), 0.0, 0.0
     for _ in range(most):
-        with Stopwatch() as watch:
-            progress = next(steps)
-        spent += watch.seconds
+        # No stopwatch: it collects garbage first, which takes longer than an iteration on few rows.
+        begun = time.perf_counter()
+        progress = next(steps)
+        spent += time.perf_counter() - begun
         early = progress.iteration == 5
         if spent < growth * looked and spent < budget and not early:
             continue

@@ -8,6 +8,7 @@ from manyclass.estimators.base import LinearEstimator
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.regressor import SDCARegressor
 from manyclass.estimators.search import Search
+from manyclass.search import SearchIndex
 
 __all__ = ["SDCAClassifierCV", "SDCARegressorCV"]
 
@@ -46,7 +47,7 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         to the fits. Never changes the result (a fit on all rows with ``solver="sdca_async"`` aside).
     verbose : int
         1 shows the fit on all rows, 2 the fits on folds too.
-    tol, max_iter, fit_intercept, gamma, solver, option, sampling, class_weight, random_state, dtype
+    tol, max_iter, fit_intercept, gamma, solver, option, sampling, search, class_weight, random_state, dtype
         See `SDCAClassifier`; for every fit.
 
     Attributes
@@ -105,6 +106,7 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         solver: str = "auto",
         option: str = "I",
         sampling: str = "permutation",
+        search: str | SearchIndex = "exact",
         class_weight: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -126,6 +128,7 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         self.solver = solver
         self.option = option
         self.sampling = sampling
+        self.search = search
         self.class_weight = class_weight
         self.random_state = random_state
         self.n_jobs = n_jobs
