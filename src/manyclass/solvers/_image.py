@@ -102,7 +102,8 @@ class TableImage:
     """A `WeightTable`: memory in proportion to the weights there are. For sparse rows."""
 
     def arrays(self, problem: Problem) -> State:
-        slots = max(1 << 10, 2 * n_stored(problem.rows))
+        # Room for what most fits come to: a larger table is a copy, and pages new to the machine.
+        slots = max(1 << 10, _ENTRIES * n_stored(problem.rows))
         return tables.make_table(problem.n_features, slots, problem.dtype).arrays()
 
     def nbytes(self, problem: Problem) -> int:
