@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -52,35 +53,35 @@ class Line:
         return losses / self.n + penalty, slope / self.n + self.lam * (self.wd + t * self.dd)
 
 
-class Scores:
+class Scores(ABC):
     """What steps and certificates need to know of the scores. Every worker calls the same methods in the same order."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
+    @abstractmethod
     def load(self, weights: Weights) -> None:
         """The weights have changed: learn their scores."""
-        raise NotImplementedError
 
+    @abstractmethod
     def each(self, weights: Weights, see: See) -> None:
         """Show the scores of this worker's rows, some classes at a time, all of them in the end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pull(self, weights: Weights, moving: tuple[Array, dict[int, Array], Array]) -> dict[int, Array]:
         """``sum_i c_i (p_i - e_y) x_i^T``, over all rows, for the blocks at home here (see `Worker.pull_block`)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def search(self, weights: Weights, directions: Weights, line: Line) -> Found:
         """A step along the directions, at which the scores then are; the weights are not moved."""
-        raise NotImplementedError
 
+    @abstractmethod
     def losses(self) -> float:
         """The weighted sum of the losses over all rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def nbytes(self) -> int:
         """Of the arrays that are kept for it."""
-        raise NotImplementedError
 
 
 class Kept(Scores):
