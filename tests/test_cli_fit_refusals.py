@@ -24,6 +24,7 @@ from test_cli_support import fitted, left, make, refused, run
         (["--gamma", "-1"], "gamma"),
         (["--n-jobs", "0"], "n-jobs"),
         (["--loss", "squared", "--class-weight", "balanced"], "--class-weight"),
+        (["--loss", "squared", "--search", "lsh"], "--search"),
         (["--history", "no/h.csv"], "--history no/h.csv: the folder no does not exist"),
         (["--plot", "no/h.png"], "--plot no/h.png: the folder no does not exist"),
         (["-o", "no/m"], "-o no/m: the folder no does not exist"),

@@ -323,6 +323,8 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
     if loss in REGRESSION:
         if args.class_weight:
             raise CommandError("--class-weight is for classes, and the loss predicts numbers")
+        if type(args.search) is str:  # given: the default is a `methods.DefaultStr`
+            raise CommandError("--search finds rivals among classes, and the loss predicts numbers")
         return SDCARegressor(loss, epsilon=args.epsilon, **common)
     return SDCAClassifier(loss, gamma=args.gamma, search=str(args.search), class_weight=args.class_weight, **common)
 
