@@ -125,6 +125,25 @@ def test_processes_fit_what_threads_fit(capsys, tmp_path):
     assert len(re.findall("^read ", done.stderr, re.M)) == 1
 
 
+def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
+    path, store = make("svm", tmp_path), tmp_path / "rows.store"
+    assert run(capsys, "convert", path, "-o", store, "--shard-rows", "7").code == 0
+    command = [*METHOD, "--tol", "1e-6", "--dtype", "float64", "--alpha", "1e-3"]
+    done = launch(2, "-m", "manyclass", "fit", str(store), "-o", str(tmp_path / "two"), *command)
+    assert done.returncode == 0, done.stderr
+    ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--n-workers", "2")
+    assert ran.code == 0, ran.err
+    two, one = load_model(tmp_path / "two"), load_model(tmp_path / "one")
+    data = read(path)
+    np.testing.assert_allclose(two.scores(data.X), one.scores(data.X), atol=1e-9)
+    assert two.classes.tolist() == one.classes.tolist()
+    for name in ("rows", "class_counts"):
+        np.testing.assert_array_equal(two.record["data"][name], one.record["data"][name])
+    judged = [line for line in ran.out.splitlines() if "on the training data" in line]
+    assert judged and judged == [line for line in done.stdout.splitlines() if "on the training data" in line]
+    assert "a process reads its own rows" in done.stderr
+
+
 def test_what_is_wrong_on_all_processes_is_said_once(tmp_path):
     done = launch(2, "-m", "manyclass", "fit", str(tmp_path / "none.svm"), "-o", str(tmp_path / "m"), *METHOD)
     assert done.returncode != 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from manyclass.problem import Problem
 from manyclass.regularizers import L1, L2
 from manyclass.solvers import DSMLR, Accelerated
 from manyclass.solvers.ds_mlr.grid import make_grid
+from manyclass.solvers.ds_mlr.worker import Worker
 
 #: Every way to go, each with a grid that does not depend on the number of workers.
 WAYS = {
@@ -270,6 +273,30 @@ def test_queue_leaves_out_what_piles_up_and_reaches_the_optimum():
     assert 20 < slow.rounds.skipped < 20 * 12
     assert fast.rounds.skipped < slow.rounds.skipped / 2
     assert error(text, schedule="queue", n_workers=2, block_classes=1, slow=(0.0, 5.0), max_iter=60) < 1e-4
+
+
+def test_queue_within_a_process_leaves_a_slow_worker_less_and_changes_nothing(monkeypatch):
+    problem, _ = problem_of(K=16)
+    taken: Counter[int] = Counter()
+    plain = Worker.score_block
+
+    def counted(worker, *arguments):
+        if worker.slow:
+            time.sleep(0.002)
+        taken[worker.rank] += 1
+        plain(worker, *arguments)
+
+    monkeypatch.setattr(Worker, "score_block", counted)
+    options = {"block_classes": 1, "start": 0, "precondition": False}
+    alone = quietly(problem, DSMLR(**options), tol=0, max_iter=8)
+    taken.clear()
+    queue = DSMLR(schedule="queue", n_workers=2, slow=(0.0, 1.0), **options)
+    shared = quietly(problem, queue, tol=0, max_iter=8)
+    assert shared.certificate.primal == pytest.approx(alone.certificate.primal, rel=1e-10)
+    assert shared.certificate.dual == pytest.approx(alone.certificate.dual, rel=1e-9)
+    # All blocks and shards of 8 iterations and their certificates, a small part of them by the slow one.
+    assert taken.total() % (16 * 16) == 0
+    assert taken[1] < 0.3 * taken.total()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -280,6 +280,29 @@ def test_nystrom_means_over_a_centre_and_its_mirror_image():
     np.testing.assert_allclose(block._kernel(X, C), 0.5 * (both[0] + both[1]), atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_odd", [0, 4])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_nystrom_projections_are_products_with_the_features(dtype, n_odd, sparse):
+    rng = np.random.default_rng(3)
+    X, W = rng.normal(size=(80, 9)).astype(dtype), rng.normal(size=(20, 3)).astype(dtype)
+    X = sp.csr_matrix(X) if sparse else X
+    block = Nystrom(20, scale=12.0, n_odd=n_odd, random_state=1).fit(X)
+    project = block.projection(W)
+    assert project is not None
+    found = project(X)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, block.transform(X) @ W, atol=2e-5 if dtype == np.float32 else 1e-12)
+    with pytest.raises(ValueError, match="features"):
+        project(X[:, :8])
+
+
+def test_nystrom_projections_are_not_made_where_digits_would_be_lost():
+    X = np.random.default_rng(4).normal(size=(60, 2))
+    block = Nystrom(50, scale=1e3, random_state=1).fit(X)
+    assert block.projection(np.ones((50, 2))) is None
+
+
 def test_nystrom_takes_the_rows_there_are_and_equal_ones_too():
     X = np.repeat(rows(5, 4), 3, axis=0)
     block = Nystrom(100, random_state=0).fit(X)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from manyclass import features
 from manyclass._version import __version__
+from manyclass.features.base import projection
 from manyclass.kernels.rows import read_only
 from manyclass.links.calibrated import Calibration
 from manyclass.model_base import Array, Model
@@ -59,8 +60,12 @@ class Stage:
 
     def __call__(self, scores: Array, X: Any) -> Array:
         """The scores after the stage, of those before it and the rows; ``scores`` may be changed."""
-        block: Any = X if self.block is None else self.block.transform(X)
-        scores += block @ self.weights
+        project = projection(self.block, self.weights)
+        if project is not None:
+            scores += project(X)
+        else:
+            block: Any = X if self.block is None else self.block.transform(X)
+            scores += block @ self.weights
         scores += self.intercept
         return scores if self.calibration is None else self.calibration(scores)
 

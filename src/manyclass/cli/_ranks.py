@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from manyclass.data import Dataset
     from manyclass.parallel import Communicator
 
-__all__ = ["OPTIONS", "SCHEDULES", "add_arguments", "check", "launched", "prepare", "shard", "together"]
+__all__ = ["OPTIONS", "SCHEDULES", "add_arguments", "check", "launched", "opened", "prepare", "shard", "together"]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
 SCHEDULES = ("ring", "queue")
@@ -126,6 +126,21 @@ def together(
         comm.abort(error if args.debug else in_options(sentence(error), args))
     except BaseException as error:
         comm.abort(error)
+
+
+def opened(args: argparse.Namespace, screen: Screen) -> Dataset | None:
+    """A row store of classes as a data set whose rows are not read yet; None if it is something else."""
+    from manyclass.cli._folders import describe_store, is_store
+    from manyclass.store import RowStore
+
+    if not is_store(args.data) or args.task not in ("auto", "classification"):
+        return None
+    store = RowStore(args.data)
+    if store.kind != "classes":
+        return None
+    store.fit_width(args.n_features)
+    screen.say(f"opened {args.data}: {describe_store(store)}; a process reads its own rows")
+    return store.dataset(mapped=True)
 
 
 def shard(data: Dataset, args: argparse.Namespace, estimator: Any, comm: Communicator) -> Dataset:

@@ -198,7 +198,7 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         _estimator(args, args.loss or "multinomial", screen)._check_parameters()  # before a long file is read
 
     started, compiled = time.perf_counter(), compile_clock.seconds
-    data = _read(args, screen)
+    data = (None if comm is None else _ranks.opened(args, screen)) or _read(args, screen)
     loss = args.loss or _fitting_loss(data)
     task = "regression" if loss in REGRESSION else "multilabel" if data.multilabel else "multiclass"
     valid = None

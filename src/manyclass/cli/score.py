@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manyclass.cli._common import CommandError, Screen, count, pieces, write_json
 from manyclass.cli._data import add_model_data_options, one_label_a_row, read_for_model
+from manyclass.cli._folders import most_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,7 +109,9 @@ def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None 
     truth = _truth(model, data)
     n_classes = len(model.classes) if model.classes is not None else 0
     k = min(top_k, n_classes)
-    lists = model.topk(data.X, k, n_jobs)[0]
+    # Rows of a store are mapped as they are taken.
+    parts = [model.topk(data.X[rows], k, n_jobs)[0] for rows in pieces(data.n_samples, k, most_rows(data.X))]
+    lists = np.concatenate(parts) if parts else model.topk(data.X, k, n_jobs)[0]
     if truth.classes.dtype.kind == "U":
         lists = lists.astype(np.str_)
     predicted = None

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from manyclass.parallel import ranges
 
-__all__ = ["Array", "Block", "FeatureBlock", "row_chunks", "sample_rows", "working_dtype"]
+__all__ = ["Array", "Block", "FeatureBlock", "projection", "row_chunks", "sample_rows", "working_dtype"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 StateOf: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
@@ -267,6 +267,13 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
                 )
             setattr(block, name, array)
         return block
+
+
+def projection(block: Any, W: Array) -> Callable[[Any], Array] | None:
+    """What makes ``block.transform(X) @ W`` of rows, if the block knows a way that does not make the features."""
+    make = getattr(block, "projection", None)  # few have one
+    found: Callable[[Any], Array] | None = None if make is None else make(W)
+    return found
 
 
 def working_dtype(X: Any) -> Any:

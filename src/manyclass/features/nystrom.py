@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg import blas
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from manyclass import memory
 from manyclass.features.base import (
@@ -22,11 +24,14 @@ from manyclass.features.base import (
     working_dtype,
 )
 from manyclass.features.fourier import check_odd, median_squared_distance
+from manyclass.kernels.gaussian import gaussian, mirrored_gaussian
 
 __all__ = ["Nystrom"]
 
 #: Added to the diagonal of the kernel between centres, which is 1/2 to 1.
 _JITTER = 1e-5
+#: Weights of kernels may be so much larger than those of features, where products are made of these: two digits.
+_GROWTH = 100.0
 
 
 class Nystrom(Block):
@@ -131,19 +136,12 @@ class Nystrom(Block):
         even = X.shape[1] - int(self.n_odd)
         scale = centres.dtype.type(1.0 / self.scale_)
         K = times(X[:, :even] if self.n_odd else X, np.ascontiguousarray(centres[:, :even].T))
-        K *= 2 * scale
-        K -= (squared_norms(X) * scale).astype(K.dtype)[:, None]
-        K -= (squared_norms(centres) * scale).astype(K.dtype)
+        norms, centre_norms = ((squared_norms(rows) * scale).astype(K.dtype) for rows in (X, centres))
         if not self.n_odd:
-            return np.exp(np.minimum(K, 0, out=K), out=K)
+            gaussian(K, norms, centre_norms, 2 * scale)
+            return K
         odd = times(X[:, even:], np.ascontiguousarray(centres[:, even:].T))
-        odd *= 2 * scale
-        turned = K - odd
-        K += odd
-        for part in (K, turned):
-            np.exp(np.minimum(part, 0, out=part), out=part)
-        K += turned
-        K *= 0.5
+        mirrored_gaussian(K, odd, norms, centre_norms, 2 * scale)
         return K
 
     def _transform(self, X: Any) -> Array:
@@ -154,3 +152,27 @@ class Nystrom(Block):
         # To BLAS, which thinks in columns, the transpose; in place.
         made: Array = solve(1.0, self._root(dtype), K.T, lower=1, overwrite_b=1).T
         return made
+
+    def projection(self, W: Array) -> Callable[[Any], Array] | None:
+        """What makes ``transform(X) @ W`` of rows without a triangular solve for each: k' (L^-T W).
+
+        Parameters
+        ----------
+        W : ndarray of shape (n_features_out_, n_outputs)
+
+        Returns
+        -------
+        callable or None
+            None where L is so near to singular that digits would be lost.
+        """
+        check_is_fitted(self)
+        outer = scipy.linalg.solve_triangular(self._root(W.dtype), W, lower=True, trans="T", check_finite=False)
+        if not np.abs(outer).max(initial=0.0) <= _GROWTH * np.abs(W).max(initial=0.0):
+            return None
+        centres = self.centres_.astype(W.dtype, copy=False)
+
+        def project(X: Any) -> Array:
+            X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
+            return times(self._kernel(dense_rows(X, W.dtype), centres), outer)
+
+        return project

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import blas
 
+from manyclass.features.base import projection
 from manyclass.kernels.gram import add_sparse_gram
 from manyclass.kernels.rows import read_only
 from manyclass.least_squares.arrays import Array, as_double, is_foreign, like, to_numpy
@@ -184,6 +185,13 @@ class Design:
 
     def add_scores(self, W: Array, scores: Array) -> None:
         """``scores += [F, 1] W``, for W of shape (q, K). One pass."""
+        project = None if is_foreign(self.X) else projection(self.block, W[: self.n_features].astype(self.dtype))
+        if project is not None:
+            for begin, end in ranges(self.n_samples, self.rows):
+                scores[begin:end] += project(self.X[begin:end])
+            if self.intercept:
+                scores += W[self.n_features].astype(scores.dtype)
+            return
         for begin, end, F in self.chunks():
             self.add_chunk_scores(F, W, scores[begin:end])
 

@@ -253,8 +253,13 @@ class RowStore:
             raise DataFormatError(self.path, f"{width} features; expected {n_features}")
         self.shape = self.shape[0], int(n_features)
 
-    def dataset(self) -> Dataset:
+    def dataset(self, *, mapped: bool = False) -> Dataset:
         """The store as a `Dataset`: mapped if it is a single shard, else read into memory.
+
+        Parameters
+        ----------
+        mapped : bool
+            Its `X` is a `RowView` instead, of which slices are taken; targets are read.
 
         Raises
         ------
@@ -264,7 +269,7 @@ class RowStore:
         from manyclass.memory import human, require
 
         everything = self.rows()
-        if self.n_shards > 1:
+        if self.n_shards > 1 and not mapped:
             try:
                 require({"rows": self.nbytes}, "")
             except MemoryError as error:
@@ -276,7 +281,7 @@ class RowStore:
         if self.kind == "classes" and self.classes is not None:
             y = self.classes[y]
         return Dataset(
-            X=everything[:],
+            X=everything if mapped else everything[:],
             y=y,
             label_names=self.classes if self.kind == "labels" else None,
             source=self.path.name,

@@ -25,12 +25,12 @@ def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int
     moving = worker.still()
     if share.constant:
         moving = _balanced(worker, scores, weights)
-    remove, moved, shares = moving
+    remove, shares = moving
     conjugates = dict.fromkeys(worker.shards, 0.0)
 
     def see(shard: int, S: Array, lo: int) -> None:
         conjugates[shard] += kernels.conjugate_rows(
-            S, worker.local(shard)[0], share.weights, worker.total[shard], remove, moved[shard], shares, lo
+            S, worker.local(shard)[0], share.weights, worker.total[shard], remove, worker.moved[shard], shares, lo
         )
 
     scores.each(weights, see)
@@ -47,7 +47,7 @@ def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int
     )
 
 
-def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> tuple[Array, dict[int, Array], Array]:
+def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> tuple[Array, Array]:
     share, K = worker.share, worker.grid.n_classes
     table = np.zeros((2, K))
 
@@ -61,10 +61,9 @@ def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> t
     if not lacking.sum() > 0:
         return worker.still()
     remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
-    moved = {shard: np.zeros(len(worker.total[shard])) for shard in worker.shards}
 
     def give(shard: int, S: Array, lo: int) -> None:
-        kernels.moved_mass(S, worker.total[shard], remove, lo, moved[shard])
+        kernels.moved_mass(S, worker.total[shard], remove, lo, worker.moved[shard])
 
     scores.each(weights, give)
-    return remove, moved, lacking / lacking.sum()
+    return remove, lacking / lacking.sum()

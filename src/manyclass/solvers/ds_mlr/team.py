@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -116,13 +117,24 @@ class Team:
     def __init__(self, extent: Extent, state: State, comm: Communicator, queue: bool, slow: Sequence[float]) -> None:
         self.job = HybridJob(comm, len(extent.ranks))
         self.extent = extent
-        self.workers = []
-        self.scores: list[Scores] = []
-        for rank in extent.ranks:
-            worker = Worker(extent.share, extent.grid, rank, queue)
-            worker.slow = slow[rank] if rank < len(slow) else 0.0
-            self.workers.append(worker)
-        self.scores = [Kept(w, {}) if state["scores"].shape[0] else Made(w) for w in self.workers]
+        # With all workers in one process, a queue's blocks wait for whoever is free.
+        self._pool: deque[tuple[int, Array]] | None = None
+        if queue and comm.size == 1 and len(extent.ranks) > 1:
+            self._pool = deque()
+        self._lse: dict[int, Array] = {}
+        total: dict[int, Array] = {}
+        moved: dict[int, Array] = {}
+        self.workers = [
+            Worker(
+                *(extent.share, extent.grid, rank, queue, self._lse, total, moved, self._pool),
+                slow=slow[rank] if rank < len(slow) else 0.0,
+            )
+            for rank in extent.ranks
+        ]
+        self._S: dict[int, Array] = {}
+        self._T: dict[int, Array] = {}
+        keep = state["scores"].shape[0] > 0
+        self.scores: list[Scores] = [Kept(w, self._S, self._T) if keep else Made(w) for w in self.workers]
         self.attach(state)
 
     def attach(self, state: State) -> None:
@@ -130,16 +142,18 @@ class Team:
         for worker, scores in zip(self.workers, self.scores):
             for shard in worker.shards:
                 begin, end = worker.local(shard)
-                worker.lse[shard] = state["lse"][begin:end]
+                self._lse[shard] = state["lse"][begin:end]
                 if isinstance(scores, Kept):
                     S: Array = state["scores"][begin:end]
-                    scores.S[shard] = S
-                    if shard not in scores.T:
-                        scores.T[shard] = np.zeros_like(S)
+                    self._S[shard] = S
+                    if shard not in self._T:
+                        self._T[shard] = np.zeros_like(S)
 
     def run(self, work: Callable[[Worker, Scores], T]) -> list[T]:
         """``work`` on every worker at once."""
         first = self.extent.ranks[0]
+        if self._pool is not None:
+            self._pool.clear()  # of what an interrupt has left
 
         def each(comm: Communicator) -> T:
             worker = self.workers[comm.rank - first]

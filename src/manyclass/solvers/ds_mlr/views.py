@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Scores(ABC):
         """Show the scores of this worker's rows, some classes at a time, all of them in the end."""
 
     @abstractmethod
-    def pull(self, weights: Weights, moving: tuple[Array, dict[int, Array], Array]) -> dict[int, Array]:
+    def pull(self, weights: Weights, moving: tuple[Array, Array]) -> dict[int, Array]:
         """``sum_i c_i (p_i - e_y) x_i^T``, over all rows, for the blocks at home here (see `Worker.pull_block`)."""
 
     @abstractmethod
@@ -85,12 +85,21 @@ class Scores(ABC):
 
 
 class Kept(Scores):
-    """Scores at the weights and along the direction are kept: 2 n K / P numbers for each of P workers."""
+    """Scores at the weights and along the direction are kept: 2 n K / P numbers for each of P workers.
 
-    def __init__(self, worker: Worker, scores: Mapping[int, Array]) -> None:
+    Parameters
+    ----------
+    worker : Worker
+    S, T : dict of ndarray, n_v x K
+        These scores by shard, of all workers of the process.
+    """
+
+    def __init__(self, worker: Worker, S: dict[int, Array], T: dict[int, Array]) -> None:
         super().__init__(worker)
-        self.S = dict(scores)
-        self.T = {shard: np.zeros_like(S) for shard, S in self.S.items()}
+        self.S, self.T = S, T
+
+    def _own(self) -> Iterator[tuple[int, Array]]:
+        return ((shard, self.S[shard]) for shard in self.worker.shards)
 
     def load(self, weights: Weights) -> None:
         self.worker.score({block: W.copy() for block, W in weights.items()}, self.S)
@@ -99,22 +108,22 @@ class Kept(Scores):
     def totals(self) -> None:
         """Log-sum-exps of the scores as they are."""
         worker = self.worker
-        for shard, S in self.S.items():
+        for shard, S in self._own():
             for block in range(worker.grid.n_blocks):
                 kernels.block_logsumexp(S, *worker.grid.classes(block), worker.lse[shard], block)
             kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
 
     def each(self, weights: Weights, see: See) -> None:
-        for shard, S in self.S.items():
+        for shard, S in self._own():
             see(shard, S, 0)
 
-    def pull(self, weights: Weights, moving: tuple[Array, dict[int, Array], Array]) -> dict[int, Array]:
+    def pull(self, weights: Weights, moving: tuple[Array, Array]) -> dict[int, Array]:
         worker = self.worker
 
         def visit(shard: int, block: int, G: Array) -> None:
             worker.pull_block(shard, block, self.S[shard], worker.grid.classes(block)[0], G, moving)
 
-        return worker.round({block: np.zeros_like(W) for block, W in weights.items()}, visit)
+        return worker.shared_round({block: np.zeros_like(W) for block, W in weights.items()}, visit)
 
     def search(self, weights: Weights, directions: Weights, line: Line) -> Found:
         worker = self.worker
@@ -122,7 +131,7 @@ class Kept(Scores):
 
         def evaluate(t: float) -> tuple[float, float]:
             parts: dict[int, Array] = {}
-            for shard, S in self.S.items():
+            for shard, S in self._own():
                 parts[shard] = np.zeros(2)
                 begin = worker.local(shard)[0]
                 kernels.line_sums(S, self.T[shard], t, begin, worker.share.y, worker.share.weights, parts[shard])
@@ -131,7 +140,7 @@ class Kept(Scores):
 
         found = line_search(evaluate, line.value, line.fall, line.noise, within=_WITHIN)
         if found.step:
-            for shard, S in self.S.items():
+            for shard, S in self._own():
                 S += S.dtype.type(found.step) * self.T[shard]
             self.totals()
         return found
@@ -142,12 +151,12 @@ class Kept(Scores):
             shard: kernels.loss_rows(
                 S, worker.local(shard)[0], worker.share.y, worker.share.weights, worker.total[shard]
             )
-            for shard, S in self.S.items()
+            for shard, S in self._own()
         }
         return float(worker.by_shard(parts)[0])
 
     def nbytes(self) -> int:
-        return sum(2 * S.nbytes for S in self.S.values())
+        return sum(2 * S.nbytes for _, S in self._own())
 
 
 class Made(Scores):
@@ -191,7 +200,7 @@ class Made(Scores):
         self.worker.score_block(shard, W, S, 0)
         return S
 
-    def pull(self, weights: Weights, moving: tuple[Array, dict[int, Array], Array]) -> dict[int, Array]:
+    def pull(self, weights: Weights, moving: tuple[Array, Array]) -> dict[int, Array]:
         worker = self.worker
 
         def visit(shard: int, block: int, payload: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -57,14 +57,19 @@ class Share:
 class Worker:
     """Arrays with a row for each example of a shard, by shard; and the rounds.
 
+    The dictionaries may be those of all workers of a process, of which each works on its own shards; what visits do
+    they may do for each other (see `shared_round`).
+
     Attributes
     ----------
-    scores, along : dict of ndarray, n_v x K
-        Scores at the weights and along the direction; empty where they are made anew when they are needed.
     lse : dict of ndarray, n_v x n_blocks
         Log-sum-exp of each block of classes, in float64.
     total : dict of ndarray, n_v
         Log-sum-exp of all.
+    moved : dict of ndarray, n_v
+        Mass that the certificate takes from the classes of a row; see `pull_block`.
+    pool : deque, optional
+        Blocks that whichever worker is free takes next, where one process has all workers.
     missed : Counter
         How often each block has been sent on unvisited since its last stochastic steps here.
     slow : float
@@ -75,10 +80,10 @@ class Worker:
     grid: Grid
     rank: int
     queue: bool
-    scores: dict[int, Array] = field(default_factory=dict)
-    along: dict[int, Array] = field(default_factory=dict)
     lse: dict[int, Array] = field(default_factory=dict)
     total: dict[int, Array] = field(default_factory=dict)
+    moved: dict[int, Array] = field(default_factory=dict)
+    pool: deque[tuple[int, Array]] | None = None
     missed: Counter[int] = field(default_factory=Counter)
     slow: float = 0.0
 
@@ -87,6 +92,7 @@ class Worker:
             begin, end = self.grid.rows(shard)
             self.lse[shard] = np.zeros((end - begin, self.grid.n_blocks))
             self.total[shard] = np.zeros(end - begin)
+            self.moved[shard] = np.zeros(end - begin)
         for block in range(self.grid.n_blocks):
             lo, hi = self.grid.classes(block)
             for shard in self.shards:
@@ -114,6 +120,28 @@ class Worker:
     def round(self, payloads: Mapping[int, Array], visit: Visit) -> dict[int, Array]:
         """A round in which every block meets every shard."""
         return (self.rounds.queue if self.queue else self.rounds.ring)(payloads, self.paced(visit))
+
+    def shared_round(self, payloads: Mapping[int, Array], visit: Visit) -> dict[int, Array]:
+        """A round whose visits any worker of the process may do: each must change its payload, or what is of its block
+        alone.
+
+        By queue, within one process, a worker takes a block through all shards, then the next that nobody has taken: a
+        slow worker takes fewer, and what comes out is the same whoever takes them.
+        """
+        if self.pool is None:
+            return self.round(payloads, visit)
+        paced = self.paced(visit)
+        self.pool.extend(payloads.items())
+        self.comm.barrier()  # all blocks are there, and all that visits read
+        while True:
+            try:
+                block, payload = self.pool.popleft()
+            except IndexError:
+                break
+            for shard in range(self.grid.n_shards):
+                paced(shard, block, payload)
+        self.comm.barrier()
+        return dict(payloads)
 
     def paced(self, visit: Visit) -> Visit:
         """The visit at the pace of a worker that is `slow`."""
@@ -164,19 +192,20 @@ class Worker:
         def visit(shard: int, block: int, W: Array) -> None:
             self.score_block(shard, W, into[shard], self.grid.classes(block)[0])
 
-        return self.round(payloads, visit)
+        return self.shared_round(payloads, visit)
 
     def score_block(self, shard: int, W: Array, S: Array, at: int) -> None:
         """The scores of a block on a shard, into columns ``at`` and on."""
         for begin, end, part in self.pieces(shard, W.shape[1]):
             kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), _PLAIN, S[part], at)
 
-    def pull_block(
-        self, shard: int, block: int, S: Array, at: int, G: Array, moving: tuple[Array, dict[int, Array], Array]
-    ) -> None:
-        """Add the shard's part of sum_i c_i (p_i - e_y) x_i^T to G."""
+    def pull_block(self, shard: int, block: int, S: Array, at: int, G: Array, moving: tuple[Array, Array]) -> None:
+        """Add the shard's part of sum_i c_i (p_i - e_y) x_i^T to G.
+
+        ``moving``: the part of each class that is removed from the p_i, and its share of what is removed (`moved`).
+        """
         share = self.share
-        remove, moved, shares = moving
+        remove, shares = moving
         lo = self.grid.classes(block)[0]
         for begin, end, part in self.pieces(shard, G.shape[1]):
             kernels.block_gradient(
@@ -189,14 +218,16 @@ class Worker:
                 share.weights,
                 self.total[shard][part],
                 remove,
-                moved[shard][part],
+                self.moved[shard][part],
                 shares,
                 lo,
                 G.dtype.type(share.constant),
                 G,
             )
 
-    def still(self) -> tuple[Array, dict[int, Array], Array]:
+    def still(self) -> tuple[Array, Array]:
         """What `pull_block` takes where no mass is moved between the classes."""
+        for shard in self.shards:
+            self.moved[shard][:] = 0.0
         nothing = np.zeros(self.grid.n_classes)
-        return nothing, {shard: np.zeros(len(self.total[shard])) for shard in self.shards}, nothing
+        return nothing, nothing
