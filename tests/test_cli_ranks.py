@@ -140,7 +140,8 @@ def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
     for name in ("rows", "class_counts"):
         np.testing.assert_array_equal(two.record["data"][name], one.record["data"][name])
     judged = [line for line in ran.out.splitlines() if "on the training data" in line]
-    assert judged and judged == [line for line in done.stdout.splitlines() if "on the training data" in line]
+    assert judged
+    assert judged == [line for line in done.stdout.splitlines() if "on the training data" in line]
     assert "a process reads its own rows" in done.stderr
 
 

@@ -28,23 +28,27 @@ __all__ = [
     "Header",
     "Message",
     "PeerLostError",
+    "Reduction",
     "SerialCommunicator",
     "Traffic",
+    "check_reduction",
 ]
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Communicator")
 Header: TypeAlias = NDArray[np.int64]
 Buffer: TypeAlias = NDArray[Any]
+#: How the arrays of the ranks are combined.
+Reduction: TypeAlias = Literal["sum", "max"]
 
 #: What blocks may be made of.
 DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 
-#: Arrays of so many bytes or less are reduced by rank 0; of larger ones every rank reduces a part.
-_SMALL = 1 << 15
 
-#: What a message of a collective is, so that none is taken for another.
-_BARRIER, _PART, _WHOLE, _BROADCAST, _GATHER = range(1, 6)
+def check_reduction(op: str) -> None:
+    """Raise a ValueError for what is no way to combine arrays."""
+    if op not in ("sum", "max"):
+        raise ValueError(f"op must be 'sum' or 'max', got {op!r}")
 
 
 class CommunicatorError(RuntimeError):
@@ -207,12 +211,12 @@ class Communicator(ABC):
 
     # --- collectives: every rank calls the same ones in the same order ---------------------------------------------
 
+    @abstractmethod
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        self._count(0)
-        self._meet()
 
-    def allreduce(self, x: ArrayLike, op: Literal["sum", "max"] = "sum") -> NDArray[Any]:
+    @abstractmethod
+    def allreduce(self, x: ArrayLike, op: Reduction = "sum") -> NDArray[Any]:
         """Combine an array over the ranks; ``x`` is left as it is.
 
         Parameters
@@ -227,65 +231,17 @@ class Communicator(ABC):
             Of the shape of ``x``, a new one. Ranks are combined one after the other from 0 on, so that it has the same
             bits on every rank, and whatever the ranks run on.
         """
-        if op not in ("sum", "max"):
-            raise ValueError(f"op must be 'sum' or 'max', got {op!r}")
-        x = np.asarray(x)
-        self._count(x.nbytes)
-        flat = np.ascontiguousarray(x).reshape(-1)
-        owners = 1 if flat.nbytes <= _SMALL else self.size
-        parts = [slice(flat.size * k // owners, flat.size * (k + 1) // owners) for k in range(owners)]
-        sent = [self._send(flat[parts[k]], k, _PART) for k in range(owners) if k != self.rank]
-        others = [r for r in range(self.size) if r != self.rank]
-        result = np.empty_like(flat)
-        if self.rank < owners:
-            own = flat[parts[self.rank]]
-            parcels = {r: self._expect(r, _PART, own) for r in others}
-            total = np.array(own if self.rank == 0 else self._finish(parcels[0], 0))
-            for r in range(1, self.size):
-                part = own if r == self.rank else self._finish(parcels[r], r)
-                (np.add if op == "sum" else np.maximum)(total, part, out=total)
-            sent += [self._send(total, r, _WHOLE) for r in others]
-            result[parts[self.rank]] = total
-        coming = {k: self._expect(k, _WHOLE, flat[parts[k]]) for k in range(owners) if k != self.rank}
-        for k, parcel in coming.items():
-            result[parts[k]] = self._finish(parcel, k)
-        self._settle(sent)
-        return result.reshape(x.shape)
 
+    @abstractmethod
     def broadcast(self, x: ArrayLike, root: int = 0) -> NDArray[Any]:
         """The root's array on every rank; elsewhere ``x`` only says shape and type. Returns a new array."""
-        x = np.asarray(x)
-        self._count(x.nbytes if self.rank == root else 0)
-        given = np.array(x, order="C")
-        # A binomial tree, of ranks counted from the root.
-        place, sent, reach = (self.rank - root) % self.size, [], 1
-        while reach < self.size:
-            if place < reach and place + reach < self.size:
-                sent.append(self._send(given, (self.rank + reach) % self.size, _BROADCAST))
-            elif reach <= place < 2 * reach:
-                source = (self.rank - reach) % self.size
-                given = np.array(self._finish(self._expect(source, _BROADCAST, given), source)).reshape(x.shape)
-            reach *= 2
-        self._settle(sent)
-        return np.array(given)  # on threads, what was sent is being read elsewhere
 
+    @abstractmethod
     def gather(self, x: ArrayLike, root: int = 0) -> list[NDArray[Any]] | None:
         """The arrays of all ranks, in the order of the ranks, at the root; None elsewhere.
 
         They may differ in length, not in the number of their dimensions and their type.
         """
-        x = np.array(x, order="C")  # its own: on threads it is read elsewhere after this has returned
-        self._count(x.nbytes)
-        shapes = np.zeros((self.size, x.ndim), np.int64)
-        shapes[self.rank] = x.shape
-        shapes = self.allreduce(shapes)
-        if self.rank != root:
-            self._settle([self._send(x, root, _GATHER)])
-            return None
-        like = [np.empty(tuple(shape), x.dtype) for shape in shapes]
-        parcels = {r: self._expect(r, _GATHER, like[r]) for r in range(self.size) if r != root}
-        found = [x if r == root else self._finish(parcels[r], r) for r in range(self.size)]
-        return [np.array(part).reshape(like[r].shape) for r, part in enumerate(found)]
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -351,37 +307,8 @@ class Communicator(ABC):
         """Source and message."""
 
     @abstractmethod
-    def _send(self, array: Buffer, dest: int, tag: int) -> Any:
-        """Start sending; the array stays as it is until `_settle` of what this returns."""
-
-    @abstractmethod
-    def _expect(self, source: int, tag: int, like: Buffer) -> Any:
-        """Start receiving an array of this size and type."""
-
-    @abstractmethod
-    def _ready(self, parcel: Any) -> Buffer | None:
-        """The array that `_expect` waits for, once it is there."""
-
-    @abstractmethod
-    def _settle(self, sent: list[Any]) -> None:
-        """Wait until the arrays may be changed."""
-
-    @abstractmethod
     def _pause(self, idle: int) -> None:
         """Between two looks, the ``idle``-th time in a row that there was nothing."""
-
-    def _finish(self, parcel: Any, source: int) -> Buffer:
-        return self._wait(lambda: self._ready(parcel), lambda: f"rank {source}")
-
-    def _meet(self) -> None:
-        """Dissemination barrier (Hensgen, Finkel and Manber 1988): log2(size) rounds."""
-        token, reach = np.zeros(1, np.int64), 1
-        while reach < self.size:
-            dest, source = (self.rank + reach) % self.size, (self.rank - reach) % self.size
-            sent = self._send(token, dest, _BARRIER)
-            self._finish(self._expect(source, _BARRIER, token), source)
-            self._settle([sent])
-            reach *= 2
 
     def _wait(self, look: Callable[[], T | None], what: Callable[[], str]) -> T:
         """Look until there is something, with a deadline."""
@@ -428,6 +355,28 @@ class SerialCommunicator(Communicator):
     def flush(self) -> None:
         """Nothing to wait for."""
 
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+        self._count(0)
+
+    def allreduce(self, x: ArrayLike, op: Reduction = "sum") -> NDArray[Any]:
+        """A copy."""
+        check_reduction(op)
+        return self._copied(x)
+
+    def broadcast(self, x: ArrayLike, root: int = 0) -> NDArray[Any]:
+        """A copy."""
+        return self._copied(x)
+
+    def gather(self, x: ArrayLike, root: int = 0) -> list[NDArray[Any]] | None:
+        """A copy."""
+        return [self._copied(x)]
+
+    def _copied(self, x: ArrayLike) -> NDArray[Any]:
+        copy = np.array(x, order="C")
+        self._count(copy.nbytes)
+        return copy
+
     def abort(self, reason: str | BaseException) -> None:
         """Raise the reason, if it is not being raised already."""
         if not isinstance(reason, BaseException):
@@ -441,16 +390,3 @@ class SerialCommunicator(Communicator):
 
     def _pause(self, idle: int) -> None:
         time.sleep(0.001)
-
-    # There is nobody to exchange parts of collectives with.
-
-    def _send(self, array: Buffer, dest: int, tag: int) -> Any:
-        raise NotImplementedError
-
-    def _expect(self, source: int, tag: int, like: Buffer) -> Any:
-        raise NotImplementedError
-
-    def _ready(self, parcel: Any) -> Buffer | None:
-        raise NotImplementedError
-
-    def _settle(self, sent: list[Any]) -> None: ...

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from manyclass.parallel.communicator import Buffer, Communicator, Header, Message
+from manyclass.parallel.communicator import Buffer, Communicator, Header, Message, Reduction
 from manyclass.parallel.ranks import run_threads
 
 __all__ = ["HybridCommunicator", "HybridJob"]
@@ -81,7 +81,7 @@ class HybridCommunicator(Communicator):
         self._outer(lambda outer: outer.barrier())
         self._inner.barrier()
 
-    def allreduce(self, x: ArrayLike, op: Literal["sum", "max"] = "sum") -> NDArray[Any]:
+    def allreduce(self, x: ArrayLike, op: Reduction = "sum") -> NDArray[Any]:
         x = np.asarray(x)
         self._count(x.nbytes)
         within = self._inner.allreduce(x, op)
@@ -138,17 +138,6 @@ class HybridCommunicator(Communicator):
     def _pause(self, idle: int) -> None:
         if idle > 10:
             threading.Event().wait(1e-4)
-
-    def _send(self, array: Buffer, dest: int, tag: int) -> Any:
-        raise NotImplementedError
-
-    def _expect(self, source: int, tag: int, like: Buffer) -> Any:
-        raise NotImplementedError
-
-    def _ready(self, parcel: Any) -> Buffer | None:
-        raise NotImplementedError
-
-    def _settle(self, sent: list[Any]) -> None: ...
 
 
 class HybridJob:

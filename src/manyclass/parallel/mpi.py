@@ -24,12 +24,12 @@ from manyclass.parallel.communicator import (
     DTYPES,
     AbortedError,
     Buffer,
-    Communicator,
     CommunicatorError,
     Header,
     Message,
     PeerLostError,
 )
+from manyclass.parallel.exchange import ExchangingCommunicator
 from manyclass.parallel.gossip import Gossip
 from manyclass.parallel.guard import Guard
 
@@ -73,7 +73,7 @@ class _Incoming:
     note: bool = False
 
 
-class MPICommunicator(Communicator):
+class MPICommunicator(ExchangingCommunicator):
     """One process of a job started by ``mpiexec``.
 
     Parameters

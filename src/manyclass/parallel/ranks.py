@@ -16,6 +16,7 @@ from manyclass.parallel.communicator import (
     Message,
     SerialCommunicator,
 )
+from manyclass.parallel.exchange import ExchangingCommunicator
 
 __all__ = ["ThreadCommunicator", "run_threads"]
 
@@ -55,7 +56,7 @@ class _Job:
                 mailbox.notify()
 
 
-class ThreadCommunicator(Communicator):
+class ThreadCommunicator(ExchangingCommunicator):
     """The end of one thread among several: made by `run_threads`, or all at once by `ThreadCommunicator.create`.
 
     A block that is posted reaches its receiver as the same array; nothing is copied.
