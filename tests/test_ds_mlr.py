@@ -267,10 +267,10 @@ def test_queue_reaches_the_optimum():
 
 def test_queue_leaves_out_what_piles_up_and_reaches_the_optimum():
     text, _ = problem_of(K=12, n=600, d=40, density=0.2)
-    solver = DSMLR(schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 20.0))
-    quietly(text, solver, tol=0, max_iter=20)
+    solver = DSMLR(schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 10.0))
+    quietly(text, solver, tol=0, max_iter=12, check_every=12)
     fast, slow = solver._team.workers
-    assert 20 < slow.rounds.skipped < 20 * 12
+    assert 12 < slow.rounds.skipped < 12 * 12
     assert fast.rounds.skipped < slow.rounds.skipped / 2
     assert error(text, schedule="queue", n_workers=2, block_classes=1, slow=(0.0, 5.0), max_iter=60) < 1e-4
 

@@ -5,8 +5,8 @@ responses averaged over a grid, then least squares on these features, or block b
 two fits are on 400 filters and the quarters of images; the others on 200 filters and their mirror images, 400 in all,
 and ninths of images. All is made once, for all rows, on the clock. Every fit has a process and filters of its own;
 where there are several runs, their patches are of different sizes, and the scores of the Nystrom fits are averaged too,
-and their seconds summed. Settings were
-chosen on the last 4000 training rows, by fits to 8000, 12 000 and 46 000 others; test rows were not looked at.
+and their seconds summed. Settings were chosen on the last 4000 training rows, by fits to 8000, 12 000 and 46 000
+others; test rows were not looked at.
 """
 
 from __future__ import annotations
