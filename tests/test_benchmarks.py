@@ -76,8 +76,8 @@ def contested(rows: list[dict[str, str]], peers: set[str]) -> None:
 class TestExperiments:
     def test_multinomial(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         asked = ("--data", "digits", "--alpha", "1e-2", "--intercept", "both")
-        rows = run(tmp_path, "multinomial", *asked, "--only", "sdca,sklearn_lbfgs")
-        contested(rows, {"sklearn_lbfgs"})
+        rows = run(tmp_path, "multinomial", *asked, "--only", "sdca,sklearn_lbfgs,sklearn_newton_cg")
+        contested(rows, {"sklearn_lbfgs", "sklearn_newton_cg"})
         assert {row["intercept"] for row in rows} == {"True", "False"}
         for row in rows:
             if row["method"] == "sdca":

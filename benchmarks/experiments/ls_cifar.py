@@ -4,8 +4,8 @@ As in section 3.2 of Least squares revisited: some 400 filters learned by k-mean
 responses averaged over a grid, then least squares on these features, or block by block on features of them. The first
 two fits are on 400 filters of 6 x 6 pixels and the quarters of images; the others on 200 filters and their mirror
 images, 400 in all, and ninths of images; the last on filters of 9 x 9. All is made once, for all rows, on the clock.
-Every fit has a process and filters of its own; where there are several runs, those of the last fit are of different
-sizes, and its scores are averaged too, and their seconds summed. Settings were chosen on the last 4000 training rows, by
+Every fit has a process and filters of its own; where there are several runs, the filters of the last fit differ in
+size, its scores are averaged too, and the seconds summed. Settings were chosen on the last 4000 training rows, by
 fits to 8000, 12 000 and 46 000 others; test rows were not looked at.
 """
 
