@@ -71,7 +71,8 @@ class Bench:
 
     def __post_init__(self) -> None:
         for name in self.options.only or ():
-            catalog.method(name)
+            if name not in getattr(catalog.experiment(self.name), "ENTRIES", ()):
+                catalog.method(name)
         for name in self.options.datasets or ():
             catalog.module("datasets", name.partition("/")[0])
         self._machine = machine.facts()

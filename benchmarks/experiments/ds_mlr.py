@@ -19,6 +19,8 @@ from benchmarks.experiments import _ds_mlr
 from benchmarks.experiments._ds_mlr import ALPHAS, LEVELS, Case, Curve
 from benchmarks.measure import quiet, threads_limited
 
+#: What --only may name.
+ENTRIES = ("ds_mlr", "ds_mlr_queue", "ds_mlr_stochastic", "ds_mlr_printed", "lbfgs", "lc")
 #: Ranks that are written down.
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 _SHOWN = ("ds_mlr_stochastic", "ds_mlr_printed")
