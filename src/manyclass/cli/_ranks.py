@@ -133,7 +133,8 @@ def opened(args: argparse.Namespace, screen: Screen) -> Dataset | None:
     from manyclass.cli._folders import describe_store, is_store
     from manyclass.store import RowStore
 
-    if not is_store(args.data) or args.task not in ("auto", "classification"):
+    plain = args.task in ("auto", "classification") and not args.labels and args.format in (None, "store")
+    if not plain or not is_store(args.data):
         return None
     store = RowStore(args.data)
     if store.kind != "classes":

@@ -323,6 +323,12 @@ def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
 
 
+def check_odd(n_odd: int, X: Any) -> None:
+    """Raise a ValueError unless some features of X are left that a mirror image does not change."""
+    if n_odd >= X.shape[1]:
+        raise ValueError(f"n_odd must be less than the {X.shape[1]} features of X, got {n_odd}")
+
+
 def squared_norms(X: Any) -> Array:
     """Squared Euclidean length of each row, in float64."""
     if sp.issparse(X):

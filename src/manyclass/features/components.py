@@ -9,8 +9,17 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from manyclass import memory
-from manyclass.features.base import Array, Block, check_count, dense_rows, row_chunks, sample_rows, times, working_dtype
-from manyclass.features.fourier import check_odd
+from manyclass.features.base import (
+    Array,
+    Block,
+    check_count,
+    check_odd,
+    dense_rows,
+    row_chunks,
+    sample_rows,
+    times,
+    working_dtype,
+)
 
 __all__ = ["PrincipalComponents"]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from sklearn.metrics.pairwise import euclidean_distances
 
 from manyclass import memory
-from manyclass.features.base import Array, Block, check_count, check_real, sample_rows, times, working_dtype
+from manyclass.features.base import Array, times, working_dtype
+from manyclass.features.gaussian import GaussianBlock
 
-__all__ = ["RandomFourier", "median_squared_distance", "require_weights"]
-
-#: Rows whose pairwise distances the median is taken of: half a million pairs.
-_SAMPLE = 1000
+__all__ = ["RandomFourier", "require_weights"]
 
 
-class RandomFourier(Block):
+class RandomFourier(GaussianBlock):
     """Random Fourier features: inner products of rows approximate the Gaussian kernel exp(-||x - x'||^2 / s).
 
     A feature is sqrt(2 / p) cos(w'x + b) with w normal of variance 2 / s and b uniform on [0, 2 pi) (Rahimi and Recht,
@@ -56,42 +53,14 @@ class RandomFourier(Block):
     True
     """
 
-    _numbers: ClassVar[tuple[str, ...]] = ("scale_",)
-
-    def __init__(
-        self,
-        n_components: int = 512,
-        *,
-        scale: Any = "median",
-        bandwidth: float = 1.0,
-        n_odd: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.scale = scale
-        self.bandwidth = bandwidth
-        self.n_odd = n_odd
-        self.random_state = random_state
-
     @property
     def n_features_out_(self) -> int:
         """How many features a row gets."""
         return int(self.n_components)
 
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_real("bandwidth", self.bandwidth)
-        check_count("n_odd", self.n_odd, least=0)
-        if self.scale != "median":
-            check_real("scale", self.scale, instead="'median' or ")
-
     def _fit(self, X: Any, y: Any) -> None:
-        check_odd(self.n_odd, X)
         require_weights(X.shape[1], self.n_components, X)
-        if self.scale == "median":
-            self.scale_ = float(self.bandwidth) * median_squared_distance(X, self._generator(1))
-        else:
-            self.scale_ = float(self.scale)
+        self._fit_scale(X)
         self._weights(working_dtype(X))
 
     def _weights(self, dtype: Any) -> tuple[Array, ...]:
@@ -114,27 +83,6 @@ class RandomFourier(Block):
             Z *= np.cos(odd, out=odd)
         Z *= math.sqrt(2.0 / self.n_components)
         return Z
-
-
-def median_squared_distance(X: Any, rng: np.random.Generator) -> float:
-    """The median squared distance between pairs of rows, of a sample: the "median trick" for a bandwidth.
-
-    Where more than half the pairs are equal rows it is the mean, and 1 where all are.
-    """
-    rows = sample_rows(X, _SAMPLE, rng)
-    squared = euclidean_distances(rows, squared=True)[np.triu_indices(rows.shape[0], 1)]
-    if not squared.size:
-        return 1.0
-    # Equal rows are at a distance of rounding, not of 0, from each other.
-    middle, mean = float(np.median(squared)), float(squared.mean(dtype=np.float64))
-    tiny = 1e-6 * float(squared.max())
-    return middle if middle > tiny else mean if mean > 0.0 else 1.0
-
-
-def check_odd(n_odd: int, X: Any) -> None:
-    """Raise a ValueError unless some features of X are left that a mirror image does not change."""
-    if n_odd >= X.shape[1]:
-        raise ValueError(f"n_odd must be less than the {X.shape[1]} features of X, got {n_odd}")
 
 
 def require_weights(n_features: int, n_components: int, X: Any) -> None:

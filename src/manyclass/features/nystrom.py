@@ -14,16 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from manyclass import memory
 from manyclass.features.base import (
     Array,
-    Block,
-    check_count,
-    check_real,
     dense_rows,
     sample_rows,
     squared_norms,
     times,
     working_dtype,
 )
-from manyclass.features.fourier import check_odd, median_squared_distance
+from manyclass.features.gaussian import GaussianBlock
 from manyclass.kernels.gaussian import gaussian, mirrored_gaussian
 
 __all__ = ["Nystrom"]
@@ -34,7 +31,7 @@ _JITTER = 1e-5
 _GROWTH = 100.0
 
 
-class Nystrom(Block):
+class Nystrom(GaussianBlock):
     """Nystrom features of the Gaussian kernel exp(-||x - c||^2 / s), its centres c being rows drawn at random.
 
     The features of a row are L^-1 k, k its kernel with the centres, L L' the kernel between the centres: inner products
@@ -73,45 +70,19 @@ class Nystrom(Block):
     True
     """
 
-    _numbers: ClassVar[tuple[str, ...]] = ("scale_", "n_centres_")
+    _numbers: ClassVar[tuple[str, ...]] = (*GaussianBlock._numbers, "n_centres_")
     _arrays: ClassVar[tuple[str, ...]] = ("centres_",)
-
-    def __init__(
-        self,
-        n_components: int = 512,
-        *,
-        scale: Any = "median",
-        bandwidth: float = 1.0,
-        n_odd: int = 0,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.scale = scale
-        self.bandwidth = bandwidth
-        self.n_odd = n_odd
-        self.random_state = random_state
 
     @property
     def n_features_out_(self) -> int:
         """How many features a row gets."""
         return int(self.n_centres_)
 
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_real("bandwidth", self.bandwidth)
-        check_count("n_odd", self.n_odd, least=0)
-        if self.scale != "median":
-            check_real("scale", self.scale, instead="'median' or ")
-
     def _fit(self, X: Any, y: Any) -> None:
-        check_odd(self.n_odd, X)
         p, item = min(int(self.n_components), X.shape[0]), np.dtype(working_dtype(X)).itemsize
         needs = {"centres": item * p * X.shape[1], "the kernel between them": (16 + item) * p * p}
         memory.require(needs, "fewer components, or principal components or a subset of features first")
-        if self.scale == "median":
-            self.scale_ = float(self.bandwidth) * median_squared_distance(X, self._generator(1))
-        else:
-            self.scale_ = float(self.scale)
+        self._fit_scale(X)
         centres: Any = sample_rows(X, p, self._generator())
         centres = centres.toarray() if sp.issparse(centres) else centres
         self.centres_, self.n_centres_ = np.array(centres, working_dtype(X)), p

@@ -12,13 +12,14 @@ from manyclass.features.base import (
     Array,
     Block,
     check_count,
+    check_odd,
     check_real,
     sample_rows,
     squared_norms,
     times,
     working_dtype,
 )
-from manyclass.features.fourier import check_odd, require_weights
+from manyclass.features.fourier import require_weights
 
 __all__ = ["RandomLogits", "RandomPolynomial"]
 
