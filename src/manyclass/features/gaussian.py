@@ -1,0 +1,65 @@
+"""What blocks of the Gaussian kernel share: its scale, and features that change their sign in mirror images."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.metrics.pairwise import euclidean_distances
+
+from manyclass.features.base import Block, check_count, check_odd, check_real, sample_rows
+
+__all__ = ["GaussianBlock", "median_squared_distance"]
+
+#: Rows whose pairwise distances the median is taken of: half a million pairs.
+_SAMPLE = 1000
+
+
+class GaussianBlock(Block):
+    """A block of features of the kernel exp(-||x - x'||^2 / s); for the parameters see the blocks."""
+
+    _numbers: ClassVar[tuple[str, ...]] = ("scale_",)
+
+    def __init__(
+        self,
+        n_components: int = 512,
+        *,
+        scale: Any = "median",
+        bandwidth: float = 1.0,
+        n_odd: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.scale = scale
+        self.bandwidth = bandwidth
+        self.n_odd = n_odd
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_real("bandwidth", self.bandwidth)
+        check_count("n_odd", self.n_odd, least=0)
+        if self.scale != "median":
+            check_real("scale", self.scale, instead="'median' or ")
+
+    def _fit_scale(self, X: Any) -> None:
+        check_odd(self.n_odd, X)
+        if self.scale == "median":
+            self.scale_ = float(self.bandwidth) * median_squared_distance(X, self._generator(1))
+        else:
+            self.scale_ = float(self.scale)
+
+
+def median_squared_distance(X: Any, rng: np.random.Generator) -> float:
+    """The median squared distance between pairs of rows, of a sample: the "median trick" for a bandwidth.
+
+    Where more than half the pairs are equal rows it is the mean, and 1 where all are.
+    """
+    rows = sample_rows(X, _SAMPLE, rng)
+    squared = euclidean_distances(rows, squared=True)[np.triu_indices(rows.shape[0], 1)]
+    if not squared.size:
+        return 1.0
+    # Equal rows are at a distance of rounding, not of 0, from each other.
+    middle, mean = float(np.median(squared)), float(squared.mean(dtype=np.float64))
+    tiny = 1e-6 * float(squared.max())
+    return middle if middle > tiny else mean if mean > 0.0 else 1.0
