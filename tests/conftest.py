@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
@@ -34,3 +36,12 @@ def view(request, tmp_path):
 def dtype(request):
     """A working precision."""
     return DTYPES[request.param]
+
+
+@pytest.fixture
+def prepared(monkeypatch, tmp_path):
+    """The package of benchmarks is in the repository's root, not installed; a cache of its own."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    from benchmarks import data
+
+    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, log_loss
+
+from experiments import run
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,14 +37,6 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(multinomial, "DTYPES", ("float64",))
     monkeypatch.delenv("MANYCLASS_PECOS_PYTHON", raising=False)
-
-
-def run(out: Path, *arguments: str) -> list[dict[str, str]]:
-    from benchmarks.cli import main
-
-    assert main(["run", *arguments, "--quick", "--runs", "1", "--out", str(out)]) == 0
-    with next(out.glob("*.csv")).open(newline="") as handle:
-        return list(csv.DictReader(handle))
 
 
 def test_list_names_everything_and_why_it_would_be_skipped() -> None:

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from experiments import run
 
-
-@pytest.fixture(autouse=True)
-def _prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The package of benchmarks is in the repository's root, not installed; a cache of its own."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks import data
-
-    monkeypatch.setattr(data, "CACHE", tmp_path / "cache")
-
-
-def run(out: Path, *arguments: str) -> list[dict[str, str]]:
-    from benchmarks.cli import main
-
-    assert main(["run", *arguments, "--quick", "--runs", "1", "--out", str(out)]) == 0
-    assert next(out.glob("*.png")).read_bytes().startswith(b"\x89PNG")
-    with next(out.glob("*.csv")).open(newline="") as handle:
-        return list(csv.DictReader(handle))
+pytestmark = pytest.mark.usefixtures("prepared")
 
 
 # The oldest matplotlib calls functions that the newest pyparsing deprecates.
