@@ -18,11 +18,21 @@ from manyclass.kernels import primal as primal_kernels
 from manyclass.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared
 from manyclass.problem import Problem
 from manyclass.regularizers import L1, L2, ElasticNet
-from manyclass.solvers import FISTA, LBFGS, SDCA, SGD, AveragedSGD, ConjugateGradient, Newton, SteepestDescent
+from manyclass.solvers import (
+    FISTA,
+    LBFGS,
+    SDCA,
+    SGD,
+    AveragedSGD,
+    ConjugateGradient,
+    Newton,
+    PreconditionedLBFGS,
+    SteepestDescent,
+)
 from registry import LOSSES
 
 NET = ElasticNet(0.25)
-_BATCH = (FISTA(), LBFGS(), Newton(), ConjugateGradient(), SteepestDescent())
+_BATCH = (FISTA(), LBFGS(), PreconditionedLBFGS(), Newton(), ConjugateGradient(), SteepestDescent())
 SOLVERS = {solver.name: solver for solver in (*_BATCH, SGD(), AveragedSGD())}
 BATCH = tuple(solver.name for solver in _BATCH)
 
@@ -370,7 +380,11 @@ def test_a_warm_start_on_another_problem_is_certified_for_that(solver, fresh):
 # --- honest counts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", _BATCH, ids=lambda solver: solver.name)
+#: Of this one the BLAS reads dense rows; see `test_the_matrix_is_a_pass_too`.
+_BY_KERNELS = tuple(solver for solver in _BATCH if not isinstance(solver, PreconditionedLBFGS))
+
+
+@pytest.mark.parametrize("solver", _BY_KERNELS, ids=lambda solver: solver.name)
 def test_passes_are_the_readings_of_all_rows(monkeypatch, solver):
     """A reading for the scores, with the gradient that they may lead to, is one pass; 60 rows are one piece."""
     read = {"scores": 0, "gradients": 0}
@@ -393,6 +407,33 @@ def test_passes_are_the_readings_of_all_rows(monkeypatch, solver):
     assert read["gradients"] >= 40
     if solver.name in ("fista", "lbfgs"):  # little above one an iteration
         assert read["scores"] <= 60
+
+
+def test_the_matrix_is_a_pass_too(monkeypatch):
+    read = 1
+    descend = PreconditionedLBFGS._descend
+
+    def counted(*arguments):
+        nonlocal read
+        read += 1
+        return descend(*arguments)
+
+    monkeypatch.setattr(PreconditionedLBFGS, "_descend", counted)
+    problem = make_problem(LogLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
+    solver = PreconditionedLBFGS()
+    for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
+        assert progress.passes == read
+
+
+@pytest.mark.parametrize("view", ["csr", "dense"])
+@pytest.mark.parametrize(("loss", "kind"), [(Multinomial(), "class"), (LogLoss(), "sign")])
+def test_a_matrix_to_begin_with_saves_iterations(loss, kind, view):
+    data = make_data(kind, n=300, d=20, K=4, seed=18)
+    data = data._replace(X=data.X * np.geomspace(1.0, 0.03, 20))
+    problem = make_problem(loss, data, view=view, lam=1e-5, intercept=True)
+    plain, begun = (minimise(problem, s, tol=1e-5, max_iter=5000) for s in (LBFGS(), PreconditionedLBFGS()))
+    assert begun.certificate.primal == pytest.approx(plain.certificate.primal, rel=1e-4)
+    assert begun.n_iter < 0.4 * plain.n_iter
 
 
 def test_memory_is_what_is_announced(solver):

@@ -44,6 +44,7 @@ def run(bench: Bench) -> None:
     for case, facts in (QUICK if bench.options.quick else CASES).items():
         with tempfile.TemporaryDirectory() as folder:
             arguments = {"folder": folder, "facts": facts, "limit": None if bench.options.quick else LIMIT}
+            arguments["threads"] = bench.options.threads
             try:
                 rows = children.call("benchmarks.experiments.out_of_core:measured", arguments)
             except children.ChildFailed as error:
@@ -54,7 +55,7 @@ def run(bench: Bench) -> None:
     _report(bench)
 
 
-def measured(folder: str, facts: dict[str, Any], limit: int | None) -> list[dict[str, Any]]:
+def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int) -> list[dict[str, Any]]:
     """In a child: one case, all its stages."""
     import resource
 
@@ -63,7 +64,9 @@ def measured(folder: str, facts: dict[str, Any], limit: int | None) -> list[dict
         own = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         limit = own + max(facts.get("bytes", 0), 4 * facts["features"] * facts["classes"]) // 2
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    rows = _all_stages(Path(folder), facts, "")
+    # Threads of linear algebra that wait for a core that something else has waste the other one, too.
+    with measure.threads_limited(threads):
+        rows = _all_stages(Path(folder), facts, "")
     return [{**row, "limit": limit} for row in rows]
 
 

@@ -59,7 +59,7 @@ SAMPLINGS = ("permutation", "uniform", "importance")
 SEARCHES = ("exact", "lsh", "graph")
 SOLVERS = (
     *("auto", "sdca", "accelerated", "sdca_async", "sdca_active"),
-    *("cd", "fista", "lbfgs", "newton", "cg", "gd", "majorise", "sgd", "asgd", "bound", "bbm"),
+    *("cd", "fista", "lbfgs", "preconditioned_lbfgs", "newton", "cg", "gd", "majorise", "sgd", "asgd", "bound", "bbm"),
 )
 
 USAGE = "DATA -o MODEL"

@@ -64,12 +64,13 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         ``sdca``: exact dual steps on whole rows of scores. ``accelerated``: an accelerated proximal point method around
         it, for small alpha. ``sdca_active``: for crammer_singer, sparse duals on active sets of rivals. ``sdca_async``:
         threads share the weights without locks; faster on several threads, certified all the same, but not
-        reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part. ``fista``,
-        ``lbfgs``, ``newton``, ``cg`` (nonlinear conjugate gradients), ``gd`` (steepest descent), ``sgd``, ``asgd``
-        (averaged), ``majorise`` (see `LeastSquaresClassifier`), ``bound`` and ``bbm`` (bound majorisation, log-linear
-        losses): for comparison, on the same objective and certificate. ``auto`` (the default): the fastest by
-        measurement: sdca_active for crammer_singer with 100 classes or more; cd for a penalty with an l1 part and few
-        outputs; accelerated where there is no l2 part, or R^2 / (gamma alpha n) > 10 with a smooth loss; or else sdca.
+        reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part.
+        ``preconditioned_lbfgs``: for smooth losses on dense, correlated features. ``fista``, ``lbfgs``, ``newton``,
+        ``cg`` (nonlinear conjugate gradients), ``gd`` (steepest descent), ``sgd``, ``asgd`` (averaged), ``majorise``
+        (see `LeastSquaresClassifier`), ``bound`` and ``bbm`` (bound majorisation, log-linear losses): for comparison,
+        on the same objective and certificate. ``auto`` (the default): the fastest by measurement: sdca_active for
+        crammer_singer with 100 classes or more; cd for a penalty with an l1 part and few outputs; accelerated where
+        there is no l2 part, or R^2 / (gamma alpha n) > 10 with a smooth loss; or else sdca.
     option : {"I", "II", "III", "IV", "V"}
         Dual step of Prox-SDCA. "I", the exact one, is the fastest for every loss.
     sampling : {"permutation", "uniform", "importance"}

@@ -11,6 +11,7 @@ from manyclass.solvers.fista import FISTA
 from manyclass.solvers.lbfgs import LBFGS
 from manyclass.solvers.majorise import Majorise
 from manyclass.solvers.newton import Newton
+from manyclass.solvers.preconditioned import PreconditionedLBFGS
 from manyclass.solvers.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.sgd import SGD, AveragedSGD
 from manyclass.solvers.slight_l2 import SlightL2
@@ -31,6 +32,7 @@ __all__ = [
     "LBFGS",
     "Newton",
     "Majorise",
+    "PreconditionedLBFGS",
     "Progress",
     "SDCA",
     "SGD",

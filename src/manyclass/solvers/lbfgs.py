@@ -123,13 +123,19 @@ class LBFGS(DescentSolver):
             shares[slot] = problem.inner_product(moves[slot], direction) / bends[slot]
             direction -= np.multiply(turns[slot], shares[slot], out=room)
         if slots:
-            newest = turns[slots[-1]]
-            direction *= bends[slots[-1]] / problem.inner_product(newest, newest)
+            self._begin(problem, state, direction, turns[slots[-1]], bends[slots[-1]])
         else:
-            direction *= self._cautious(problem)
+            self._begin(problem, state, direction, None, 0.0)
         for slot in slots:
             share = shares[slot] - problem.inner_product(turns[slot], direction) / bends[slot]
             direction += np.multiply(moves[slot], share, out=room)
+
+    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
+        """``direction`` times the first guess at the inverse Hessian: the identity, scaled by the newest pair."""
+        if turn is None:
+            direction *= self._cautious(problem)
+        else:
+            direction *= bend / problem.inner_product(turn, turn)
 
     def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
         """Keep the changes of point and gradient; where they tell no curvature from rounding, none of the old ones."""

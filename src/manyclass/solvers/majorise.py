@@ -19,7 +19,7 @@ from manyclass.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal import ROWS, BatchSolver, constant, smoothness
 
-__all__ = ["Majorise", "momentum"]
+__all__ = ["Majorise", "certify", "lipschitz", "matrix", "momentum"]
 
 #: Numbers of X that a product takes at a time.
 _CHUNK = 2**22
@@ -138,10 +138,7 @@ class Majorise(BatchSolver):
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
-        losses = _respond(problem, W, bias, state["alpha"])
-        return problem.certify(
-            W, bias, losses, state["alpha"], self._image(state), lambda alpha, V: _dual_image(problem, alpha, V)
-        )
+        return certify(problem, W, bias, state["alpha"], self._image(state))
 
     def _gradient(self, problem: Problem, point: Array, state: State) -> Array:
         """Of P at a point, in float64."""
@@ -156,7 +153,7 @@ class Majorise(BatchSolver):
         """L Sigma + lam I over the features and, last, a constant one, which bears no penalty."""
         L = lipschitz(problem)
         design = Design(
-            _matrix(problem),
+            matrix(problem),
             weights=problem.weights,
             intercept=problem.intercept,
             dtype=problem.dtype,
@@ -185,7 +182,13 @@ def lipschitz(problem: Problem) -> float:
     return wide / smoothness(problem, Majorise.name)
 
 
-def _matrix(problem: Problem) -> Any:
+def certify(problem: Problem, W: Array, bias: Array, alpha: Array, V: Array) -> Certificate:
+    """The certificate at weights, of dense rows by products of BLAS; ``alpha`` (n, K) and ``V`` (d, K) are room."""
+    losses = _respond(problem, W, bias, alpha)
+    return problem.certify(W, bias, losses, alpha, V, lambda alpha, V: _dual_image(problem, alpha, V))
+
+
+def matrix(problem: Problem) -> Any:
     """The rows as a matrix again; no value is copied."""
     rows = problem.rows
     if isinstance(rows, CSRRows):
