@@ -425,6 +425,12 @@ def test_the_matrix_is_a_pass_too(monkeypatch):
         assert progress.passes == read
 
 
+def test_too_many_features_for_a_matrix_are_refused():
+    data = make_data("class", n=5, d=10_000, K=2)
+    with pytest.raises(ValueError, match="10000; expected fewer than 10000: choose 'lbfgs'"):
+        minimise(make_problem(Multinomial(), data, view="csr"), PreconditionedLBFGS())
+
+
 @pytest.mark.parametrize("view", ["csr", "dense"])
 @pytest.mark.parametrize(("loss", "kind"), [(Multinomial(), "class"), (LogLoss(), "sign")])
 def test_a_matrix_to_begin_with_saves_iterations(loss, kind, view):

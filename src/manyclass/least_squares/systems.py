@@ -13,11 +13,11 @@ from manyclass import memory
 from manyclass.least_squares.arrays import Array
 from manyclass.parallel import ranges
 
-__all__ = ["SYSTEMS", "ConjugateGradients", "Factor", "System", "is_factored", "needed", "rounding"]
+__all__ = ["FACTORED", "SYSTEMS", "ConjugateGradients", "Factor", "System", "is_factored", "needed", "rounding"]
 
 SYSTEMS = ("auto", "cholesky", "cg")
 #: Unknowns up to which "auto" factors a matrix: beyond, the cube of their number is a matter of minutes.
-_FACTORED = 10_000
+FACTORED = 10_000
 
 #: Columns of a triangle that are mirrored at a time.
 _BAND = 512
@@ -166,4 +166,4 @@ def is_factored(system: str, q: int) -> bool:
     if system != "auto":
         return system == "cholesky"
     there = memory.available()
-    return q <= _FACTORED and (there is None or 2 * sum(needed(q).values()) < there)
+    return q <= FACTORED and (there is None or 2 * sum(needed(q).values()) < there)

@@ -9,7 +9,7 @@ import numpy as np
 from manyclass.kernels import primal as kernels
 from manyclass.kernels.rows import DenseRows
 from manyclass.least_squares.design import Design, Moments
-from manyclass.least_squares.systems import Factor, needed
+from manyclass.least_squares.systems import FACTORED, Factor, needed
 from manyclass.losses import LogLoss, Multinomial
 from manyclass.parallel import ranges
 from manyclass.problem import Array, Certificate, Problem
@@ -46,7 +46,8 @@ class PreconditionedLBFGS(LBFGS):
     Raises
     ------
     ValueError
-        If ``memory`` is less than 1, the loss has a kink, or the regulariser is not l2.
+        If ``memory`` is less than 1, the loss has a kink, the regulariser is not l2, or there are 10 000 features or
+        more: the cube of their number is a matter of minutes.
 
     References
     ----------
@@ -75,6 +76,11 @@ class PreconditionedLBFGS(LBFGS):
     name = "preconditioned_lbfgs"
 
     def state(self, problem: Problem) -> State:
+        if problem.n_features >= FACTORED:
+            raise ValueError(
+                f"solver {self.name!r} factors a matrix of the size of the features, of which there are "
+                f"{problem.n_features}; expected fewer than {FACTORED}: choose 'lbfgs', or for sparse rows 'auto'"
+            )
         return {**super().state(problem), "curvature": np.zeros(())}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
