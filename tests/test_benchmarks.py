@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -350,15 +349,8 @@ def test_a_worker_that_runs_out_of_time_is_replaced() -> None:
         first = worker.call("os:getpid", {})
         assert worker.call("os:getpid", {}) == first
         with pytest.raises(children.TimedOut):
-            worker.call("tests.test_benchmarks:_too_slow", {})
+            worker.call("tests.experiments:too_slow", {})
         assert worker.call("os:getpid", {}) != first
-
-
-def _too_slow() -> None:
-    from benchmarks.measure import time_limit
-
-    with time_limit(0.05):
-        time.sleep(60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA is enforced on Linux")

@@ -9,7 +9,7 @@ import numpy as np
 from manyclass.kernels import primal as kernels
 from manyclass.kernels.rows import DenseRows
 from manyclass.least_squares.design import Design, Moments
-from manyclass.least_squares.systems import FACTORED, Factor, needed
+from manyclass.least_squares.systems import FACTORED, Factor
 from manyclass.losses import LogLoss, Multinomial
 from manyclass.parallel import ranges
 from manyclass.problem import Array, Certificate, Problem
@@ -84,8 +84,9 @@ class PreconditionedLBFGS(LBFGS):
         return {**super().state(problem), "curvature": np.zeros(())}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        kept = {"second moments": 8 * (problem.n_features + 1) ** 2}
-        return {**super().nbytes(problem), **needed(problem.n_features + 1), **kept}
+        # While they are made, what else there is takes less than the factor later.
+        square = 8 * (problem.n_features + 1) ** 2
+        return {**super().nbytes(problem), "second moments": square, "their factor": square}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         design = Design(
