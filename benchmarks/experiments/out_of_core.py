@@ -59,13 +59,13 @@ def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int
     """In a child: one case, all its stages."""
     import resource
 
-    if limit is None:
-        _all_stages(Path(folder), {**facts, "bytes": 1 << 20, "classes": 4, "block": 1 << 16, "rows": 200}, "warm")
-        own = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        limit = own + max(facts.get("bytes", 0), 4 * facts["features"] * facts["classes"]) // 2
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     # Threads of linear algebra that wait for a core that something else has waste the other one, too.
     with measure.threads_limited(threads):
+        if limit is None:
+            _all_stages(Path(folder), {**facts, "bytes": 1 << 20, "classes": 4, "block": 1 << 16, "rows": 200}, "warm")
+            own = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            limit = own + max(facts.get("bytes", 0), 4 * facts["features"] * facts["classes"]) // 2
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         rows = _all_stages(Path(folder), facts, "")
     return [{**row, "limit": limit} for row in rows]
 
