@@ -46,6 +46,9 @@ def run(bench: Bench) -> None:
             arguments = {"folder": folder, "facts": facts, "limit": None if bench.options.quick else LIMIT}
             arguments["threads"] = bench.options.threads
             try:
+                if bench.options.quick:
+                    # Compiling takes more address space than a limit as close as this one leaves.
+                    children.call("benchmarks.experiments.out_of_core:compiled", {"folder": folder, "facts": facts})
                 rows = children.call("benchmarks.experiments.out_of_core:measured", arguments)
             except children.ChildFailed as error:
                 bench.fail(str(error), case=case)
@@ -55,18 +58,26 @@ def run(bench: Bench) -> None:
     _report(bench)
 
 
+def compiled(folder: str, facts: dict[str, Any]) -> None:
+    """In a child: the kernels of a case, on disk."""
+    _all_stages(Path(folder), facts, "compiled")
+
+
 def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int) -> list[dict[str, Any]]:
     """In a child: one case, all its stages."""
     import resource
 
-    # Threads of linear algebra that wait for a core that something else has waste the other one, too.
-    with measure.threads_limited(threads):
-        if limit is None:
-            _all_stages(Path(folder), {**facts, "bytes": 1 << 20, "classes": 4, "block": 1 << 16, "rows": 200}, "warm")
-            own = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            limit = own + max(facts.get("bytes", 0), 4 * facts["features"] * facts["classes"]) // 2
+    if limit is None:
+        _all_stages(Path(folder), {**facts, "bytes": 1 << 20, "classes": 4, "block": 1 << 16, "rows": 200}, "warm")
+        own = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        limit = own + max(facts.get("bytes", 0), 4 * facts["features"] * facts["classes"]) // 2
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         rows = _all_stages(Path(folder), facts, "")
+    else:
+        # Threads of linear algebra that wait for a core that something else has waste the other one, too.
+        with measure.threads_limited(threads):
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            rows = _all_stages(Path(folder), facts, "")
     return [{**row, "limit": limit} for row in rows]
 
 
