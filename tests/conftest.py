@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ from registry import DTYPES, LOSSES, REGULARIZERS, VIEWS
 # Examples compile kernels: their times say nothing, and the same examples run everywhere.
 settings.register_profile("laws", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("laws")
+
+
+# Started in the background by a shell, Python finds SIGINT ignored, and Ctrl-C would raise nothing here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=LOSSES)
