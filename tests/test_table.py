@@ -85,8 +85,10 @@ def active_problem(reg, dtype, intercept, weighted, K=40, n=150, threads=1):
 @pytest.mark.parametrize(
     ("reg", "dtype", "intercept", "weighted"),
     [
-        (L2(), np.float32, False, True),
+        (L2(), np.float64, False, False),
+        (L2(), np.float32, True, True),
         (ElasticNet(0.3), np.float64, True, False),
+        (ElasticNet(0.3), np.float32, False, True),
     ],
 )
 def test_a_fit_on_the_table_is_a_fit_on_the_array(reg, dtype, intercept, weighted):

@@ -3,8 +3,8 @@
 Generated rows, of which one thing is varied at a time from a middle case: the singular values of dense rows fall as a
 power of their number, or rows are sparse, with words of Zipf's law. Rows have a mean squared length of 1, so that alpha
 means the same everywhere. Least squares steps (`majorise`, by a factor, and by conjugate gradients) beside dual ascent
-(`sdca`, `accelerated`), quasi-Newton (`lbfgs`) and Newton; and `auto`, which is to be near the best of them. A fit is
-stopped at --budget seconds, 60 at most.
+(`sdca`, `accelerated`), quasi-Newton (`lbfgs`, and begun with a matrix) and Newton; and `auto`, which is to be near the
+best of them. A fit is stopped at --budget seconds, 60 at most.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VARIED: dict[str, tuple[Any, ...]] = {
 }
 #: Sparse and wide, as text is.
 TEXT = MIDDLE | {"d": 20_000, "density": 0.003, "K": 20}
-METHODS = ("auto", "majorise", "majorise_cg", "sdca", "accelerated", "lbfgs", "newton")
+METHODS = ("auto", "majorise", "majorise_cg", "preconditioned_lbfgs", "sdca", "accelerated", "lbfgs", "newton")
 GAP = 1e-3
 MOST_SECONDS = 60.0
 
