@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from indexes import THOROUGH
 from manyclass.datasets import make_many_classes
+from manyclass.kernels import live_bounds
 from manyclass.search import SimpleLSH
 from manyclass.solvers import _memoir_weights
 from manyclass.solvers.memoir import Memoir
@@ -205,11 +206,12 @@ def test_memory_follows_the_weights_that_are_left(data):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rivals_are_exact_and_never_the_true_class(sparse, dtype, monkeypatch):
-    """Of small whole numbers, with many ties; by the list of touched classes, by the scan, and by the sorted copy."""
+    """Of small whole numbers, with many ties; by the list of touched classes, by the scan, and by bounds."""
     rng = np.random.default_rng(0)
     d = 30
-    for density, snapshot in ((0.02, 80), (0.4, 80), (0.4, 0)):
-        monkeypatch.setattr(_memoir_weights, "_SNAPSHOT", snapshot)
+    for density, bounded in ((0.02, 512), (0.4, 512), (0.02, 0), (0.4, 0)):
+        monkeypatch.setattr(_memoir_weights, "_BOUNDED", bounded)
+        monkeypatch.setattr(_memoir_weights, "_REFRESHED", 0)
         W = (rng.integers(-3, 4, (d, K)) * (rng.random((d, K)) < density)).astype(dtype)
         X = (rng.integers(-1, 4, (200, d)) * (rng.random((200, d)) < 0.2)).astype(dtype)
         y = rng.integers(0, K, 200).astype(np.int32)
@@ -224,6 +226,54 @@ def test_rivals_are_exact_and_never_the_true_class(sparse, dtype, monkeypatch):
             np.testing.assert_array_equal(rivals, [plain_rival(s, k) for s, k in zip(S, y)])
             np.testing.assert_array_equal(best, S[np.arange(200), rivals])
             np.testing.assert_array_equal(own, S[np.arange(200), y])
+
+
+@pytest.mark.parametrize(("l1_ratio", "truncation"), [(0.0, "lazy"), (1.0, "lazy"), (1.0, "touched")])
+def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
+    """The same points with bounds, made once and kept up, as without; they do bound, and less is read."""
+    monkeypatch.setattr(live_bounds, "_LISTED", 12)
+    monkeypatch.setattr(live_bounds, "_COPIED", 4)
+    many = 300
+    X, y = make_many_classes(1200, 1000, many, nnz_per_row=20, random_state=0)
+    X, y = X.astype(np.float64), y.astype(np.int32)
+    runs = {}
+    for bounded in (True, False):
+        monkeypatch.setattr(_memoir_weights, "_BOUNDED", 0 if bounded else 10**6)
+        learner = Memoir(
+            1000, many, X.dtype, alpha=1e-5, l1_ratio=l1_ratio, eta0=0.3, truncation=truncation, sparse=True
+        )
+        met = []
+        for epoch, order in enumerate(orders(5, 1200)):
+            # From the first batch of the third epoch on, never again.
+            monkeypatch.setattr(_memoir_weights, "_REFRESHED", 0 if epoch < 2 else 10**6)
+            met.append(learner.epoch(X, y, order, batch_size=40))
+        runs[bounded] = learner, met
+    (with_bounds, met), (without, expected) = runs[True], runs[False]
+    np.testing.assert_allclose(dense(with_bounds.weights()), dense(without.weights()), rtol=1e-9, atol=1e-12)
+    assert [a.updates for a in met] == [b.updates for b in expected]
+    np.testing.assert_allclose([a.loss for a in met], [b.loss for b in expected], rtol=1e-9)
+    place, bound, copy = with_bounds.U._bounds
+    if truncation == "lazy":
+        U, chosen = dense(with_bounds.U.export()), np.flatnonzero(place >= 0)
+        assert len(chosen) > len(copy) > 0
+        highest = np.pad(U[chosen], ((0, 0), (0, -many % 16))).reshape(len(chosen), -1, 16).max(axis=2)
+        assert (bound[place[chosen]] >= highest).all()
+        held = chosen[place[chosen] < len(copy)]
+        np.testing.assert_array_equal(copy[place[held], :many], U[held])
+    # Asked for rivals within the margin alone, it reads less, and is wrong about none of them.
+    batch, read = _memoir_weights.rows_of(X, np.arange(1200), X.dtype), []
+    for scale in (0.0, with_bounds.scale):
+        with_bounds.U._read = 0
+        rivals, best, own = with_bounds.U.rivals(batch, y, 1, scale)
+        read.append(with_bounds.U._read)
+        inside = 1 + with_bounds.scale * (best - own) > 0
+        if not scale:
+            exact, expected_inside = rivals, inside
+    np.testing.assert_array_equal(inside, expected_inside)
+    np.testing.assert_array_equal(rivals[inside], exact[inside])
+    assert 0 < inside.sum() < 600
+    if truncation == "lazy":  # the other one moves weights behind the bounds' back: they are dropped
+        assert read[1] < read[0]
 
 
 @pytest.mark.parametrize("name", THOROUGH)

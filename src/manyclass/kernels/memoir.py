@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
+from manyclass.kernels.live_bounds import bounded_best, soften_bounds
 from manyclass.kernels.table import add_at, has_room, soften, weight_at
 
-__all__ = ["add_steps", "columns", "fill", "pair_scores", "settle", "table_rivals", "truncate"]
+__all__ = ["add_steps", "columns", "fill", "pair_scores", "settle", "sum_of_squares", "table_rivals", "truncate"]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -57,54 +58,73 @@ def _scores(rows, m, table, full):
                     full[key] += x * table.values[2 * slot + 1]
 
 
-@jit
-def table_rivals(rows, y, table, full, touched, rivals, best, own):
-    """The class with the largest score of each row among all but ``y``, on a `WeightTable`: ``rivals`` and ``best``;
-    ``own`` is the score of y.
-
-    Where the lists of the row's features hold less than K numbers it costs what they hold: classes that share no
-    feature with the row have score 0. Of equal positive or equal negative scores the lower number wins; of scores of 0
-    the first class after y, cyclically - at W = 0 all classes are rivals alike, and one class must not be pushed away
-    from all rows. ``full``, K + 1 zeros, and ``touched``, as long, are scratch.
-    """
+@inline
+def _scanned(rows, m, target, held, table, full, touched):
+    """The best class but ``target`` and its score, by all that the features of the row hold."""
     real = full.dtype.type
     K = full.shape[0] - 1
+    top = real(-np.inf)
+    who = np.int64(K)
+    if 4 * held < K:
+        count = _listed_scores(rows, m, table, full, touched)
+        for a in range(count):
+            k = np.int64(touched[a])
+            v = full[k]
+            if k != target and (v > top or (v == top and k < who)):
+                top = v
+                who = k
+        if not top > 0:
+            who, top = _first_zero(full, target, who, top)
+        for a in range(count):
+            full[np.int64(touched[a])] = 0
+    else:
+        _scores(rows, m, table, full)
+        full[target] = -np.inf
+        for c in range(K):
+            top = max(top, full[c])
+        found = 0
+        while full[found] != top:
+            found += 1
+        who = np.int64(found)
+        if not top > 0:
+            who, top = _first_zero(full, target, who, top)
+        for c in range(K + 1):
+            full[c] = 0
+    return who, top
+
+
+@jit
+def table_rivals(rows, y, table, bounds, scale, scratch, rivals, best, own):
+    """The class with the largest score of each row among all but ``y``, on a `WeightTable`: ``rivals`` and ``best``;
+    ``own`` is the score of y. Returns how many entries of the table were read.
+
+    Of equal positive or equal negative scores the lower number wins; of scores of 0 the first class after y,
+    cyclically - at W = 0 all classes are rivals alike, and one class must not be pushed away from all rows.
+
+    Without bounds (no blocks) it costs what the lists of the row's features hold; with them, the sums of the bounds and
+    what the blocks hold that may have the best class. With a ``scale`` above 0 only rivals within the margin are
+    wanted, ``1 + scale (best - own) > 0``: a row that has none may get any class, with a score that says so.
+    """
+    real = best.dtype.type
+    work = np.int64(0)
     for m in range(y.shape[0]):
+        target = np.int64(y[m])
         held = np.int64(0)
+        score = real(0)
         for t in range(rows.indptr[m], rows.indptr[m + 1]):
             held += table.held[rows.indices[t]]
-        target = np.int64(y[m])
-        top = real(-np.inf)
-        who = np.int64(K)
-        if 4 * held < K:
-            count = _listed_scores(rows, m, table, full, touched)
-            own[m] = full[target]
-            for a in range(count):
-                k = np.int64(touched[a])
-                v = full[k]
-                if k != target and (v > top or (v == top and k < who)):
-                    top = v
-                    who = k
-            if not top > 0:
-                who, top = _first_zero(full, target, who, top)
-            for a in range(count):
-                full[np.int64(touched[a])] = 0
-        else:
-            _scores(rows, m, table, full)
-            own[m] = full[target]
-            full[target] = -np.inf
-            for c in range(K):
-                top = max(top, full[c])
-            found = 0
-            while full[found] != top:
-                found += 1
-            who = np.int64(found)
-            if not top > 0:
-                who, top = _first_zero(full, target, who, top)
-            for c in range(K + 1):
-                full[c] = 0
+            score += real(rows.data[t]) * weight_at(table, rows.indices[t], target)
+        own[m] = score
+        who = np.int64(-1)
+        if bounds.bound.shape[1] > 0:
+            who, top, read = bounded_best(rows, m, target, score, scale, table, bounds, scratch)
+            work += read
+        if who < 0:
+            work += held
+            who, top = _scanned(rows, m, target, held, table, scratch.full, scratch.touched)
         rivals[m] = who
         best[m] = top
+    return work
 
 
 @inline
@@ -155,16 +175,18 @@ def add_steps(rows, y, rivals, steps, U, begin):
 
 
 @jit
-def settle(U, features, total, stamp, keys, values):
+def settle(U, features, total, stamp, bounds, keys, values):
     """Give the rows ``features`` of U the truncation that they have missed: soft-threshold by ``total - stamp[j]``.
 
     Thresholds add up while an entry is not changed, so that it is exact to let them wait until a feature is needed.
-    ``keys`` and ``values`` are scratch, K each.
+    ``bounds`` are those of U, or none; ``keys`` and ``values`` are scratch, K each.
     """
     for a in range(features.shape[0]):
         j = np.int64(features[a])
         if stamp[j] < total:
             soften(U, j, total - stamp[j], keys, values)
+            if bounds.place.shape[0] > 0:
+                soften_bounds(bounds, j, total - stamp[j])
             stamp[j] = total
 
 
@@ -177,6 +199,16 @@ def truncate(table, chosen, tau):
             if table.keys[2 * slot] >= 0 and chosen[table.keys[2 * slot]]:
                 v = table.values[2 * slot + 1]
                 table.values[2 * slot + 1] = v - min(max(v, -small), small)
+
+
+@jit
+def sum_of_squares(U):
+    """``||U||^2`` of an array, in float64."""
+    total = 0.0
+    for j in range(U.shape[0]):
+        for k in range(U.shape[1]):
+            total += np.float64(U[j, k]) * np.float64(U[j, k])
+    return total
 
 
 @jit

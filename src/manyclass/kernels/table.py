@@ -26,11 +26,13 @@ __all__ = [
     "add_at",
     "add_to_image",
     "compress",
+    "find",
     "has_all",
     "has_room",
     "image_scores",
     "make_table",
     "move_table",
+    "soft",
     "soften",
     "table_of",
     "table_sums",
@@ -128,7 +130,7 @@ def soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
 
 
 @inline
-def _find(table, base, mask, k):
+def find(table, base, mask, k):
     """The slot of class k in the table that starts at slot ``base``, or -1."""
     slot = np.int64(k) & mask
     while True:
@@ -144,7 +146,7 @@ def _find(table, base, mask, k):
 def _search(table, j, k):
     """The slot of class k for feature j, or -1."""
     capacity = np.int64(table.capacity[j])
-    return _find(table, table.start[j], capacity - 1, k) if capacity > 0 else np.int64(-1)
+    return find(table, table.start[j], capacity - 1, k) if capacity > 0 else np.int64(-1)
 
 
 @inline
@@ -194,7 +196,7 @@ def _image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: 
                 j = rows.indices[t]
                 base, mask = V.start[j], np.int64(V.capacity[j]) - 1
                 for a in range(m):
-                    slot = _find(V, base, mask, classes[a]) if mask >= 0 else np.int64(-1)
+                    slot = find(V, base, mask, classes[a]) if mask >= 0 else np.int64(-1)
                     slots[at + a] = slot
                     if slot >= 0:
                         s[a] += x * primal(reg, V.values[2 * slot + 1])
@@ -316,7 +318,7 @@ def _add_at(V: Any, j: Any, k: Any, delta: Any) -> Any:
 
 
 @inline
-def _soft(v, tau):
+def soft(v, tau):
     zero = tau - tau
     return max(v - tau, zero) + min(v + tau, zero)
 
@@ -327,7 +329,7 @@ def _soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
 
         def dense(V, j, tau, keys, values):
             for k in range(V.shape[1]):
-                V[j, k] = _soft(V[j, k], V.dtype.type(tau))
+                V[j, k] = soft(V[j, k], V.dtype.type(tau))
 
         return dense
     if is_a(V, WeightTable):
@@ -338,7 +340,7 @@ def _soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
             left = 0
             for slot in range(base, base + capacity):
                 if V.keys[2 * slot] >= 0:
-                    v = _soft(V.values[2 * slot + 1], V.values.dtype.type(tau))
+                    v = soft(V.values[2 * slot + 1], V.values.dtype.type(tau))
                     V.values[2 * slot + 1] = v
                     if v != 0:
                         keys[left] = V.keys[2 * slot]

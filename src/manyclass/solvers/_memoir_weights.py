@@ -9,11 +9,11 @@ import scipy.sparse as sp
 
 from manyclass.kernels import memoir as kernels
 from manyclass.kernels import table as tables
+from manyclass.kernels.live_bounds import BLOCK, LiveBounds, Scratch, follow, make_bounds, make_scratch, no_bounds
 from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.parallel import ranges, run
 from manyclass.regularizers import L2
 from manyclass.scoring import Scorer
-from manyclass.search import ExactSearch
 
 __all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
 
@@ -21,8 +21,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: Rows whose scores of all classes are held at a time.
 _ROWS = 64
-#: Numbers that a batch must read from the table for each of the table's, for a sorted copy to pay.
-_SNAPSHOT = 80
+#: Classes from which on their blocks are bounded.
+_BOUNDED = 512
+#: Entries that are read, for each of the table, until the bounds are made afresh.
+_REFRESHED = 16
 
 
 class Weights(Protocol):
@@ -31,7 +33,7 @@ class Weights(Protocol):
     dtype: np.dtype[Any]
     n_classes: int
 
-    def rivals(self, batch: Any, y: Array, n_threads: int) -> tuple[Array, Array, Array]:
+    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
         """The best class of each row but y, its score, and that of y: see `manyclass.kernels.memoir.table_rivals`."""
 
     def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
@@ -61,6 +63,9 @@ class Weights(Protocol):
     def put(self, weights: Any) -> None:
         """U, zero so far, becomes an array or a CSR matrix."""
 
+    def squares(self) -> float:
+        """||U||^2."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of its arrays."""
@@ -74,7 +79,7 @@ class DenseWeights:
         self.dtype = self._U.dtype
         self.n_classes = n_classes
 
-    def rivals(self, batch: Any, y: Array, n_threads: int) -> tuple[Array, Array, Array]:
+    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
         scorer = Scorer(self._U, np.zeros(self.n_classes, self.dtype))
         numbers, values = scorer.best(batch, 1, n_threads, exclude=np.asarray(y, np.int64))
         rivals, best = numbers[:, 0].astype(np.int32), values[:, 0]
@@ -96,7 +101,7 @@ class DenseWeights:
 
     def settle(self, features: Array, total: float, stamp: Array) -> None:
         none = np.empty(0, np.int64), np.empty(0, self.dtype)
-        kernels.settle(self._U, features, total, stamp, *none)
+        kernels.settle(self._U, features, total, stamp, no_bounds(self.dtype), *none)
 
     def truncate(self, chosen: Array, tau: float) -> None:
         part = self._U[:, chosen]
@@ -119,6 +124,9 @@ class DenseWeights:
     def put(self, weights: Any) -> None:
         self._U[:] = weights.toarray() if sp.issparse(weights) else weights
 
+    def squares(self) -> float:
+        return float(kernels.sum_of_squares(self._U))
+
     @property
     def nbytes(self) -> int:
         return int(self._U.nbytes)
@@ -131,44 +139,45 @@ class TableWeights:
         self._table = tables.make_table(n_features, 1 << 10, dtype)
         self.dtype = np.dtype(dtype)
         self.n_classes = n_classes
-        self._scratch: dict[int, tuple[Array, Array]] = {}
+        self._scratch: dict[int, Scratch] = {}
+        self._bounds, self._read = no_bounds(self.dtype), 0
 
-    def rivals(self, batch: Any, y: Array, n_threads: int) -> tuple[Array, Array, Array]:
-        if int(self._table.held[batch.indices].sum(dtype=np.int64)) < _SNAPSHOT * self._size():
-            return self._scanned(batch, y, n_threads)
-        # Many rows are searched at the same weights: worth lists in order, with bounds.
-        found, score = ExactSearch().build(self.export()).query(batch, 1, y, n_jobs=n_threads)
-        rivals, best = found[:, 0].astype(np.int32), score[:, 0]
-        _, own = pair_scores(self, batch, rivals, y)
-        tied = np.flatnonzero(best <= 0)
-        rivals[tied], best[tied], own[tied] = self._scanned(batch[tied], y[tied], n_threads)
-        return rivals, best, own
-
-    def _size(self) -> int:
-        """Entries and features: what a snapshot reads and writes."""
-        return int(self._table.held.sum(dtype=np.int64)) + len(self._table.held)
-
-    def _scanned(self, batch: Any, y: Array, n_threads: int) -> tuple[Array, Array, Array]:
+    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+        bounds = self._bounds_for(batch)
         n, rows = len(y), make_rows(batch)
         rivals, best, own = np.empty(n, np.int32), np.empty(n, self.dtype), np.empty(n, self.dtype)
         # As many pieces as threads, so that each has scratch of its own; rows do not depend on each other.
         size = max(1, -(-n // n_threads))
+        work = np.zeros(-(-n // size) if n else 0, np.int64)
 
         def task(begin: int, end: int) -> None:
-            full, touched = self._scratch_of(begin // size)
-            part = slice(begin, end)
-            kernels.table_rivals(
-                _part(rows, begin, end), y[part], self._table, full, touched, rivals[part], best[part], own[part]
+            part, scratch = slice(begin, end), self._scratch_of(begin // size)
+            found = rivals[part], best[part], own[part]
+            work[begin // size] = kernels.table_rivals(
+                _part(rows, begin, end), y[part], self._table, bounds, scale, scratch, *found
             )
 
         run(task, ranges(n, size), n_threads)
+        self._read += int(work.sum())
         return rivals, best, own
 
-    def _scratch_of(self, piece: int) -> tuple[Array, Array]:
+    def _bounds_for(self, batch: Any) -> LiveBounds:
+        """The bounds, afresh where more has been read since they were made than it costs to make them."""
+        if self.n_classes >= max(_BOUNDED, BLOCK):
+            reads = self._read
+            if not self._bounds.bound.shape[1]:
+                reads += int(self._table.held[batch.indices].sum(dtype=np.int64))
+            if reads > _REFRESHED * (int(self._table.held.sum(dtype=np.int64)) + len(self._table.held)):
+                self._bounds, self._read = make_bounds(self._table, self.n_classes), 0
+        return self._bounds
+
+    def _forget_bounds(self) -> None:
+        self._bounds, self._read = no_bounds(self.dtype), 0
+
+    def _scratch_of(self, piece: int) -> Scratch:
         found = self._scratch.get(piece)
-        if found is None or len(found[0]) != self.n_classes + 1:
-            full = np.zeros(self.n_classes + 1, self.dtype)
-            found = self._scratch[piece] = full, np.empty(self.n_classes + 1, np.int32)
+        if found is None or len(found.full) != self.n_classes + 1 or len(found.sums) != self._bounds.bound.shape[1]:
+            found = self._scratch[piece] = make_scratch(self.n_classes, self._bounds)
         return found
 
     def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
@@ -178,6 +187,8 @@ class TableWeights:
             total += change
             if done < len(y):
                 self._enlarge()
+        if self._bounds.bound.shape[1]:
+            follow(rows, y, rivals, steps, self._table, self._bounds)
         return total
 
     def _enlarge(self) -> None:
@@ -193,10 +204,11 @@ class TableWeights:
 
     def settle(self, features: Array, total: float, stamp: Array) -> None:
         scratch = np.empty(self.n_classes, np.int64), np.empty(self.n_classes, self.dtype)
-        kernels.settle(self._table, features, total, stamp, *scratch)
+        kernels.settle(self._table, features, total, stamp, self._bounds, *scratch)
 
     def truncate(self, chosen: Array, tau: float) -> None:
         kernels.truncate(self._table, chosen, tau)
+        self._forget_bounds()
 
     def scale(self, factor: float) -> None:
         # The places of entries that have moved are scaled as well: nobody reads them.
@@ -204,9 +216,11 @@ class TableWeights:
         values = self._table.values[1 : 2 * used : 2]
         held = self._table.keys[: 2 * used : 2] >= 0
         values[held] *= self.dtype.type(factor)
+        self._forget_bounds()
 
     def grow(self, n_classes: int) -> None:
         self.n_classes = n_classes
+        self._forget_bounds()
 
     def vectors(self, ids: Array) -> Any:
         place = np.full(self.n_classes, -1, np.int64)
@@ -245,10 +259,16 @@ class TableWeights:
         table.used[0] = capacity.sum()
         kernels.fill(table, make_rows(rows))
         self._table = table
+        self._forget_bounds()
+
+    def squares(self) -> float:
+        # Half of it is what the penalty counts.
+        return 2.0 * float(tables.table_sums(self._table, L2())[0])
 
     @property
     def nbytes(self) -> int:
-        return sum(int(array.nbytes) for array in self._table.arrays().values())
+        arrays = [*self._table.arrays().values(), *self._bounds]
+        return sum(int(array.nbytes) for array in arrays)
 
 
 def pair_scores(weights: Weights, batch: Any, first: Array, second: Array) -> tuple[Array, Array]:

@@ -297,7 +297,9 @@ class Memoir:
 
     def _rivals(self, batch: Any, y: Array) -> tuple[Array, Array, Array]:
         if self.index is None:
-            return self.U.rivals(batch, y, self.n_threads)
+            # Which classes have been touched is asked of all rows, else of those within the margin.
+            wanted = 0.0 if self.l1 and self.truncation == "touched" else self.scale
+            return self.U.rivals(batch, y, self.n_threads, wanted)
         found, _ = self.index.query(batch, 1, exclude=y, n_jobs=self.n_threads)
         rivals = found[:, 0].astype(np.int32)
         best, own = pair_scores(self.U, batch, rivals, y)
@@ -347,9 +349,7 @@ class Memoir:
     def _recount(self) -> None:
         """||U||^2 afresh: what is kept up with the steps gathers rounding errors."""
         self._settle_all()
-        U = self.U.export()
-        values = U.data if sp.issparse(U) else U.ravel()
-        self.squares = float(np.dot(values.astype(np.float64), values.astype(np.float64)))
+        self.squares = self.U.squares()
 
     # --- what has been learnt ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,252 @@
+"""Upper bounds of the scores of blocks of classes, kept while the weights of a `WeightTable` change.
+
+Classes are taken in blocks of consecutive numbers. A feature that many classes have keeps the largest positive weight
+of each block: a row's sum of these bounds all scores of a block, once what the lists of its other features hold has
+been summed as it is. An entry that grows raises its bound; one that shrinks leaves it, too high, until the bounds are
+made afresh. So a row whose true class is far ahead is done with one sum of K / `BLOCK` numbers a feature, and the
+others look at few blocks (`manyclass.kernels.prune` does the same for weights that do not change, and copies none).
+
+Rows must not be negative. Rounding: with g = the values of a row times the unit roundoff, P the sum of a score's
+positive terms and N of its negative ones, the computed score is at most P - N + g (P + N) <= (1 + g) P, and the
+computed bound at least (1 - g) P, in whatever order: a bound that has been raised by the part of 4 g is never below.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manyclass.kernels.jit import inline, jit
+from manyclass.kernels.table import WeightTable, find, soft, weight_at
+
+__all__ = [
+    "BLOCK",
+    "LiveBounds",
+    "Scratch",
+    "bounded_best",
+    "follow",
+    "make_bounds",
+    "make_scratch",
+    "no_bounds",
+    "soften_bounds",
+]
+
+# mypy: disable-error-code="no-untyped-def"
+
+#: Classes in a block. Fewer give closer bounds and more of them.
+BLOCK = 16
+#: A feature that more than one in so many classes have keeps bounds: to sum them is faster than to read its list.
+_LISTED = 64
+#: And one that more than one in so many have is copied as a row of K numbers: no search for an entry.
+_COPIED = 32
+
+
+class LiveBounds(NamedTuple):
+    """Bounds of the blocks, and copies of the weights of the most frequent features.
+
+    place : int32 (d,), the row of ``bound`` that a feature has, or -1; bound : (rows, blocks), not below 0; copy :
+    (the first rows, BLOCK blocks), the weights, 0 where there is none.
+    """
+
+    place: np.ndarray[Any, Any]
+    bound: np.ndarray[Any, Any]
+    copy: np.ndarray[Any, Any]
+
+
+class Scratch(NamedTuple):
+    """Of a thread.
+
+    full : (K + 1,), zeros between rows, the last for nobody; touched : int32 (K + 1,); sums : a number a block;
+    scores : (BLOCK,).
+    """
+
+    full: np.ndarray[Any, Any]
+    touched: np.ndarray[Any, Any]
+    sums: np.ndarray[Any, Any]
+    scores: np.ndarray[Any, Any]
+
+
+def make_scratch(n_classes: int, bounds: LiveBounds) -> Scratch:
+    """What `bounded_best` writes to."""
+    real = bounds.bound.dtype
+    return Scratch(
+        np.zeros(n_classes + 1, real),
+        np.empty(n_classes + 1, np.int32),
+        np.empty(bounds.bound.shape[1], real),
+        np.empty(BLOCK, real),
+    )
+
+
+def no_bounds(dtype: Any) -> LiveBounds:
+    """Of no feature."""
+    return LiveBounds(np.empty(0, np.int32), np.empty((0, 0), dtype), np.empty((0, 0), dtype))
+
+
+def make_bounds(table: WeightTable, n_classes: int) -> LiveBounds:
+    """The bounds of the weights as they are. The copies take no more memory than the table."""
+    chosen = np.flatnonzero(table.held > n_classes // _LISTED)
+    chosen = chosen[np.argsort(-table.held[chosen], kind="stable")]
+    copied = int(np.count_nonzero(table.held[chosen] > n_classes // _COPIED))
+    copied = min(copied, table.keys.nbytes // (n_classes * table.values.itemsize))
+    place = np.full(len(table.held), -1, np.int32)
+    place[chosen] = np.arange(len(chosen))
+    blocks = -(-n_classes // BLOCK)
+    real = table.values.dtype
+    bounds = LiveBounds(place, np.zeros((len(chosen), blocks), real), np.zeros((copied, BLOCK * blocks), real))
+    _fill(table, bounds)
+    return bounds
+
+
+@jit
+def _fill(table, bounds):
+    for j in range(bounds.place.shape[0]):
+        p = bounds.place[j]
+        if p >= 0:
+            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+                if table.keys[2 * slot] >= 0:
+                    _set(bounds, p, np.int64(table.keys[2 * slot]), table.values[2 * slot + 1])
+
+
+@inline
+def _set(bounds, p, k, value):
+    bounds.bound[p, k // BLOCK] = max(bounds.bound[p, k // BLOCK], value)
+    if p < bounds.copy.shape[0]:
+        bounds.copy[p, k] = value
+
+
+@jit
+def follow(rows, y, rivals, steps, table, bounds):
+    """After ``u_y += step x``, ``u_r -= step x`` for each row."""
+    for m in range(y.shape[0]):
+        if steps[m] != 0:
+            for t in range(rows.indptr[m], rows.indptr[m + 1]):
+                j = rows.indices[t]
+                p = bounds.place[j]
+                if p >= 0:
+                    _set(bounds, p, np.int64(y[m]), weight_at(table, j, np.int64(y[m])))
+                    _set(bounds, p, np.int64(rivals[m]), weight_at(table, j, np.int64(rivals[m])))
+
+
+@jit
+def soften_bounds(bounds, j, tau):
+    """After a soft threshold of the weights of feature j: that of a bound bounds it."""
+    p = bounds.place[j]
+    if p >= 0:
+        small = bounds.bound.dtype.type(tau)
+        for a in range(bounds.bound.shape[1]):
+            bounds.bound[p, a] = max(bounds.bound[p, a] - small, small - small)
+        if p < bounds.copy.shape[0]:
+            for k in range(bounds.copy.shape[1]):
+                bounds.copy[p, k] = soft(bounds.copy[p, k], small)
+
+
+@inline
+def _outside(best, own, scale):
+    # Whether a rival with this score leaves the row beyond the margin; of a scale of 0, nobody does.
+    return scale > 0 and 1.0 + scale * (np.float64(best) - np.float64(own)) <= 0
+
+
+@inline
+def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
+    """The best class of row m but ``target``, -1 where it is not known or its score not above 0; its score; entries
+    read.
+
+    With a ``scale`` above 0, a row beyond the margin, 1 + scale (best - own) <= 0, may get the target and a low score.
+    """
+    sums = scratch.sums
+    real = sums.dtype.type
+    begin = rows.indptr[m]
+    end = rows.indptr[m + 1]
+    top = real(-np.inf)
+    who = np.int64(-1)
+    work = np.int64(0)
+    for t in range(begin, end):
+        if not rows.data[t] >= 0:
+            return who, top, work
+    count = _lists(rows, m, table, bounds, scratch)
+    for t in range(begin, end):
+        p = bounds.place[rows.indices[t]]
+        if p >= 0:
+            x = real(rows.data[t])
+            bound = bounds.bound[p]
+            for a in range(sums.shape[0]):
+                sums[a] += x * bound[a]
+    raised = real(1) + real(4 * (end - begin + 2)) * np.finfo(real).eps
+    peak = 0
+    for a in range(sums.shape[0]):
+        sums[a] *= raised
+        if sums[a] > sums[peak]:
+            peak = a
+    if _outside(sums[peak], own, scale):
+        top = real(own - 2 / scale)
+        who = np.int64(target)
+    else:
+        top, who = _best_of_block(rows, m, table, bounds, peak, target, scratch, top, who)
+        for a in range(sums.shape[0]):
+            if sums[a] >= top and not _outside(sums[a], own, scale) and a != peak:
+                top, who = _best_of_block(rows, m, table, bounds, a, target, scratch, top, who)
+                work += BLOCK * (end - begin)
+        if not top > 0:
+            who = np.int64(-1)
+    for a in range(count):
+        scratch.full[np.int64(scratch.touched[a])] = 0
+    return who, top, work
+
+
+@inline
+def _lists(rows, m, table, bounds, scratch):
+    # What the features without bounds add: to each class, into full, which lists them; and at most to a block.
+    full, touched, sums, _ = scratch
+    real = full.dtype.type
+    K = full.shape[0] - 1
+    sums[:] = 0
+    count = 0
+    for t in range(rows.indptr[m], rows.indptr[m + 1]):
+        j = rows.indices[t]
+        if bounds.place[j] < 0:
+            x = real(rows.data[t])
+            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+                k = np.int64(table.keys[2 * slot])
+                if k >= 0:
+                    v = full[k]
+                    touched[count] = k
+                    # A class that comes back to 0 on the way is listed twice.
+                    count = min(count + (v == 0), K)
+                    full[k] = v + x * table.values[2 * slot + 1]
+    for a in range(count):
+        k = np.int64(touched[a])
+        sums[k // BLOCK] = max(sums[k // BLOCK], full[k])
+    return count
+
+
+@inline
+def _best_of_block(rows, m, table, bounds, block, target, scratch, top, who):
+    """The better of ``who``, score ``top``, and the best class of a block but ``target``, lower numbers first."""
+    full, _, _, scores = scratch
+    real = full.dtype.type
+    first = np.int64(block) * BLOCK
+    count = min(BLOCK, full.shape[0] - 1 - first)
+    for c in range(count):
+        scores[c] = full[first + c]
+    for t in range(rows.indptr[m], rows.indptr[m + 1]):
+        j = rows.indices[t]
+        p = bounds.place[j]
+        if p >= 0:
+            x = real(rows.data[t])
+            if p < bounds.copy.shape[0]:
+                for c in range(BLOCK):
+                    scores[c] += x * bounds.copy[p, first + c]
+            else:
+                base = table.start[j]
+                mask = np.int64(table.capacity[j]) - 1
+                for c in range(count):
+                    slot = find(table, base, mask, first + c)
+                    if slot >= 0:
+                        scores[c] += x * table.values[2 * slot + 1]
+    for c in range(count):
+        k = first + c
+        if k != target and (scores[c] > top or (scores[c] == top and k < who)):
+            top = scores[c]
+            who = k
+    return top, who
