@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.table import WeightTable, find, soft, weight_at
+from manyclass.kernels.table import WeightTable, add_run, soft, weight_at
 
 __all__ = [
     "BLOCK",
@@ -238,12 +238,7 @@ def _best_of_block(rows, m, table, bounds, block, target, scratch, top, who):
                 for c in range(BLOCK):
                     scores[c] += x * bounds.copy[p, first + c]
             else:
-                base = table.start[j]
-                mask = np.int64(table.capacity[j]) - 1
-                for c in range(count):
-                    slot = find(table, base, mask, first + c)
-                    if slot >= 0:
-                        scores[c] += x * table.values[2 * slot + 1]
+                add_run(table, j, x, first, count, scores)
     for c in range(count):
         k = first + c
         if k != target and (scores[c] > top or (scores[c] == top and k < who)):

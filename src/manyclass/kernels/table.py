@@ -24,9 +24,9 @@ from manyclass.kernels.rows import CSRRows, add_sparse_outer, add_sparse_scores
 __all__ = [
     "WeightTable",
     "add_at",
+    "add_run",
     "add_to_image",
     "compress",
-    "find",
     "has_all",
     "has_room",
     "image_scores",
@@ -130,7 +130,7 @@ def soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
 
 
 @inline
-def find(table, base, mask, k):
+def _find(table, base, mask, k):
     """The slot of class k in the table that starts at slot ``base``, or -1."""
     slot = np.int64(k) & mask
     while True:
@@ -146,7 +146,23 @@ def find(table, base, mask, k):
 def _search(table, j, k):
     """The slot of class k for feature j, or -1."""
     capacity = np.int64(table.capacity[j])
-    return find(table, table.start[j], capacity - 1, k) if capacity > 0 else np.int64(-1)
+    return _find(table, table.start[j], capacity - 1, k) if capacity > 0 else np.int64(-1)
+
+
+@inline
+def add_run(table, j, x, first, count, s):
+    """``s[c] += x V[j, first + c]`` for c < count, in one sweep: the slots in which consecutive classes belong are
+    consecutive, and those of them that were taken lie behind, up to the next free slot."""
+    base = table.start[j]
+    capacity = np.int64(table.capacity[j])
+    for a in range(capacity):
+        slot = base + ((first + a) & (capacity - 1))
+        c = np.int64(table.keys[2 * slot]) - first
+        if c >= 0:
+            if c < count:
+                s[c] += x * table.values[2 * slot + 1]
+        elif a >= count - 1 and c < -first:
+            break
 
 
 @inline
@@ -196,7 +212,7 @@ def _image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: 
                 j = rows.indices[t]
                 base, mask = V.start[j], np.int64(V.capacity[j]) - 1
                 for a in range(m):
-                    slot = find(V, base, mask, classes[a]) if mask >= 0 else np.int64(-1)
+                    slot = _find(V, base, mask, classes[a]) if mask >= 0 else np.int64(-1)
                     slots[at + a] = slot
                     if slot >= 0:
                         s[a] += x * primal(reg, V.values[2 * slot + 1])
