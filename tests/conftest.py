@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import zlib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,26 @@ settings.load_profile("laws")
 # Started in the background by a shell, Python finds SIGINT ignored, and Ctrl-C would raise nothing here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    """Fewer cases, for a second run of the same tests in another environment."""
+    parser.addoption(
+        "--one-in", type=int, default=1, metavar="N", help="of each test the first case, and one in N of the others"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Every test is run; which of its cases, depends on their names alone."""
+    one_in, kept, left_out, known = config.getoption("--one-in"), [], [], set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        first = test not in known
+        known.add(test)
+        (kept if first or zlib.crc32(item.nodeid.encode()) % one_in == 0 else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.fixture(params=LOSSES)
