@@ -13,6 +13,7 @@ from scipy.special import logsumexp, softmax
 import references
 from helpers import make_data, make_problem, objective
 from manyclass.driver import Outcome, minimise
+from manyclass.least_squares import systems
 from manyclass.least_squares.design import Design
 from manyclass.least_squares.generalised import apply_link, fit_generalised, generalised_steps, named_link
 from manyclass.least_squares.systems import ConjugateGradients, Factor
@@ -24,6 +25,15 @@ from registry import LOSSES
 # --- systems --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["whole", "in panels"])
+def panels(request, monkeypatch):
+    """How LAPACK sees a matrix."""
+    if request.param == "in panels":
+        monkeypatch.setattr(systems, "_WHOLE", 0)
+        monkeypatch.setattr(systems, "_PANEL", 5)
+
+
+@pytest.mark.usefixtures("panels")
 @pytest.mark.parametrize("rank", [12, 7, 1])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_a_factor_solves_what_can_be_solved(rank, scaled):
@@ -40,13 +50,16 @@ def test_a_factor_solves_what_can_be_solved(rank, scaled):
     np.testing.assert_allclose(residual, 0, atol=1e-8)
 
 
+@pytest.mark.usefixtures("panels")
 def test_features_that_are_zero_everywhere_get_no_weight():
     np.testing.assert_array_equal(Factor(np.zeros((3, 3))).solve(np.zeros((3, 2))), 0)
     A = np.diag([4.0, 0.0, 1.0])
     np.testing.assert_allclose(Factor(A).solve(np.array([[4.0], [0.0], [3.0]])), [[1.0], [0.0], [3.0]])
 
 
-def test_factors_of_more_than_one_band():
+@pytest.mark.parametrize("whole", [8192, 1000])
+def test_factors_of_more_than_one_band(whole, monkeypatch):
+    monkeypatch.setattr(systems, "_WHOLE", whole)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1400, 1100))
     A = X.T @ X + np.eye(1100)

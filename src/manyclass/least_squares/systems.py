@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
 
 from manyclass import memory
 from manyclass.least_squares.arrays import Array
@@ -21,6 +21,8 @@ FACTORED = 10_000
 
 #: Columns of a triangle that are mirrored at a time.
 _BAND = 512
+#: Unknowns up to which LAPACK factors the whole matrix; and the columns of a panel beyond that.
+_WHOLE, _PANEL = 8192, 1024
 
 
 class System(Protocol):
@@ -66,7 +68,8 @@ class Factor:
             matrix[:begin, begin:end] = matrix[begin:end, :begin].T
         np.fill_diagonal(matrix, 1.0)
         # To LAPACK, which thinks in columns, our lower triangle is an upper one.
-        factor, fault = lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
+        fault = _factor(matrix)
+        factor = matrix.T
         pivots = factor.diagonal()
         self.rank = q
         self._picked: Array | None = None
@@ -88,6 +91,32 @@ class Factor:
             if self.rank:
                 found[self._picked] = lapack.dpotrs(self._factor, scaled[self._picked], lower=1)[0]
         return np.ascontiguousarray(found * self._scale[:, None])
+
+
+def _factor(matrix: Array) -> int:
+    """L with L L' = A in place of the lower triangle of a C ordered matrix; not 0 where it is not positive definite.
+
+    OpenBLAS ends in a segmentation fault on some matrices of 20 000 unknowns: LAPACK sees large ones in panels.
+    """
+    q = len(matrix)
+    if q <= _WHOLE:
+        return int(lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)[1])
+    for begin, end in ranges(q, _PANEL):
+        pivot, fault = lapack.dpotrf(matrix[begin:end, begin:end], lower=1, clean=1)
+        if fault:
+            return int(begin + fault)
+        lower = np.tril_indices(end - begin)
+        matrix[begin:end, begin:end][lower] = pivot[lower]
+        if end < q:
+            panel = solve_triangular(pivot, matrix[end:, begin:end].T, lower=True, check_finite=False).T
+            matrix[end:, begin:end] = panel
+            for first, last in ranges(q - end, _PANEL):
+                part = matrix[end + first : end + last]
+                part[:, end : end + first] -= panel[first:last] @ panel[:first].T
+                corner = np.tril_indices(last - first)
+                square = part[:, end + first : end + last]
+                square[corner] -= (panel[first:last] @ panel[first:last].T)[corner]
+    return 0
 
 
 class ConjugateGradients:
