@@ -233,7 +233,7 @@ def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
     """The same points with bounds, made once and kept up, as without; they do bound, and less is read."""
     monkeypatch.setattr(live_bounds, "_LISTED", 12)
     monkeypatch.setattr(live_bounds, "_COPIED", 4)
-    many = 300
+    many = 600
     X, y = make_many_classes(1200, 1000, many, nnz_per_row=20, random_state=0)
     X, y = X.astype(np.float64), y.astype(np.int32)
     runs = {}

@@ -40,6 +40,8 @@ BLOCK = 16
 _LISTED = 64
 #: And one that more than one in so many have is copied as a row of K numbers: no search for an entry.
 _COPIED = 32
+#: Where more than one block in so many may have the best class, all classes are scored: as vector code.
+_MANY = 8
 
 
 class LiveBounds(NamedTuple):
@@ -183,10 +185,18 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
         who = np.int64(target)
     else:
         top, who = _best_of_block(rows, m, table, bounds, peak, target, scratch, top, who)
+        near = 0
         for a in range(sums.shape[0]):
-            if sums[a] >= top and not _outside(sums[a], own, scale) and a != peak:
-                top, who = _best_of_block(rows, m, table, bounds, a, target, scratch, top, who)
-                work += BLOCK * (end - begin)
+            near += np.int64(sums[a] >= top and not _outside(sums[a], own, scale))
+        if _MANY * near > sums.shape[0]:
+            top, who = _best_of_all(rows, m, table, bounds, target, scratch)
+            work += scratch.full.shape[0]
+            count = 0
+        else:
+            for a in range(sums.shape[0]):
+                if sums[a] >= top and not _outside(sums[a], own, scale) and a != peak:
+                    top, who = _best_of_block(rows, m, table, bounds, a, target, scratch, top, who)
+                    work += BLOCK * (end - begin)
         if not top > 0:
             who = np.int64(-1)
     for a in range(count):
@@ -218,6 +228,36 @@ def _lists(rows, m, table, bounds, scratch):
         k = np.int64(touched[a])
         sums[k // BLOCK] = max(sums[k // BLOCK], full[k])
     return count
+
+
+@inline
+def _best_of_all(rows, m, table, bounds, target, scratch):
+    """The best class but ``target`` and its score, all being scored; leaves ``full`` zero."""
+    full = scratch.full
+    real = full.dtype.type
+    K = full.shape[0] - 1
+    for t in range(rows.indptr[m], rows.indptr[m + 1]):
+        j = rows.indices[t]
+        p = bounds.place[j]
+        x = real(rows.data[t])
+        if p >= bounds.copy.shape[0]:
+            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+                k = np.int64(table.keys[2 * slot])
+                if k >= 0:
+                    full[k] += x * table.values[2 * slot + 1]
+        elif p >= 0:
+            held = bounds.copy[p]
+            for k in range(K):
+                full[k] += x * held[k]
+    full[target] = -np.inf
+    top = real(-np.inf)
+    for k in range(K):
+        top = max(top, full[k])
+    who = np.int64(0)
+    while full[who] != top:
+        who += 1
+    full[:] = 0
+    return top, who
 
 
 @inline
