@@ -200,7 +200,7 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
         if not top > 0:
             who = np.int64(-1)
     for a in range(count):
-        scratch.full[np.int64(scratch.touched[a])] = 0
+        scratch.full[_listed(scratch, count, a)] = 0
     return who, top, work
 
 
@@ -225,9 +225,15 @@ def _lists(rows, m, table, bounds, scratch):
                     count = min(count + (v == 0), K)
                     full[k] = v + x * table.values[2 * slot + 1]
     for a in range(count):
-        k = np.int64(touched[a])
+        k = _listed(scratch, count, a)
         sums[k // BLOCK] = max(sums[k // BLOCK], full[k])
     return count
+
+
+@inline
+def _listed(scratch, count, a):
+    # A list of all K may have lost some to those that it has twice: then it is everyone.
+    return np.int64(scratch.touched[a]) if count < scratch.full.shape[0] - 1 else np.int64(a)
 
 
 @inline
