@@ -185,7 +185,7 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
         who = np.int64(target)
     else:
         top, who = _best_of_block(rows, m, table, bounds, peak, target, scratch, top, who)
-        near = 0
+        near = np.int64(0)
         for a in range(sums.shape[0]):
             near += np.int64(sums[a] >= top and not _outside(sums[a], own, scale))
         if _MANY * near > sums.shape[0]:
@@ -253,12 +253,12 @@ def _best_of_all(rows, m, table, bounds, target, scratch):
                     full[k] += x * table.values[2 * slot + 1]
         elif p >= 0:
             held = bounds.copy[p]
-            for k in range(K):
-                full[k] += x * held[k]
+            for c in range(K):
+                full[c] += x * held[c]
     full[target] = -np.inf
     top = real(-np.inf)
-    for k in range(K):
-        top = max(top, full[k])
+    for c in range(K):
+        top = max(top, full[c])
     who = np.int64(0)
     while full[who] != top:
         who += 1
