@@ -128,18 +128,8 @@ def _report(bench: Bench) -> None:
     )
     lines = [[*key, *(median(row[name] for row in rows) for name in shown)] for key, rows in groups.items()]
     columns = (
-        *(
-            "method",
-            "K",
-            "weights",
-            "accuracy",
-            "learning: us a row",
-            "last epoch",
-            "top 5: ms",
-            "model alone",
-            "index",
-        ),
-        *("its recall@1", "bytes a weight", "open: ms"),
+        *("method", "K", "weights", "accuracy", "learning: us a row", "last epoch", "top 5: ms", "model alone"),
+        *("index", "its recall@1", "bytes a weight", "open: ms"),
     )
     bench.table("Medians of the runs", columns, lines)
     if not lines:
