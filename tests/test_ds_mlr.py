@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import make_data, make_problem, multinomial, objective
+from manyclass.datasets import make_many_classes
 from manyclass.driver import minimise
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
@@ -30,6 +31,8 @@ from manyclass.solvers.ds_mlr.worker import Worker
 WAYS = {
     "two_phase": {"start": 2},
     "recomputed": {"start": 2, "keep_scores": False},
+    "diagonal": {"start": 0, "precondition": "diagonal"},
+    "diagonal, recomputed": {"start": 1, "precondition": "diagonal", "keep_scores": False},
     "stochastic": {"algorithm": "stochastic"},
     "printed": {"algorithm": "printed"},
 }
@@ -164,6 +167,32 @@ def test_partial_sums_gradient_and_certificate_are_exact(kept, scale, workers):
     assert ours.dual == pytest.approx(theirs.dual, rel=1e-9)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("schedule", ["ring", "queue"])
+@pytest.mark.parametrize("view", ["csr", "dense"])
+def test_the_diagonal_is_the_hessians(view, schedule, kept):
+    problem, data = problem_of(view=view)
+    options = {"block_classes": 2, "keep_scores": kept, "schedule": schedule}
+    solver = DSMLR(n_workers=2, precondition="diagonal", **options)
+    state = solver.state(problem)
+    rng = np.random.default_rng(1)
+    grid, constant = solver._known(problem).grid, solver._known(problem).share.constant
+    for block in range(4):
+        lo, hi = grid.classes(block)
+        state[f"weights.{block}"][:] = rng.normal(size=(problem.n_features + 1, hi - lo))
+    team = solver._workers(problem, state)
+    solver._begin(team, state)
+    metric = solver._metric(problem, team, state)
+    W, b = solver.weights(problem, state)
+    X = np.hstack([data.X, np.full((len(data.X), 1), constant)])
+    P = softmax(data.X @ W + b, axis=1) * (1 - softmax(data.X @ W + b, axis=1))
+    expected = (X**2).T @ (P * problem.weights[:, None]) / len(X) + problem.lam
+    for block in range(4):
+        lo, hi = grid.classes(block)
+        Q = rng.normal(size=(problem.n_features + 1, hi - lo))
+        np.testing.assert_allclose(metric.times(Q.copy(), block, lo), Q / expected[:, lo:hi], rtol=1e-9)
+
+
 # --- the number of workers ------------------------------------------------------------------------------------------
 
 
@@ -205,16 +234,26 @@ def test_blocks_pass_all_threads_of_a_process_before_they_leave_it():
     assert [messages for _, messages in parts] == [1, 1]
 
 
+@pytest.mark.parametrize("precondition", ["auto", "diagonal"])
 @pytest.mark.parametrize("kept", [True, False])
-def test_storage_and_communication_are_those_of_a_partition(kept):
+def test_storage_and_communication_are_those_of_a_partition(kept, precondition):
     problem, _ = problem_of(K=24, n=240, d=30)
     n, d, K, size, memory = 240, 31, 24, 4, 3
     iterations, blocks = 5, 12
     for result, traffic, _ in apart(
-        problem, size, iterations=iterations, start=0, memory=memory, keep_scores=kept, schedule="ring"
+        problem,
+        size,
+        iterations=iterations,
+        start=0,
+        memory=memory,
+        keep_scores=kept,
+        schedule="ring",
+        precondition=precondition,
     ):
         held = sum(array.nbytes for name, array in result.state.items() if name.split(".")[0] in ("weights", "stack"))
         assert held == 8 * (1 + 2 * memory) * d * K / size  # O(KD / P)
+        named = {name.split(".")[0] for name in result.state if "." in name}
+        assert named == {"weights", "gradient", "stack"} | ({"curvature"} if precondition == "diagonal" else set())
         assert result.state["lse"].nbytes == 8 * n * blocks / size  # O(N / P x blocks)
         assert result.state["scores"].nbytes == (8 * n * K / size if kept else 0)
         assert len(result.state["lse"]) == n / size  # O(N D / P)
@@ -222,7 +261,9 @@ def test_storage_and_communication_are_those_of_a_partition(kept):
         hop = 8 * d * K / blocks
         assert traffic.largest <= (1 if kept else 2) * hop + 64
         # Rounds of P hops, each of K D / P numbers: one for scores and one for the gradient in each iteration.
-        rounds = 2 * iterations if kept else 8 * iterations
+        rounds = (2 if kept else 8) * iterations
+        if precondition == "diagonal":
+            rounds += 1  # of the first five
         looks = 1 + 2 * 3 + 1  # to begin, in certificates, for the model at the end
         assert traffic.messages <= blocks * (rounds + (1 if kept else 4) * looks) + 60 * iterations
 
@@ -256,6 +297,17 @@ def test_two_phases_reach_what_stale_normalisers_do_not():
     assert error(digits(), n_workers=2, algorithm="printed") > 1e-2
 
 
+def test_the_diagonal_saves_iterations_where_features_and_classes_are_of_different_frequency():
+    X, y = make_many_classes(3000, 2000, 60, random_state=0)
+    targets = ClassTargets(y.astype(np.int32), 60)
+    problem = Problem(make_rows(X), targets, Multinomial(), L2(), lam=1e-5, n_features=2000, intercept=True)
+    iterations = {
+        kind: quietly(problem, DSMLR(precondition=kind), tol=1e-4, max_iter=200, check_every=1).n_iter
+        for kind in ("none", "diagonal", "auto")
+    }
+    assert iterations["auto"] == iterations["diagonal"] < 0.7 * iterations["none"]
+
+
 def test_queue_reaches_the_optimum():
     text, _ = problem_of(K=12, n=600, d=40, density=0.2)
     # A block for each worker: nothing piles up, whatever the machine is doing.
@@ -287,7 +339,7 @@ def test_queue_within_a_process_leaves_a_slow_worker_less_and_changes_nothing(mo
         plain(worker, *arguments)
 
     monkeypatch.setattr(Worker, "score_block", counted)
-    options = {"block_classes": 1, "start": 0, "precondition": False}
+    options = {"block_classes": 1, "start": 0, "precondition": "none"}
     alone = quietly(problem, DSMLR(**options), tol=0, max_iter=8)
     taken.clear()
     queue = DSMLR(schedule="queue", n_workers=2, slow=(0.0, 1.0), **options)
@@ -319,6 +371,7 @@ def test_no_step_makes_nan(dtype, algorithm, eta0):
         ({"schedule": "star"}, "schedule must be one of ring, queue, got 'star'"),
         ({"n_workers": 0}, "n_workers must be an integer of at least 1, got 0"),
         ({"eta0": np.nan}, "eta0 must be a positive finite number"),
+        ({"precondition": True}, "precondition must be one of auto, spectrum, diagonal, none, got True"),
         ({"block_classes": 0}, "block_classes must be an integer of at least 1"),
         ({"n_shards": 2, "n_workers": 3}, "n_shards must be at least the number of workers"),
     ],

@@ -60,6 +60,18 @@ def test_goes_on_with_another_number_of_ranks(before, after, stopped, start, tmp
     np.testing.assert_allclose(found[0].weights, whole.weights, atol=2e-4)
 
 
+@pytest.mark.parametrize("precondition", ["spectrum", "diagonal"])
+def test_what_the_recursion_begins_with_is_kept(precondition, tmp_path):
+    """Between two refreshings: made of earlier weights than those at the stop."""
+    options = {"precondition": precondition, "block_classes": 2, "n_shards": 12, "tol": 0.0}
+    whole = fit(1, None, 13, **options)[0]
+    fit(2, tmp_path, 7, **options)
+    found = fit(1, tmp_path, 6, n_workers=2, **options)[0]
+    np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="precondition"):
+        fit(1, tmp_path, 20, **{**options, "precondition": "none"})
+
+
 @pytest.mark.parametrize("stopped", [2, 6], ids=["first phase", "second phase"])
 def test_goes_on_with_another_grid(stopped, tmp_path):
     """Blocks are cut anew, and log-sum-exps of the old ones are of no use."""

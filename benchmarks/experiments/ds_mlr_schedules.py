@@ -28,12 +28,12 @@ _STEPS = (0.25, 1.0, 4.0, 16.0)
 _WAYS: dict[str, tuple[dict[str, Any], bool]] = {
     "printed": ({"algorithm": "printed"}, True),
     "stochastic, fresh": ({"algorithm": "stochastic"}, True),
-    "L-BFGS alone": ({"start": 0, "precondition": False}, False),
-    "two phases, 1 + L-BFGS": ({"start": 1, "precondition": False}, False),
-    "two phases, 2 + L-BFGS": ({"start": 2, "precondition": False}, False),
-    "two phases, steps x 4": ({"start": 2, "eta0": 4.0, "precondition": False}, False),
-    "L-BFGS, preconditioned": ({"start": 0, "precondition": True}, False),
-    "two phases, preconditioned": ({"start": 2, "precondition": True}, False),
+    "L-BFGS alone": ({"start": 0, "precondition": "none"}, False),
+    "two phases, 1 + L-BFGS": ({"start": 1, "precondition": "none"}, False),
+    "two phases, 2 + L-BFGS": ({"start": 2, "precondition": "none"}, False),
+    "two phases, steps x 4": ({"start": 2, "eta0": 4.0, "precondition": "none"}, False),
+    "L-BFGS, preconditioned": ({"start": 0, "precondition": "spectrum"}, False),
+    "two phases, preconditioned": ({"start": 2, "precondition": "spectrum"}, False),
 }
 
 

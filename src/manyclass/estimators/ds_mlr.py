@@ -20,7 +20,7 @@ from manyclass.losses import Multinomial
 from manyclass.parallel import Communicator, SerialCommunicator
 from manyclass.problem import Array, Problem
 from manyclass.solvers import DSMLR, Solver
-from manyclass.solvers.ds_mlr import ALGORITHMS, SCHEDULES
+from manyclass.solvers.ds_mlr import ALGORITHMS, PRECONDITIONERS, SCHEDULES
 
 __all__ = ["DSMLRClassifier"]
 
@@ -56,7 +56,7 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         two_phase: stochastic steps for a fast start, then L-BFGS, all of it partitioned. The others are for comparison:
         the first phase alone, and the paper's algorithms 1 and 2, which stall.
     start : int, optional
-        Iterations of the first phase. None: 2, or none where L-BFGS is preconditioned.
+        Iterations of the first phase. None: 2, or none where L-BFGS begins with a spectrum.
     eta0 : float
         Size of the stochastic steps, > 0; 1 is the largest with which no example overshoots.
     memory : int
@@ -64,10 +64,11 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
     keep_scores : bool, optional
         Keep 2 n K / P scores for each of P workers. False: make them anew, at three times the work. None: where they
         fit.
-    precondition : bool, optional
-        Begin the recursion of L-BFGS with the inverse of the features' second moments, scaled for each class: d^2
-        numbers on every process, and far fewer iterations where features are correlated. None: with fewer than 1000
-        features.
+    precondition : {"auto", "spectrum", "diagonal", "none"}
+        What the recursion of L-BFGS begins with. spectrum: the inverse of the features' second moments, scaled for each
+        class: d^2 numbers on every process, and far fewer iterations where features are correlated. diagonal: the
+        inverse of the Hessian's diagonal, as much memory as the weights; fewer iterations where features or classes
+        are of very different frequency. none: neither. auto: spectrum with fewer than 1000 features, else diagonal.
     tol : float
         Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
     max_iter : int
@@ -156,7 +157,7 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         eta0: float = 1.0,
         memory: int = 10,
         keep_scores: bool | None = None,
-        precondition: bool | None = None,
+        precondition: str = "auto",
         tol: float = 1e-3,
         max_iter: int = 300,
         fit_intercept: bool = True,
@@ -318,14 +319,17 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
                 other = " or None" if optional else ""
                 raise ValueError(f"{name} must be an integer of at least {least}{other}, got {value!r}")
-        for name, known in (("schedule", SCHEDULES), ("algorithm", ALGORITHMS)):
+        for name, known in (
+            ("schedule", SCHEDULES),
+            ("algorithm", ALGORITHMS),
+            ("precondition", PRECONDITIONERS),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         if not (self.comm is None or self.comm == "mpi" or isinstance(self.comm, Communicator)):
             raise ValueError(f"comm must be a Communicator, 'mpi' or None, got {self.comm!r}")
-        for name in ("keep_scores", "precondition"):
-            if getattr(self, name) not in (None, True, False):
-                raise ValueError(f"{name} must be True, False or None, got {getattr(self, name)!r}")
+        if self.keep_scores not in (None, True, False):
+            raise ValueError(f"keep_scores must be True, False or None, got {self.keep_scores!r}")
 
 
 def _one_margin(result: Result) -> Result:

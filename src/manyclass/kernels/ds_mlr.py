@@ -14,10 +14,11 @@ import math
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.rows import add_outer, add_scores
+from manyclass.kernels.rows import add_outer, add_scores, add_squares
 from manyclass.kernels.vmath import exp
 
 __all__ = [
+    "block_curvature",
     "block_dots",
     "block_gradient",
     "block_logsumexp",
@@ -120,6 +121,33 @@ def block_gradient(rows, begin, end, S, at, y, c, total, remove, moved, share, l
         add_outer(rows, i, coef, 0, K, G)
         for k in range(K):
             G[last, k] += constant * coef[k]
+
+
+@jit
+def block_curvature(rows, begin, end, S, at, c, total, constant, H):
+    """``H[j, k] += sum_i c_i p_ik (1 - p_ik) x_ij^2``: the Hessian's diagonal, for the block of classes of H.
+
+    Scores of the block are ``S[:, at:at + K_b]``.
+    """
+    K = H.shape[1]
+    last = H.shape[0] - 1
+    real = H.dtype.type
+    coef = np.empty(K, H.dtype)
+    own = real(constant) * real(constant)
+    for i in range(begin, end):
+        s = S[i - begin, at : at + K]
+        weight = real(c[i])
+        if weight == 0:
+            continue
+        top = real(total[i - begin])
+        for k in range(K):
+            coef[k] = exp(s[k] - top)
+        for k in range(K):
+            # Rounding may leave p a little above 1.
+            coef[k] = weight * (coef[k] * max(real(1) - coef[k], real(0)))
+        add_squares(rows, i, coef, H)
+        for k in range(K):
+            H[last, k] += own * coef[k]
 
 
 @jit

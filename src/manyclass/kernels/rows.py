@@ -26,6 +26,7 @@ __all__ = [
     "add_sparse_outer",
     "add_sparse_outer_within",
     "add_sparse_scores",
+    "add_squares",
     "has_duplicates",
     "longest_row",
     "make_rows",
@@ -110,6 +111,11 @@ def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any,
 
 def add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
     """``V[j, k] += x_ij coef[k - lo]`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
+    """``V[j] += x_ij^2 coef``."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -249,6 +255,32 @@ def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
                     v = V[j, lo:hi]
                     for k in range(hi - lo):
                         v[k] += x * coef[k]
+
+        return dense
+    return None
+
+
+@implements(add_squares)
+def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                v = V[rows.indices[t]]
+                for k in range(coef.shape[0]):
+                    v[k] += x * x * coef[k]
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, V):
+            for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for k in range(coef.shape[0]):
+                        v[k] += x * x * coef[k]
 
         return dense
     return None

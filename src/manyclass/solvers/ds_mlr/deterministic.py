@@ -156,7 +156,7 @@ def _through(worker: Worker, blocks: Blocks, memory: Memory, metric: Metric) -> 
         flat, Q = blocks.stack[block].reshape(2 * m, W.size), np.empty_like(W)
         g = blocks.gradient[block].reshape(-1)
         kernels.combine(flat, g, shares, Q.reshape(-1))
-        ends[block] = metric.times(Q, worker.grid.classes(block)[0])
+        ends[block] = metric.times(Q, block, worker.grid.classes(block)[0])
         out, r = np.zeros((3, 2 * m + 3)), ends[block].reshape(-1)
         kernels.block_dots(flat, r, r, g, out)
         sums[block] = np.append(out[0, : 2 * m], out[0, 2 * m + 2])

@@ -19,9 +19,9 @@ from manyclass.solvers.ds_mlr.team import Extent
 __all__ = ["FolderKeeper"]
 
 #: Of the state: the same on every process.
-_SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "begun")
+_SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "begun", "bends")
 #: Of the state, by block.
-_BLOCKS = ("weights", "gradient", "stack")
+_BLOCKS = ("weights", "gradient", "stack", "curvature")
 
 
 class FolderKeeper:

@@ -1,9 +1,12 @@
-"""The first guess at the inverse curvature, where features are few: one spectrum for all classes."""
+"""The first guess at the inverse curvature.
+
+Where features are few: one spectrum for all classes. Where they are many: the Hessian's diagonal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +18,7 @@ from manyclass.problem import Array
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Share, Worker
 
-__all__ = ["Metric", "Spectrum", "bends", "spectrum"]
+__all__ = ["Diagonal", "Metric", "Spectral", "Spectrum", "bends", "curvatures", "spectrum"]
 
 #: Numbers of the dense rows that are taken at a time.
 _CHUNK = 1 << 22
@@ -28,7 +31,14 @@ class Spectrum(NamedTuple):
     vectors: Array
 
 
-class Metric(NamedTuple):
+class Metric(Protocol):
+    """What stands for the inverse of the Hessian in the middle of the two-loop recursion."""
+
+    def times(self, Q: Array, block: int, lo: int) -> Array:
+        """Its product with a block, whose classes are those from ``lo`` on; may be made in place."""
+
+
+class Spectral(NamedTuple):
     """For class k, (bend_k (1/n) sum_i c_i x_i x_i^T + lam I)^-1.
 
     The Hessian's block of class k is (1/n) sum_i c_i p_ik (1 - p_ik) x_i x_i^T + lam I; ``bend_k`` is the mean of
@@ -39,12 +49,23 @@ class Metric(NamedTuple):
     bends: Array
     lam: float
 
-    def times(self, Q: Array, lo: int) -> Array:
-        """The metric's product with a block of classes from ``lo`` on."""
+    def times(self, Q: Array, block: int, lo: int) -> Array:
         values, vectors = self.spectrum
         inner = vectors.T @ Q.astype(np.float64)
         inner /= np.maximum(values, 0.0)[:, None] * self.bends[lo : lo + Q.shape[1]] + self.lam
         return np.ascontiguousarray(vectors @ inner, Q.dtype)
+
+
+class Diagonal(NamedTuple):
+    """For feature j and class k, 1 / ((1/n) sum_i c_i p_ik (1 - p_ik) x_ij^2 + lam): the Hessian's own diagonal.
+
+    ``curvature`` holds what is divided by, for the blocks at home.
+    """
+
+    curvature: Mapping[int, Array]
+
+    def times(self, Q: Array, block: int, lo: int) -> Array:
+        return np.divide(Q, self.curvature[block], out=Q)
 
 
 def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
@@ -68,6 +89,14 @@ def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
         total[d, d] += share.constant**2 * c.sum()
     total[:d, d] = total[d, :d]
     return Spectrum(*np.linalg.eigh(comm.allreduce(total) / n))
+
+
+def curvatures(worker: Worker, scores: Scores, blocks: Mapping[int, tuple[Array, Array]], n: int) -> None:
+    """Fill what `Diagonal` divides by: ``blocks`` are weights, whose scores are known, and where it goes."""
+    for block, H in scores.bend({block: W for block, (W, _) in blocks.items()}).items():
+        out = blocks[block][1]
+        np.multiply(H, H.dtype.type(1.0 / n), out=out)
+        out += H.dtype.type(worker.share.lam)
 
 
 def bends(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Array:

@@ -20,16 +20,17 @@ from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
-from manyclass.solvers.ds_mlr.metric import Metric, Spectrum, bends, spectrum
+from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
 
-__all__ = ["ALGORITHMS", "DSMLR", "SCHEDULES"]
+__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
 
 SCHEDULES = ("ring", "queue")
 ALGORITHMS = ("two_phase", "stochastic", "printed")
+PRECONDITIONERS = ("auto", "spectrum", "diagonal", "none")
 
 #: What an outer iteration reads: the rows for scores, and again, without the exponentials, for weights or gradient.
 _PASSES = 1.5
@@ -37,9 +38,11 @@ _PASSES = 1.5
 _OPTIMISM = 16.0
 #: Blocks for each worker of a queue: a worker that has one at hand need not wait for the next.
 _EACH = 4
-#: Features below which the recursion begins with a metric, and pairs after which it is made anew.
-_FEW, _REFRESH = 1000, 10
-#: Iterations of the first phase without it.
+#: Features below which the recursion begins with their spectrum, where the Hessian's diagonal serves else.
+_FEW = 1000
+#: Pairs after which they are made anew: one number a class, or as many as there are weights.
+_REFRESH = {"spectrum": 10, "diagonal": 5}
+#: Iterations of the first phase, but where the spectrum is known.
 _START = 2
 
 
@@ -68,7 +71,7 @@ class DSMLR:
         stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers
         are refreshed once an iteration: they stall far from the optimum.
     start : int, optional
-        Iterations of the first phase, of "two_phase". None: 2, or none where L-BFGS is preconditioned.
+        Iterations of the first phase, of "two_phase". None: 2, or none where L-BFGS begins with a spectrum.
     eta0 : float
         Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``.
     memory : int
@@ -76,10 +79,11 @@ class DSMLR:
     keep_scores : bool, optional
         Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
         keep them where they fit into memory.
-    precondition : bool, optional
-        Begin the recursion of L-BFGS with the inverse of the rows' second moments, scaled for each class (see
-        `Metric`): d^2 numbers on every process, and far fewer iterations where features are correlated. None: with
-        fewer than 1000 features.
+    precondition : {"auto", "spectrum", "diagonal", "none"}
+        What the recursion of L-BFGS begins with. spectrum: the inverse of the rows' second moments, scaled for each
+        class (see `Spectral`): d^2 numbers on every process, and far fewer iterations where features are correlated.
+        diagonal: the inverse of the Hessian's diagonal, as many numbers as there are weights (see `Diagonal`). none: a
+        multiple of the identity. auto: spectrum with fewer than 1000 features, else diagonal.
     scale : float
         Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
     slow : sequence of float
@@ -133,11 +137,15 @@ class DSMLR:
         eta0: float = 1.0,
         memory: int = 10,
         keep_scores: bool | None = None,
-        precondition: bool | None = None,
+        precondition: str = "auto",
         scale: float = 1.0,
         slow: Sequence[float] = (),
     ) -> None:
-        for name, value, known in (("schedule", schedule, SCHEDULES), ("algorithm", algorithm, ALGORITHMS)):
+        for name, value, known in (
+            ("schedule", schedule, SCHEDULES),
+            ("algorithm", algorithm, ALGORITHMS),
+            ("precondition", precondition, PRECONDITIONERS),
+        ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         for name, number, least in (("n_workers", n_workers, 1), ("memory", memory, 1)):
@@ -168,7 +176,7 @@ class DSMLR:
 
     def state(self, problem: Problem) -> State:
         extent = self._known(problem)
-        d, dtype = problem.n_features + 1, problem.dtype
+        d, dtype, kind = problem.n_features + 1, problem.dtype, self._kind(problem)
         state: State = {
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),
@@ -180,8 +188,8 @@ class DSMLR:
             "ready": np.zeros((), np.int64),
             "scored": np.zeros((), np.int64),
             "begun": np.zeros((), np.int64),
-            # Of `Metric`; zeros ask for new ones.
-            "bends": np.zeros(problem.n_outputs if self._has_metric(problem) else 0),
+            # Of `Spectral`; and the curvatures of `Diagonal`.
+            "bends": np.zeros(problem.n_outputs if kind == "spectrum" else 0),
             "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
             "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
         }
@@ -193,6 +201,8 @@ class DSMLR:
                 if self.algorithm == "two_phase":
                     state[f"gradient.{block}"] = np.zeros((d, hi - lo), dtype)
                     state[f"stack.{block}"] = np.zeros((2 * self.memory, d, hi - lo), dtype)
+                if kind == "diagonal":
+                    state[f"curvature.{block}"] = np.zeros((d, hi - lo), dtype)
         return state
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -202,12 +212,13 @@ class DSMLR:
         size = problem.dtype.itemsize
         block = (problem.n_features + 1) * size
         vectors = 5 + 2 * self.memory if self.algorithm == "two_phase" else 2
+        vectors += self._kind(problem) == "diagonal"
         needs = {
             f"blocks of {classes} classes at home (weights, and {vectors - 1} more)": vectors * classes * block,
             "blocks that visit": 2 * self.n_workers * widest * block,
             "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 2),
         }
-        if self._has_metric(problem):
+        if self._kind(problem) == "spectrum":
             needs["second moments of the features"] = 4 * 8 * (problem.n_features + 1) ** 2
         if self._keeps(problem):
             needs["scores (keep_scores=False does without)"] = 2 * problem.n_samples * problem.n_outputs * size
@@ -249,7 +260,7 @@ class DSMLR:
             self.comm.heed()
             iteration = int(state["iteration"])
             passes = _PASSES
-            first = not state["begun"] and iteration < self._first(state)
+            first = not state["begun"] and iteration < self._first(problem)
             if self.algorithm != "two_phase" or first:
                 eta = self.eta0 / (extent.largest or 1.0) / math.sqrt(iteration + 1.0)
                 state["ready"] = state["scored"] = np.zeros((), np.int64)
@@ -258,7 +269,7 @@ class DSMLR:
                 if not state["ready"]:
                     passes += self._begin(team, state)
                 state["ready"] = state["scored"] = np.zeros((), np.int64)
-                self._descend(extent, team, state)
+                self._descend(problem, team, state)
                 state["ready"] = state["scored"] = np.ones((), np.int64)
             state["iteration"] = np.asarray(iteration + 1)
             state["passes"] = np.asarray(state["passes"] + passes)
@@ -284,7 +295,7 @@ class DSMLR:
         found = team.run(look)[0]
         if kept is None:
             return found
-        if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self._first(state)):
+        if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self._first(problem)):
             state["scored"] = np.ones((), np.int64)  # the second phase can begin with these
             return found
         state["lse"][:] = kept
@@ -328,6 +339,7 @@ class DSMLR:
             "algorithm": self.algorithm,
             "schedule": self.schedule,
             "memory": self.memory,
+            "precondition": self._kind(problem),
             "seed": int(seed),
             "lam": f"{share.lam:.12g}",
             "shape": [extent.n, problem.n_features, problem.n_outputs],
@@ -361,36 +373,52 @@ class DSMLR:
         state["begun"] = np.ones((), np.int64)
         return _PASSES - (1.0 if scored else 0.0)
 
-    def _descend(self, extent: Extent, team: Team, state: State) -> None:
+    def _descend(self, problem: Problem, team: Team, state: State) -> None:
+        extent = team.extent
         memory = Memory(state["gram"], int(state["pairs"]), float(state["value"]))
         first = _OPTIMISM / (extent.curvature + extent.share.lam)
-        metric = self._metric(extent, team, state)
+        metric = self._metric(problem, team, state)
         found = team.run(
             lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first, metric)
         )
         _keep(state, found[0][0])
 
-    def _first(self, state: State) -> int:
+    def _first(self, problem: Problem) -> int:
         """Iterations of the first phase."""
         if self.start is None:
-            return 0 if len(state["bends"]) else _START
+            return 0 if self._kind(problem) == "spectrum" else _START
         return int(self.start)
 
-    def _has_metric(self, problem: Problem) -> bool:
-        few = problem.n_features < _FEW if self.precondition is None else self.precondition
-        return self.algorithm == "two_phase" and few
+    def _kind(self, problem: Problem) -> str:
+        """What the recursion begins with."""
+        if self.algorithm != "two_phase":
+            return "none"
+        if self.precondition == "auto":
+            return "spectrum" if problem.n_features < _FEW else "diagonal"
+        return self.precondition
 
-    def _metric(self, extent: Extent, team: Team, state: State) -> Metric | None:
+    def _metric(self, problem: Problem, team: Team, state: State) -> Metric | None:
         """Made anew from time to time, as the probabilities change."""
-        if not len(state["bends"]):
+        kind, extent = self._kind(problem), team.extent
+        if kind == "none":
             return None
+        stale = int(state["pairs"]) % _REFRESH[kind] == 0  # as it is at the beginning, and after a new start
+        if kind == "diagonal":
+            held = {block: state[f"curvature.{block}"] for block in extent.blocks}
+            if stale:
+
+                def look(worker: Worker, scores: Scores) -> None:
+                    pairs = {block: (W, held[block]) for block, W in _weights(worker, state).items()}
+                    curvatures(worker, scores, pairs, extent.n)
+
+                team.run(look)
+            return Diagonal(held)
         if self._spectrum is None:
-            d = next(W.shape[0] - 1 for name, W in state.items() if name.startswith("weights."))
-            self._spectrum = spectrum(extent.share, self.comm, extent.n, d)
-        if int(state["pairs"]) % _REFRESH == 0 or not state["bends"].any():
+            self._spectrum = spectrum(extent.share, self.comm, extent.n, problem.n_features)
+        if stale:
             found = team.run(lambda worker, scores: bends(worker, scores, _weights(worker, state), extent.n))
             state["bends"] = found[0]
-        return Metric(self._spectrum, state["bends"], extent.share.lam)
+        return Spectral(self._spectrum, state["bends"], extent.share.lam)
 
 
 def _require_softmax(problem: Problem) -> None:

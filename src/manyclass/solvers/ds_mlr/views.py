@@ -11,6 +11,7 @@ import numpy as np
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.problem import Array
 from manyclass.solvers.descent import Found, line_search
+from manyclass.solvers.ds_mlr.rounds import Visit
 from manyclass.solvers.ds_mlr.worker import Worker
 
 __all__ = ["Kept", "Line", "Made", "Scores"]
@@ -72,6 +73,10 @@ class Scores(ABC):
         """``sum_i c_i (p_i - e_y) x_i^T``, over all rows, for the blocks at home here (see `Worker.pull_block`)."""
 
     @abstractmethod
+    def bend(self, weights: Weights) -> dict[int, Array]:
+        """``sum_i c_i p_ik (1 - p_ik) x_ij^2``, over all rows, for the blocks at home here."""
+
+    @abstractmethod
     def search(self, weights: Weights, directions: Weights, line: Line) -> Found:
         """A step along the directions, at which the scores then are; the weights are not moved."""
 
@@ -122,6 +127,14 @@ class Kept(Scores):
 
         def visit(shard: int, block: int, G: Array) -> None:
             worker.pull_block(shard, block, self.S[shard], worker.grid.classes(block)[0], G, moving)
+
+        return worker.shared_round({block: np.zeros_like(W) for block, W in weights.items()}, visit)
+
+    def bend(self, weights: Weights) -> dict[int, Array]:
+        worker = self.worker
+
+        def visit(shard: int, block: int, H: Array) -> None:
+            worker.bend_block(shard, self.S[shard], worker.grid.classes(block)[0], H)
 
         return worker.shared_round({block: np.zeros_like(W) for block, W in weights.items()}, visit)
 
@@ -206,8 +219,20 @@ class Made(Scores):
         def visit(shard: int, block: int, payload: Array) -> None:
             worker.pull_block(shard, block, self._scores(shard, payload[0]), 0, payload[1], moving)
 
+        return self._sums(weights, visit)
+
+    def bend(self, weights: Weights) -> dict[int, Array]:
+        worker = self.worker
+
+        def visit(shard: int, block: int, payload: Array) -> None:
+            worker.bend_block(shard, self._scores(shard, payload[0]), 0, payload[1])
+
+        return self._sums(weights, visit)
+
+    def _sums(self, weights: Weights, visit: Visit) -> dict[int, Array]:
+        """What visits add to the second halves of payloads that begin with the weights."""
         pairs = {block: np.stack([W, np.zeros_like(W)]) for block, W in weights.items()}
-        return {block: pair[1] for block, pair in worker.round(pairs, visit).items()}
+        return {block: pair[1] for block, pair in self.worker.round(pairs, visit).items()}
 
     def search(self, weights: Weights, directions: Weights, line: Line) -> Found:
         ts = np.exp2(np.array(_POWERS))

@@ -225,6 +225,14 @@ class Worker:
                 G,
             )
 
+    def bend_block(self, shard: int, S: Array, at: int, H: Array) -> None:
+        """Add the shard's part of sum_i c_i p_ik (1 - p_ik) x_ij^2 to H."""
+        share = self.share
+        for begin, end, part in self.pieces(shard, H.shape[1]):
+            total = self.total[shard][part]
+            constant = H.dtype.type(share.constant)
+            kernels.block_curvature(share.rows, begin, end, S[part], at, share.weights, total, constant, H)
+
     def still(self) -> tuple[Array, Array]:
         """What `pull_block` takes where no mass is moved between the classes."""
         for shard in self.shards:
