@@ -36,6 +36,8 @@ _ITERATIONS = 8
 _WORKERS = (1, 2, 4, 8, 16, 32, 64)
 #: Pairs that L-BFGS keeps.
 _MEMORY = 10
+#: Features from which on it begins with the Hessian's diagonal, and the iterations after which that is made anew.
+_FEW, _REFRESH = 1000, 5
 
 
 class Shape(NamedTuple):
@@ -313,18 +315,18 @@ def simulate(shape: Shape, costs: Costs, workers: int) -> float:
     blocks = max(_BLOCKS, workers)
     visit = 0.5 * costs.work * shape.n / workers * shape.stored * shape.K / blocks
     hop = costs.message + costs.byte * shape.size * shape.d * shape.K / blocks
-    seconds = 0.0
-    for _ in range(2):  # scores of the direction, then the gradient
-        free = np.zeros(workers)
-        at = [block * workers // blocks for block in range(blocks)]
-        arrived = np.zeros(blocks)
-        for _ in range(workers):
-            for block in range(blocks):
-                worker = at[block]
-                free[worker] = max(free[worker], arrived[block]) + visit
-                arrived[block] = free[worker] + (hop if workers > 1 else 0.0)
-                at[block] = (worker - 1) % workers
-        seconds += float(max(free.max(), arrived.max()))
+    free = np.zeros(workers)
+    at = [block * workers // blocks for block in range(blocks)]
+    arrived = np.zeros(blocks)
+    for _ in range(workers):
+        for block in range(blocks):
+            worker = at[block]
+            free[worker] = max(free[worker], arrived[block]) + visit
+            arrived[block] = free[worker] + (hop if workers > 1 else 0.0)
+            at[block] = (worker - 1) % workers
+    # Scores of the direction, the gradient, and every so often the Hessian's diagonal.
+    rounds = 2 + (1 / _REFRESH if shape.d >= _FEW else 0)
+    seconds = rounds * float(max(free.max(), arrived.max()))
     local = costs.score * shape.n / workers * shape.K + costs.vector * shape.d * shape.K / workers
     collectives = 6 * 2 * costs.message * np.log2(max(workers, 2)) if workers > 1 else 0.0
     return seconds + local + collectives
@@ -336,7 +338,7 @@ def memory(shape: Shape, workers: int) -> dict[str, float]:
     return {
         "rows": shape.n / workers * shape.stored * (shape.size + 4),
         "weights": shape.d * shape.K / workers * shape.size,
-        "gradient, direction, pairs": (2 * _MEMORY + 4) * shape.d * shape.K / workers * shape.size,
+        "gradient, direction, pairs": (2 * _MEMORY + 4 + (shape.d >= _FEW)) * shape.d * shape.K / workers * shape.size,
         "visiting blocks": 2 * 2 * shape.d * shape.K / blocks * shape.size,
         "log-sum-exps": 8 * shape.n / workers * (blocks + 2),
     }
