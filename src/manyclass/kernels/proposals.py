@@ -90,7 +90,7 @@ def _at_least(s, threshold, found):
 def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
     """Score every class for the rows begin .. end - 1 at fixed weights: a dense dual image ``V``, or sparse weights.
 
-    ``found`` (n x m) receives the worst violators that are not yet active, best first, -1 behind them: rivals whose
+    ``found`` (n x m) receives the worst violators that have no dual yet, best first, -1 behind them: rivals whose
     margin violation 1 + s_j - s_y is positive and within ``slack`` of the row's largest. Returns the sum of the exact
     losses, all classes considered.
     """
@@ -144,7 +144,8 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
         else:
             losses += c * top
         for entry in range(indptr[i], indptr[i + 1]):
-            active[rivals[entry]] = True
+            # Those without a dual are about to be dropped (`merge_rivals`): violators among them are proposed anew.
+            active[rivals[entry]] = b[entry] > 0
         size = 0
         least = max(level, level + top - real(slack))
         for a in range(n_violators):
@@ -161,10 +162,10 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
 
 
 @jit
-def keep_violators(rows, y, reg, V, bias, indptr, rivals, asked, slack, found):
+def keep_violators(rows, y, reg, V, bias, indptr, rivals, b, asked, slack, found):
     """Of the classes that a search has found for each row, ``asked`` (n x k), what `propose` would keep.
 
-    Violators on the live image ``V`` that are not active, within ``slack`` of the row's worst. Returns how many.
+    Violators on the live image ``V`` that have no dual yet, within ``slack`` of the row's worst. Returns how many.
     """
     k, m = asked.shape[1], found.shape[1]
     real = bias.dtype.type
@@ -189,7 +190,7 @@ def keep_violators(rows, y, reg, V, bias, indptr, rivals, asked, slack, found):
         for a in range(k):
             taken = s[a] <= least
             for entry in range(indptr[i], indptr[i + 1]):
-                taken |= rivals[entry] == classes[a]
+                taken |= rivals[entry] == classes[a] and b[entry] > 0
             if not taken:
                 size = _insert(best, best_class, size, s[a], classes[a])
         for a in range(m):

@@ -154,30 +154,37 @@ class ActiveSDCA(SDCA):
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass. The dual image is made afresh only where its rounding errors could show."""
-        if self.drifts or float(state["gap"]) <= _NEAR:
-            return self.certificate(problem, state, final=True)
-        found = self.certificate(problem, state, final=False)
-        return found if found.relative_gap > _NEAR else self.certificate(problem, state, final=True)
+        final = self.drifts or float(state["gap"]) < 1.0  # all but the first are near enough, or soon will be
+        found, rivals = self._measure(problem, state, final=final)
+        if not final and found.relative_gap <= _NEAR:
+            found, rivals = self._measure(problem, state, final=True)
+        self._accept(state, rivals)
+        return found
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         """One exact pass: the gap, and the violators it finds become active."""
+        certificate, rivals = self._measure(problem, state, final=final)
+        self._accept(state, rivals)
+        return certificate
+
+    def _measure(self, problem: Problem, state: State, *, final: bool) -> tuple[Certificate, Array]:
+        """One exact pass: the gap, and the violators."""
         if problem.intercept:
             _balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
         image = image_of(state)
         if final or problem.intercept or self.drifts:
             image.rebuild(problem, state)
-        losses, found = self._propose(problem, state, self.more)
+        losses, rivals = self._propose(problem, state, self.more)
         g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
-        self._accept(state, found)
         certificate = Certificate(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
             resolution=problem.resolution,
         )
         state["gap"] = np.asarray(certificate.relative_gap)
-        return certificate
+        return certificate, rivals
 
     def _propose(self, problem: Problem, state: State, most: int) -> tuple[float, Array]:
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
@@ -219,6 +226,7 @@ class ActiveSDCA(SDCA):
             state["bias"],
             state["indptr"],
             state["rivals"],
+            state["b"],
             asked,
             max(self.slack, float(_gamma(problem))),
             found,
