@@ -220,7 +220,7 @@ class _Work:
         violations = self.violations(whole, point.pull)
         worst = float(violations.max(initial=0.0))
         features = self.working_set(whole, point.pull, violations)
-        enough = max(0.1 * worst, 1e-13 * float(np.abs(point.pull).max(initial=0.0)))
+        enough = max(0.3 * worst, 1e-13 * float(np.abs(point.pull).max(initial=0.0)))
         y, w, s, b = self.target(k), whole[features], point.s, float(bias[k])
         u = np.empty(len(s))
         kernels.slopes(self.loss, s, y, self.share, u)
