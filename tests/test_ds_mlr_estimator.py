@@ -148,6 +148,7 @@ def test_an_interrupt_keeps_what_is_reached(monkeypatch):
         ({"algorithm": "none"}, "algorithm must be one of"),
         ({"comm": 3}, "comm must be a Communicator, 'mpi' or None, got 3"),
         ({"keep_scores": "yes"}, "keep_scores must be True, False or None"),
+        ({"precondition": True}, "precondition must be one of 'auto', 'spectrum', 'diagonal', 'none', got True"),
         ({"eta0": 0}, "eta0 must be a finite number greater than 0"),
     ],
 )

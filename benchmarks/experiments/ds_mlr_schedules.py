@@ -34,6 +34,7 @@ _WAYS: dict[str, tuple[dict[str, Any], bool]] = {
     "two phases, steps x 4": ({"start": 2, "eta0": 4.0, "precondition": "none"}, False),
     "L-BFGS, preconditioned": ({"start": 0, "precondition": "spectrum"}, False),
     "two phases, preconditioned": ({"start": 2, "precondition": "spectrum"}, False),
+    "two phases, diagonal": ({"start": 2, "precondition": "diagonal"}, False),
 }
 
 
@@ -51,7 +52,7 @@ def run(bench: Bench) -> None:
                 case = _ds_mlr.make_case(data, alpha, certified=1e-7, dtype=np.float64)
                 shown = source.name
                 for name, (parameters, tuned) in _WAYS.items():
-                    if parameters.get("precondition") and data.X.shape[1] > _MOST_FEATURES:
+                    if parameters.get("precondition") == "spectrum" and data.X.shape[1] > _MOST_FEATURES:
                         continue
                     found = _best(case, parameters, steps if tuned else (parameters.get("eta0", 1.0),), most)
                     passes = [found[level][0] for level in LEVELS]
