@@ -36,6 +36,24 @@ class TestExperiments:
         assert 0 < float(passes["L-BFGS, preconditioned", "0.0001"]) < 45
         assert 0 < float(passes["two phases, 2 + L-BFGS", "0.001"]) < 45
 
+    def test_with_many_features_the_spectrum_alone_is_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from benchmarks.experiments import ds_mlr_schedules
+
+        monkeypatch.setattr(ds_mlr_schedules, "_MOST_FEATURES", 3)
+        rows = run(tmp_path, "ds_mlr_schedules", "--data", "bundled/iris", "--epochs", "3")
+        left_out = set(ds_mlr_schedules._WAYS) - {row["method"] for row in rows}
+        assert left_out == {"L-BFGS, preconditioned", "two phases, preconditioned"}
+
+    def test_what_does_not_fit_is_skipped(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from benchmarks.experiments import ds_mlr
+
+        monkeypatch.setattr(ds_mlr, "memory_bytes", lambda: 1)
+        rows = run(tmp_path, "ds_mlr", "--data", "bundled/wine", "--alpha", "1e-2", "--only", "ds_mlr,lbfgs,lc")
+        assert [row["status"] for row in rows] == ["skipped"] * 3
+        assert all("needs an estimated" in row["reason"] for row in rows)
+
     def test_workers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.experiments import ds_mlr_workers
 
