@@ -39,7 +39,7 @@ import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 
 from manyclass.files import atomic_path
-from manyclass.model_parts import csr_fault
+from manyclass.kernels.rows import csr_fault
 
 if TYPE_CHECKING:
     from manyclass.model_base import Model

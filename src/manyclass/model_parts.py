@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.kernels.rows import csr_fault
 from manyclass.parallel import ranges
 
-__all__ = ["check_feature_names", "check_meaning", "check_weights", "csr_fault", "plain", "plain_vectorizer", "to_csr"]
+__all__ = ["check_feature_names", "check_meaning", "check_weights", "plain", "plain_vectorizer", "to_csr"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,19 +25,6 @@ _TASKS = {
 
 #: Numbers in a piece of the weights.
 _PIECE = 2**20
-
-
-def csr_fault(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> str | None:
-    """What is wrong with the parts of a compressed sparse row matrix, None if they fit together."""
-    if indptr.shape != (shape[0] + 1,):
-        return f"indptr has shape {indptr.shape}, expected {(shape[0] + 1,)}"
-    if data.ndim != 1 or data.shape != indices.shape:
-        return f"data has shape {data.shape} and indices {indices.shape}, expected two vectors of one length"
-    if indptr[0] != 0 or indptr[-1] != len(data) or np.any(indptr[1:] < indptr[:-1]):
-        return f"indptr does not rise from 0 to the {len(data)} stored values"
-    if len(indices) and not (indices.min() >= 0 and indices.max() < shape[1]):
-        return f"indices run from {indices.min()} to {indices.max()}, expected 0 to {shape[1] - 1}"
-    return None
 
 
 def check_weights(weights: Any, intercept: Any) -> None:

@@ -21,6 +21,8 @@ from manyclass.parallel import ranges, resolve_n_jobs, run
 if TYPE_CHECKING:
     from manyclass.features import FeatureBlock
 
+from manyclass.kernels.rows import check_sparse
+
 __all__ = ["Stage", "StagedModel"]
 
 #: Numbers in the features that one piece of rows has. Fixed: BLAS rounds by the shape of what it is given.
@@ -270,6 +272,7 @@ class StagedModel(Model):
         if sp.issparse(X):
             if X.format != "csr":
                 raise ValueError(f"X must be an array or a CSR matrix, got a {X.format} matrix: pass X.tocsr()")
+            check_sparse(X)
         elif not isinstance(X, np.ndarray):
             raise ValueError(f"X must be an array or a CSR matrix, got {type(X).__name__}: pass np.asarray(X)")
         if X.ndim != 2 or X.shape[1] != self.n_features:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
+from manyclass.kernels.rows import check_sparse
+
 from .streams import StrPath, atomic_files
 
 __all__ = ["write_svmlight", "write_xmc"]
@@ -107,6 +109,8 @@ def _label_texts(y: Any, label_names: npt.NDArray[Any] | None) -> list[str]:
 
 
 def _checked(X: Any, y: Any) -> tuple[Any, Any]:
+    check_sparse(X)
+    check_sparse(y, "y")
     X = X if issparse(X) else np.asanyarray(X)
     y = y if y is None or issparse(y) else np.asarray(y)
     if X.ndim != 2:

@@ -18,7 +18,7 @@ from manyclass.columns import WIDTH, minimise_columns
 from manyclass.driver import Result, minimise
 from manyclass.estimators.solving import DUAL, SOLVERS, choose, in_ranges, lineage, make_solver
 from manyclass.history import History
-from manyclass.kernels.rows import has_duplicates, make_rows, read_only
+from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
 from manyclass.losses import OPTIONS
 from manyclass.model import LinearModel
@@ -76,6 +76,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X as CSR or 2-D array of float32 or float64, y still as given; nothing is copied that need not be."""
+        check_sparse(X)
+        check_sparse(y, "y")
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
         )
@@ -83,6 +85,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_predict_input(self, X: Any) -> Any:
         check_is_fitted(self)
+        check_sparse(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _weights(self, sample_weight: Any, X: Any) -> Array | None:

@@ -17,7 +17,7 @@ from manyclass.curvature.labels import ORDERS
 from manyclass.curvature.steps import Stream
 from manyclass.estimators.base import LinearEstimator, _as_rows, _number, _plain
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
-from manyclass.kernels.rows import make_rows
+from manyclass.kernels.rows import check_sparse, make_rows
 from manyclass.kernels.targets import ClassTargets, Targets
 from manyclass.losses import LogLoss, Multinomial
 from manyclass.memory import require
@@ -233,6 +233,7 @@ class BoundMajorizationClassifier(ClassPredictions, LinearEstimator):
         self._check_parameters()
         stream = getattr(self, "_stream", None)
         first = stream is None
+        check_sparse(X)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
         X = _as_rows(X)
         weights = self._weights(sample_weight, X)

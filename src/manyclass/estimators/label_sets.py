@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.kernels.rows import check_sparse
 from manyclass.problem import Array
 
 __all__ = ["LabelSets", "observed", "read_label_sets"]
@@ -108,6 +109,7 @@ def _joined(features: Any) -> tuple[Any, Array]:
 
 def _matrix(name: str, given: Any) -> Any:
     if sp.issparse(given):
+        check_sparse(given, name)
         found: Any = sp.csr_matrix(given)
         return found if found.dtype in (np.float32, np.float64) else found.astype(np.float64)
     found = np.asarray(given)

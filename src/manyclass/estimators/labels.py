@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from manyclass.kernels.rows import check_sparse
 from manyclass.problem import Array
 
 __all__ = ["coded", "is_indicator", "read_indicator", "read_labels"]
@@ -43,6 +44,7 @@ def read_indicator(y: Any) -> sp.csr_matrix[Any]:
     ValueError
         If it holds other values than 0 and 1.
     """
+    check_sparse(y, "y")
     labels = sp.csr_matrix(y)
     if labels.nnz and not np.all((labels.data == 1) | (labels.data == 0)):
         raise ValueError("a multi-label y holds only 0 and 1; other values were found")

@@ -20,7 +20,7 @@ from manyclass.estimators.base import LinearEstimator, _as_rows, _number, _plain
 from manyclass.estimators.labels import read_labels
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.streamed import mean_one, validation_rows
-from manyclass.kernels.rows import make_rows
+from manyclass.kernels.rows import check_sparse, make_rows
 from manyclass.kernels.sdca import row_norms
 from manyclass.memory import require
 from manyclass.model import LinearModel
@@ -252,6 +252,7 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
         """
         self._check_parameters()
         first = not hasattr(self, "model_")
+        check_sparse(X)
         X, y = validate_data(
             self, X, column_or_1d(y, warn=True), accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
         )

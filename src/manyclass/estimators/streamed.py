@@ -15,6 +15,7 @@ from manyclass import features as blocks
 from manyclass._version import __version__
 from manyclass.estimators.base import _as_rows, _plain
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
+from manyclass.kernels.rows import check_sparse
 from manyclass.least_squares.arrays import is_foreign, like, to_numpy
 from manyclass.least_squares.design import Design
 from manyclass.model import LinearModel
@@ -44,6 +45,8 @@ class StreamedMixin:
             check_consistent_length(X, y)
             self.n_features_in_ = int(X.shape[1])
             return X, y if sp.issparse(y) else np.asarray(to_numpy(y) if is_foreign(y) else y)
+        check_sparse(X)
+        check_sparse(y, "y")
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
         )
@@ -55,6 +58,7 @@ class StreamedMixin:
         if is_foreign(X):
             _check_foreign(X)
             X = to_numpy(X)
+        check_sparse(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _read_targets(self, y: Any) -> tuple[Any, str]:

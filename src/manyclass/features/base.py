@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from manyclass.kernels.rows import check_sparse
 from manyclass.parallel import ranges
 
 __all__ = ["Array", "Block", "FeatureBlock", "projection", "row_chunks", "sample_rows", "working_dtype"]
@@ -94,6 +95,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
             If a parameter or X is not what is expected.
         """
         self._check_parameters()
+        check_sparse(X)
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
         self._begin()
         self._fit(X, y)
@@ -117,6 +119,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
             If X has another number of features than in the fit.
         """
         check_is_fitted(self)
+        check_sparse(X)
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
         return self._transform(X)
 

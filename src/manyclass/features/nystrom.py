@@ -22,6 +22,7 @@ from manyclass.features.base import (
 )
 from manyclass.features.gaussian import GaussianBlock
 from manyclass.kernels.gaussian import gaussian, mirrored_gaussian
+from manyclass.kernels.rows import check_sparse
 
 __all__ = ["Nystrom"]
 
@@ -143,6 +144,7 @@ class Nystrom(GaussianBlock):
         centres = self.centres_.astype(W.dtype, copy=False)
 
         def project(X: Any) -> Array:
+            check_sparse(X)
             X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
             return times(self._kernel(dense_rows(X, W.dtype), centres), outer)
 

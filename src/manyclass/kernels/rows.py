@@ -27,6 +27,8 @@ __all__ = [
     "add_sparse_outer_within",
     "add_sparse_scores",
     "add_squares",
+    "check_sparse",
+    "csr_fault",
     "has_duplicates",
     "longest_row",
     "make_rows",
@@ -66,6 +68,58 @@ def make_rows(X: Any) -> Rows:
     if sp.issparse(X):
         return CSRRows(read_only(X.data), read_only(X.indices), read_only(X.indptr))
     return DenseRows(read_only(X))
+
+
+def csr_fault(
+    data: np.ndarray[Any, Any],
+    indices: np.ndarray[Any, Any],
+    indptr: np.ndarray[Any, Any],
+    shape: tuple[int, ...],
+    *,
+    spare: bool = False,
+) -> str | None:
+    """What is wrong with the three arrays of a compressed sparse row matrix; None if they fit together.
+
+    Compiled code trusts these arrays: an index out of range reads or writes memory that is not ours. With ``spare``,
+    ``data`` and ``indices`` may be longer than ``indptr`` says, as SciPy allows.
+    """
+    if indptr.shape != (shape[0] + 1,):
+        return f"indptr has shape {indptr.shape}, expected {(shape[0] + 1,)}"
+    if indices.ndim != 1 or data.shape[:1] != indices.shape:
+        return f"data has shape {data.shape} and indices {indices.shape}, expected two vectors of one length"
+    stored = int(indptr[-1])
+    fits = stored <= len(indices) if spare else stored == len(indices)
+    if indptr[0] != 0 or not fits or np.any(indptr[1:] < indptr[:-1]):
+        return f"indptr does not rise from 0 to the {len(indices)} stored values"
+    used = indices[:stored]
+    if stored and not (used.min() >= 0 and used.max() < shape[1]):
+        return f"indices run from {used.min()} to {used.max()}, expected 0 to {shape[1] - 1}"
+    return None
+
+
+def check_sparse(X: Any, name: str = "X") -> None:
+    """Refuse a compressed sparse matrix whose arrays do not fit together, before compiled code (SciPy's too) reads it.
+
+    SciPy itself checks the range of the indices only when it is asked to: a ``shape=`` that is too narrow is accepted.
+    Other sparse formats, and what is not sparse, pass.
+
+    Raises
+    ------
+    ValueError
+        With the array that is at fault.
+    """
+    if not sp.issparse(X) or X.format not in ("csr", "csc", "bsr"):
+        return
+    height, width = X.blocksize if X.format == "bsr" else (1, 1)
+    shape = (X.shape[0] // height, X.shape[1] // width)
+    if X.format == "csc":
+        shape = shape[::-1]
+    fault = csr_fault(X.data, X.indices, X.indptr, shape, spare=True)
+    if fault:
+        raise ValueError(
+            f"{name} is a damaged sparse matrix of shape {X.shape}: {fault}. Give the shape that the indices need, or "
+            "build the matrix anew from its rows"
+        )
 
 
 @jit

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from manyclass.kernels.rows import check_sparse
+
 __all__ = [
     "LabelsLike",
     "class_columns",
@@ -104,6 +106,7 @@ def indicator(name: str, y: Any) -> Any:
     """
     is_sparse = bool(sparse.issparse(y))
     if is_sparse:
+        check_sparse(y, name)
         matrix: Any = y.tocsr()
     else:
         dense = _as_array(name, y)

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.kernels.rows import make_rows
-from manyclass.model_parts import csr_fault
+from manyclass.kernels.rows import check_sparse, csr_fault, make_rows
 from manyclass.scoring import check_rows, row_fault
 from manyclass.search.file import IndexFileError, read_index, write_index
 
@@ -330,6 +329,7 @@ class SearchIndex(ABC):
         self._require_built()
         ids = _checked_ids(ids)
         if sp.issparse(vectors):
+            check_sparse(vectors, "vectors")
             vectors = vectors.tocsr()
         self._checked_rows(vectors, "vectors")
         if vectors.shape[0] != len(ids):
@@ -365,6 +365,7 @@ def _checked_weights(weights: Any) -> Any:
             f"{weights.dtype} of shape {weights.shape}"
         )
     if sparse:
+        check_sparse(weights, "weights")
         weights = weights.tocsr()
         fault = csr_fault(weights.data, weights.indices, weights.indptr, weights.shape)
         if fault:

@@ -10,8 +10,7 @@ import scipy.sparse as sp
 
 from manyclass.kernels import prune as kernels
 from manyclass.kernels.predict import SparseWeights, make_weights
-from manyclass.kernels.rows import make_rows, read_only
-from manyclass.model_parts import csr_fault
+from manyclass.kernels.rows import csr_fault, make_rows, read_only
 from manyclass.scoring import Scorer, spread
 from manyclass.search.base import SearchIndex
 

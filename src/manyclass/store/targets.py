@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from manyclass.data.labels import Targets
+from manyclass.kernels.rows import check_sparse
 
 __all__ = ["GatheredTargets", "Resolved", "split_targets"]
 
@@ -111,6 +112,7 @@ def _kind_of(y: Any) -> tuple[str, Any]:
     if y is None:
         return "none", None
     if issparse(y):
+        check_sparse(y, "y")
         y = csr_matrix(y, copy=True)
         y.sum_duplicates()
         y.eliminate_zeros()

@@ -13,6 +13,7 @@ from scipy.sparse import csr_matrix, issparse
 from manyclass.data.dataset import Dataset
 from manyclass.data.labels import Targets
 from manyclass.data.streams import StrPath
+from manyclass.kernels.rows import check_sparse
 
 from .container import Container, Written, pack_strings, write_arrays
 from .folder import atomic_folder, write_manifest
@@ -138,6 +139,7 @@ class RowStoreWriter:
         ValueError
             If the rows are of another kind than those before, or not as many as targets.
         """
+        check_sparse(X)
         layout = "csr" if issparse(X) else "dense"
         if X.ndim != 2 or X.dtype not in (np.float32, np.float64) or (layout == "csr" and X.format != "csr"):
             raise ValueError(
