@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from manyclass.parallel import Communicator, DeadlineError
-from manyclass.parallel.hybrid import HybridCommunicator
+from manyclass.distributed import Communicator, DeadlineError
+from manyclass.distributed.hybrid import HybridCommunicator
 
 DTYPES = (np.float64, np.float32, np.int64, np.uint8)
 
@@ -251,7 +251,7 @@ def _fault(comm: Communicator, how: str) -> None:
 
 def main() -> None:
     """All laws, or a fault, on MPI."""
-    from manyclass.parallel.mpi import MPICommunicator
+    from manyclass.distributed.mpi import MPICommunicator
 
     with MPICommunicator(timeout=60.0) as comm:
         if sys.argv[1] != "laws":

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from manyclass.parallel.mpi import MPICommunicator
+from manyclass.distributed.mpi import MPICommunicator
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from scipy.special import expit, logsumexp, softmax
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
-from manyclass.problem import Problem
-from manyclass.regularizers import L2
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Problem
 
 Array = np.ndarray[Any, Any]
 #: (S, T) -> the n losses and the n x K gradients.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.search import ExactSearch, SimpleLSH, SmallWorldGraph
+from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
 
 #: name -> a new index, not yet built.
 INDEXES: dict[str, Any] = {

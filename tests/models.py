@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.model import LinearModel
+from manyclass.models.linear import LinearModel
 
 D, K = 7, 11
 

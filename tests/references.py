@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from helpers import Data, objective
-from manyclass.losses import CrammerSinger, SquaredHinge
+from manyclass.objective.losses import CrammerSinger, SquaredHinge
 
 
 def quasi_newton(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -> float:

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import helpers
-from manyclass.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
+from manyclass.objective.penalties import L2, ElasticNet
 
 
 class LossCase(NamedTuple):

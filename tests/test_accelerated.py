@@ -9,12 +9,12 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import Data, make_data, make_problem
-from manyclass.driver import Outcome, minimise
-from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared
-from manyclass.problem import Problem
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import SDCA, Accelerated
-from manyclass.solvers.accelerated import condition, is_ill_conditioned
+from manyclass.solvers.dual.accelerated import condition, is_ill_conditioned
 from registry import LOSSES
 
 NET = ElasticNet(0.25)

@@ -8,12 +8,12 @@ import scipy.sparse as sp
 
 from helpers import make_data, make_problem
 from manyclass import SDCAClassifier
-from manyclass.driver import minimise
 from manyclass.kernels import proposals
-from manyclass.losses import CrammerSinger
-from manyclass.search import ExactSearch, SimpleLSH, SmallWorldGraph
+from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
+from manyclass.objective.losses import CrammerSinger
+from manyclass.optimize.loop import minimise
 from manyclass.solvers import SDCA, ActiveSDCA, AsyncActiveSDCA
-from manyclass.solvers._asked import ask
+from manyclass.solvers.dual._asked import ask
 
 INDEXES = {
     "exact": ExactSearch,

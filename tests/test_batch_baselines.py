@@ -13,11 +13,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import cast, evaluate, make_data, make_problem, random_scores, random_targets
-from manyclass.driver import Outcome, minimise
 from manyclass.kernels.operations import loss_hessian
-from manyclass.losses import LogLoss, Multinomial, SmoothHinge, SquaredHinge
+from manyclass.objective.losses import LogLoss, Multinomial, SmoothHinge, SquaredHinge
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import LBFGS, SDCA, SGD, AveragedSGD, ConjugateGradient, Newton, SteepestDescent
-from manyclass.solvers.descent import line_search
+from manyclass.solvers.primal.descent import line_search
 from registry import LOSSES
 
 SOLVERS = (Newton(), ConjugateGradient(), SteepestDescent())

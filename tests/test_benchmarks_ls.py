@@ -343,7 +343,7 @@ def test_memory_is_that_of_the_formula(folder: Path) -> None:
 def test_a_factor_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.experiments import ls_memory
 
-    from manyclass import memory
+    from manyclass.runtime import memory
 
     monkeypatch.setattr(memory, "available", lambda: 2 * 10**7)
     found = ls_memory.fit_once("cholesky", 100, 2000, 3, 1, None)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from helpers import make_data, make_problem
-from manyclass.curvature import LowRankDiagonal, partition_bound
-from manyclass.curvature.features import FeatureForm
-from manyclass.curvature.forms import KroneckerForm
-from manyclass.curvature.labels import ORDERS, Labels
-from manyclass.curvature.low_rank import nystrom, woodbury
-from manyclass.curvature.steps import Running, Steps
-from manyclass.losses import LogLoss, Multinomial
-from manyclass.solvers.primal import constant
+from manyclass.objective.losses import LogLoss, Multinomial
+from manyclass.solvers.bound import LowRankDiagonal, partition_bound
+from manyclass.solvers.bound.features import FeatureForm
+from manyclass.solvers.bound.forms import KroneckerForm
+from manyclass.solvers.bound.labels import ORDERS, Labels
+from manyclass.solvers.bound.low_rank import nystrom, woodbury
+from manyclass.solvers.bound.steps import Running, Steps
+from manyclass.solvers.primal.base import constant
 
 
 def algorithm_1(f, log_measure, theta, order):

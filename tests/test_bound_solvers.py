@@ -12,11 +12,11 @@ from sklearn.preprocessing import StandardScaler
 
 import references
 from helpers import Data, make_data, make_problem, objective
-from manyclass.driver import Outcome, minimise
-from manyclass.losses import LogLoss, Multinomial, SmoothHinge
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.objective.losses import LogLoss, Multinomial, SmoothHinge
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import BatchBound, BoundMajorization
-from manyclass.solvers.warm import warm_state
+from manyclass.solvers.dual.warm import warm_state
 from registry import LOSSES
 
 SETS = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}

@@ -27,8 +27,8 @@ from manyclass.kernels.jit import compile_clock
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.sdca import sdca_epoch
 from manyclass.kernels.targets import RealTargets
-from manyclass.losses import Squared
-from manyclass.regularizers import L2
+from manyclass.objective.losses import Squared
+from manyclass.objective.penalties import L2
 
 rows, targets = make_rows(np.eye(2)), RealTargets(np.array([[1.0], [2.0]]), 1)
 V, alpha, one = np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2)
@@ -89,16 +89,16 @@ def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_regula
     second, said = copy.epoch()
     assert second == {**first, "kernels": 0, "seconds": 0.0}
     assert said == ""
-    copy.edit("memory.py", '"""Bytes:', '"""Bytes, again:')
+    copy.edit("runtime/memory.py", '"""Bytes:', '"""Bytes, again:')
     assert copy.epoch()[0]["kernels"] == 0, "what no kernel is made of does not matter"
 
     # The kernel's own file is untouched: its code has to change because a part of it did.
-    copy.edit("losses/squared.py", "a + (y - s - a) /", "a + 0.5 * (y - s - a) /")
+    copy.edit("objective/losses/squared.py", "a + (y - s - a) /", "a + 0.5 * (y - s - a) /")
     third, said = copy.epoch()
     assert third["alpha"] == pytest.approx([1 / 3, 2 / 3])
     assert third["kernels"] == 1
 
-    copy.edit("regularizers/l2.py", "(lambda reg, v: v)", "(lambda reg, v: 2 * v)")
+    copy.edit("objective/penalties/l2.py", "(lambda reg, v: v)", "(lambda reg, v: 2 * v)")
     copy.edit("kernels/sdca.py", "s[k] = bias[lo + k]", "s[k] = 3.0")
     fourth, said = copy.epoch()
     assert fourth["alpha"] == pytest.approx([-2 / 3, -1 / 3])
@@ -167,3 +167,18 @@ def test_compilation_is_counted_and_timed(monkeypatch, tmp_path):
     total(np.ones(4))
     assert compile_clock.seconds == after
     assert compile_clock.kernels == kernels + 1
+
+
+@pytest.mark.parametrize("suffix", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: data[::-1]])
+def test_damaged_files_of_the_cache_are_compiled_anew(copy, suffix, damage):
+    first, _ = copy.epoch()
+    damaged = list(copy.cache.rglob(suffix))
+    for path in damaged:
+        path.write_bytes(damage(path.read_bytes()))
+    again, _ = copy.epoch()
+    assert damaged
+    assert again["alpha"] == first["alpha"]
+    assert again["kernels"] == first["kernels"]
+    third, _ = copy.epoch()
+    assert third["kernels"] == 0

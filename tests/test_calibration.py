@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from manyclass.least_squares.calibrated import fit_calibration
-from manyclass.links.calibrated import BASES, Calibration, expand
-from manyclass.links.projection import onto_box, onto_simplex
+from manyclass.objective.links.calibrated import BASES, Calibration, expand
+from manyclass.objective.links.projection import onto_box, onto_simplex
+from manyclass.solvers.least_squares.calibrated import fit_calibration
 
 
 def nearest_on_simplex(v):

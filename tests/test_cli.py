@@ -14,12 +14,13 @@ from manyclass import SDCAClassifier, SDCARegressor, __version__
 from manyclass.cli import _common, _data, convert, demo, fit
 from manyclass.cli._common import in_options
 from manyclass.cli.main import build_parser, main
-from manyclass.data import FORMATS
-from manyclass.data.labels import TASKS
-from manyclass.data.reader import _SUFFIXES
-from manyclass.estimators import classifier, regressor, solving
-from manyclass.losses import OPTIONS
-from manyclass.solvers.sdca import SAMPLINGS
+from manyclass.estimators import classifier, regressor
+from manyclass.io import FORMATS
+from manyclass.io.labels import TASKS
+from manyclass.io.reader import _SUFFIXES
+from manyclass.objective.losses import OPTIONS
+from manyclass.optimize import choice as solving
+from manyclass.solvers.dual.sdca import SAMPLINGS
 from test_cli_support import digits, left, make, refused, run
 
 COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench")
@@ -161,7 +162,7 @@ def test_errors_become_one_line(capsys, monkeypatch, tmp_path, error, sentence):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("manyclass.data.detect_format", fail)
+    monkeypatch.setattr("manyclass.io.detect_format", fail)
     path = make("svm", tmp_path)
     ran = run(capsys, "convert", path, "-o", tmp_path / "x.npz")
     refused(ran)
@@ -174,7 +175,7 @@ def test_ctrl_c_where_nothing_could_be_kept(capsys, monkeypatch, tmp_path):
 
     path = make("svm", tmp_path)
     before = left(tmp_path)
-    monkeypatch.setattr("manyclass.data.read", interrupted)
+    monkeypatch.setattr("manyclass.io.read", interrupted)
     for words in (["fit", path, "-o", tmp_path / "m"], ["convert", path, "-o", tmp_path / "x.npz"]):
         ran = run(capsys, *words)
         assert ran.code == 130
@@ -198,7 +199,7 @@ def test_a_closed_pipe_is_silent(capsys, tmp_path):
 
 
 def _write_svm(path, X, y):
-    from manyclass.data import write_svmlight
+    from manyclass.io import write_svmlight
 
     write_svmlight(path, X, y)
     path.write_bytes(path.read_bytes() * 5)

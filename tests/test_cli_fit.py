@@ -11,9 +11,9 @@ from scipy.sparse import csr_matrix
 
 from manyclass import LinearModel, SDCAClassifier, SDCARegressor
 from manyclass.cli import fit as command
-from manyclass.data import Dataset, TextVectorizer, read, write, write_svmlight
-from manyclass.files import atomic_path
-from manyclass.memory import human
+from manyclass.io import Dataset, TextVectorizer, read, write, write_svmlight
+from manyclass.runtime.files import atomic_path
+from manyclass.runtime.memory import human
 from manyclass.solvers import SDCA
 from test_cli_support import KINDS, digits, fitted, label_sets, left, make, refused, run, table, texts
 
@@ -240,7 +240,7 @@ def test_the_table_says_what_the_model_has(capsys, tmp_path):
 
 def test_what_a_fit_will_take_is_what_the_driver_asks_for(capsys, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("manyclass.driver.require", lambda needs, remedy: asked.append(needs))
+    monkeypatch.setattr("manyclass.optimize.loop.require", lambda needs, remedy: asked.append(needs))
     for number, loss in enumerate(("multinomial", "crammer_singer", "hinge", "squared")):
         _, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--loss", loss, "--max-iter", "1000")
         line = next(line for line in ran.err.splitlines() if "; memory besides the data: " in line)
@@ -405,7 +405,7 @@ def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
             assert temporary.stat().st_size > 1000
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("manyclass.model_file.atomic_path", interrupted)
+    monkeypatch.setattr("manyclass.models.file.atomic_path", interrupted)
     ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
     assert ran.code == 130
     assert left(tmp_path) == {"data.svm"}

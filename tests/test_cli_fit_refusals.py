@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manyclass.problem import Certificate
+from manyclass.objective.problem import Certificate
 from manyclass.solvers import SDCA
 from test_cli_support import fitted, left, make, refused, run
 
@@ -34,7 +34,7 @@ from test_cli_support import fitted, left, make, refused, run
 def test_wrong_options_are_refused_before_the_data_are_read(capsys, monkeypatch, tmp_path, words, needle):
     path = make("svm", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("manyclass.data.read", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("manyclass.io.read", lambda *_, **__: pytest.fail("read"))
     refused(run(capsys, "fit", path, "-o", "m", *words), needle)
     assert left(tmp_path) == {"data.svm"}
 
@@ -72,7 +72,7 @@ def test_the_input_is_not_overwritten_but_an_old_model_is(capsys, tmp_path):
 
 
 def test_a_fit_that_would_not_fit_is_refused(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("manyclass.memory.available", lambda: 10_000)
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 10_000)
     refused(run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m"), "this fit needs", "to make it fit")
     assert left(tmp_path) == {"data.svm"}
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_matrix, issparse
 
 from manyclass import LinearModel
-from manyclass.data import Dataset, TextVectorizer, read, write
+from manyclass.io import Dataset, TextVectorizer, read, write
 from test_cli_support import KINDS, digits, label_sets, left, make, refused, run, texts
 
 # --- info ------------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_refusals(capsys, monkeypatch, tmp_path):
     refused(run(capsys, "convert", path, "-o", tmp_path / "no" / "out.npz"), "does not exist")
     refused(run(capsys, "convert", path, "-o", path), "is the input itself")
     refused(run(capsys, "convert", path, "-o", tmp_path / "out.npz", "--n-features", "3"), "is beyond")
-    monkeypatch.setattr("manyclass.memory.available", lambda: 1000)
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 1000)
     refused(run(capsys, "convert", path, "-o", tmp_path / "out.npy"), "as a dense matrix the data take")
     (tmp_path / "bare.svm").write_text(" 1:2\n 3:1\n")
     refused(run(capsys, "convert", tmp_path / "bare.svm", "-o", tmp_path / "out.xmc"), "no indicator")

@@ -9,7 +9,7 @@ import pytest
 
 from manyclass import StagedModel, estimators, features, load_model
 from manyclass.cli import methods
-from manyclass.data import Dataset, read, write
+from manyclass.io import Dataset, read, write
 from test_cli_support import digits, left, make, refused, run
 
 CASES = {

@@ -7,7 +7,7 @@ import pytest
 
 from manyclass import LinearModel
 from manyclass.cli import _common
-from manyclass.data import Dataset, read, write, write_svmlight
+from manyclass.io import Dataset, read, write, write_svmlight
 from test_cli_support import digits, label_sets, left, make, refused, run, table, texts
 
 

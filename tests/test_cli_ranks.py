@@ -10,7 +10,7 @@ import pytest
 
 from manyclass import load_model
 from manyclass.cli import _ranks
-from manyclass.data import read
+from manyclass.io import read
 from manyclass.solvers.ds_mlr import SCHEDULES
 from test_cli_support import make, refused, run
 from test_communicators import launch

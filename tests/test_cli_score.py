@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score, r2_score, root_mean_square
 
 from manyclass import LinearModel
 from manyclass.cli import _common
-from manyclass.data import Dataset, write, write_svmlight
+from manyclass.io import Dataset, write, write_svmlight
 from manyclass.metrics import inverse_propensity, precision_at_k, psp_at_k
 from test_cli_support import digits, label_sets, make, refused, run, table, texts
 

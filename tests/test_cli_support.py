@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from manyclass import LinearModel
 from manyclass.cli.main import main
-from manyclass.data import Dataset, write
+from manyclass.io import Dataset, write
 
 
 class Ran(NamedTuple):

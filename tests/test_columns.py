@@ -10,10 +10,10 @@ from sklearn.preprocessing import normalize
 
 from helpers import make_data, make_problem
 from manyclass import SDCAClassifier, SDCARegressor
-from manyclass.columns import minimise_columns
-from manyclass.driver import Outcome, minimise
-from manyclass.losses import Multinomial
-from manyclass.regularizers import ElasticNet
+from manyclass.objective.losses import Multinomial
+from manyclass.objective.penalties import ElasticNet
+from manyclass.optimize.columns import minimise_columns
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import SDCA, Accelerated
 from registry import LOSSES
 
@@ -139,7 +139,7 @@ def test_an_interrupt_of_the_start_is_heard(monkeypatch):
 @pytest.mark.parametrize("order", [(0, 4), (4, 0)])
 def test_the_whole_ends_as_its_worst_range(order, monkeypatch):
     """Whichever is done last."""
-    from manyclass import columns
+    from manyclass.optimize import columns
 
     ends = {0: Outcome.MAX_ITER, 4: Outcome.PRECISION}
     data = make_data("sign", n=40, d=5, K=8, seed=6)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from communicator_laws import LAWS
-from manyclass.parallel import AbortedError, DeadlineError, SerialCommunicator, ThreadCommunicator, run_threads
-from manyclass.parallel.gossip import Gossip
-from manyclass.parallel.guard import Guard
-from manyclass.parallel.hybrid import HybridJob
+from manyclass.distributed import AbortedError, DeadlineError, SerialCommunicator, ThreadCommunicator, run_threads
+from manyclass.distributed.gossip import Gossip
+from manyclass.distributed.guard import Guard
+from manyclass.distributed.hybrid import HybridJob
 
 LAW_FILE = Path(__file__).with_name("communicator_laws.py")
 
@@ -90,7 +90,7 @@ def test_mpi_ends_every_rank_with_the_reason(how, reason):
 
 
 def test_mpi_that_is_missing_says_what_to_install(monkeypatch):
-    from manyclass.parallel.mpi import MPICommunicator
+    from manyclass.distributed.mpi import MPICommunicator
 
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(ImportError, match=r"pip install 'manyclass\[mpi\]'\n *mpiexec -n 4 python -m mpi4py"):
@@ -250,8 +250,8 @@ def test_gossip_lets_those_go_who_say_goodbye():
 
 _GUARDED = """
 import os, sys, time
-from manyclass.parallel.guard import Guard
-from manyclass.parallel.hybrid import HybridJob
+from manyclass.distributed.guard import Guard
+from manyclass.distributed.hybrid import HybridJob
 guard = Guard(1, 4, "here", sys.argv[2])
 guard.at(3, 9)
 if sys.argv[1] == "bye": guard.release()

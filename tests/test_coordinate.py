@@ -16,13 +16,13 @@ from sklearn.linear_model import Lasso, LogisticRegression
 
 import references
 from helpers import Data, make_data, make_problem, make_targets, objective
-from manyclass.driver import Outcome, minimise
 from manyclass.kernels.rows import make_rows
-from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared
-from manyclass.problem import Problem
-from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import SDCA, CoordinateDescent, largest_penalty
-from manyclass.solvers import _columns as views
+from manyclass.solvers.primal import _columns as views
 from registry import LOSSES
 
 SMOOTH = ("squared", "log_loss", "huber-0.5", "squared_hinge", "smooth_hinge-0.5", "smooth_hinge-1")
@@ -33,8 +33,8 @@ PENALTIES = {"l1": L1(), "net": ElasticNet(0.4), "l2": L2()}
 def way(request, monkeypatch):
     """The ways a model is minimised: on one Gram matrix, on residuals, on working sets of very few features."""
     if request.param != "gram":
-        monkeypatch.setattr("manyclass.solvers.coordinate.FULL", 0)
-        monkeypatch.setattr("manyclass.solvers.coordinate._LEAST", 2)
+        monkeypatch.setattr("manyclass.solvers.primal.coordinate.FULL", 0)
+        monkeypatch.setattr("manyclass.solvers.primal.coordinate._LEAST", 2)
         monkeypatch.setattr(views, "MOST_SPARSE", 0 if request.param == "epochs" else 400)
     return request.param
 

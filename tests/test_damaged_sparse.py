@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 
 import manyclass
-from manyclass.data import Dataset, write
-from manyclass.search import ExactSearch
-from manyclass.store import write_store
+from manyclass.io import Dataset, write
+from manyclass.io.store import write_store
+from manyclass.mips import ExactSearch
 
 RNG = np.random.default_rng(0)
 X = sp.random(60, 12, 0.4, "csr", random_state=0)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from scipy.sparse import csc_matrix, csr_matrix
 
-from manyclass.data import DataFormatError, read, read_labels, read_npy, read_npz, write_npy, write_npz
+from manyclass.io import DataFormatError, read, read_labels, read_npy, read_npz, write_npy, write_npz
 
 X = csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0.25]], dtype=np.float32))
 TARGETS = {

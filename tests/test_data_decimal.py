@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyclass.data._decimal import MALFORMED, NUMBER, UNDECIDED, number
+from manyclass.io._decimal import MALFORMED, NUMBER, UNDECIDED, number
 
 digits = st.text("0123456789", min_size=1, max_size=30)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from manyclass.data import FORMATS, DataFormatError, Dataset, detect_format, read, write
-from manyclass.data._growing import GrowingArray
+from manyclass.io import FORMATS, DataFormatError, Dataset, detect_format, read, write
+from manyclass.io._growing import GrowingArray
 
 X = csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0.25]], dtype=np.float32))
 

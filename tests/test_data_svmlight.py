@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_matrix, issparse, random
 from sklearn.datasets import load_svmlight_file
 
-from manyclass.data import DataFormatError, read_svmlight, streams, write_svmlight
+from manyclass.io import DataFormatError, read_svmlight, streams, write_svmlight
 
 NUMBER_TEXTS = [
     "1",

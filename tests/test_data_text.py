@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from manyclass.data import DataFormatError, TextVectorizer, read_table
+from manyclass.io import DataFormatError, TextVectorizer, read_table
 
 TEXTS = ["Red fish, blue fish", "ein roter Fisch", "漢字 かな", "", "fish " * 40]
 SETTINGS = [

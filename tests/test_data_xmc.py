@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_matrix
 
-from manyclass.data import DataFormatError, read_xmc, write_xmc
+from manyclass.io import DataFormatError, read_xmc, write_xmc
 
 GOOD = "3 4 5\n0,4 0:1 3:0.5\n 1:2\n2\n"
 

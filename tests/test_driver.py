@@ -10,12 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 import references
 from helpers import make_data, make_problem, objective
-from manyclass.driver import Outcome, minimise, require_fit
-from manyclass.losses import CrammerSinger, Multinomial, SmoothHinge, Squared
-from manyclass.problem import Certificate
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger, Multinomial, SmoothHinge, Squared
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.objective.problem import Certificate
+from manyclass.optimize.loop import Outcome, minimise, require_fit
 from manyclass.solvers import SDCA, ActiveSDCA, AsyncActiveSDCA, AsyncSDCA, Progress
-from manyclass.solvers.sdca import bias_step
+from manyclass.solvers.dual.sdca import bias_step
 from registry import LOSSES
 
 NET = ElasticNet(0.25)

@@ -15,14 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from helpers import make_data, make_problem, multinomial, objective
 from manyclass.datasets import make_many_classes
-from manyclass.driver import minimise
+from manyclass.distributed import run_threads
+from manyclass.distributed.hybrid import HybridJob
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.losses import CrammerSinger, Multinomial
-from manyclass.parallel import run_threads
-from manyclass.parallel.hybrid import HybridJob
-from manyclass.problem import Problem
-from manyclass.regularizers import L1, L2
+from manyclass.objective.losses import CrammerSinger, Multinomial
+from manyclass.objective.penalties import L1, L2
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import minimise
 from manyclass.solvers import DSMLR, Accelerated
 from manyclass.solvers.ds_mlr.grid import make_grid
 from manyclass.solvers.ds_mlr.worker import Worker

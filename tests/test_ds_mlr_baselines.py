@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyclass.driver import minimise
-from manyclass.parallel import run_threads
+from manyclass.distributed import run_threads
+from manyclass.optimize.loop import minimise
 from manyclass.solvers import DSMLR, Accelerated
 from manyclass.solvers.ds_mlr import DataParallelLBFGS, LogConcavity, make_grid
 from test_ds_mlr import part, problem_of, quietly

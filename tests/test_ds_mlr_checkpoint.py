@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from manyclass.driver import minimise
+from manyclass.distributed import run_threads
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.losses import Multinomial
-from manyclass.parallel import run_threads
-from manyclass.problem import Problem
-from manyclass.regularizers import L2
+from manyclass.objective.losses import Multinomial
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import minimise
 from manyclass.solvers import DSMLR
 
 K, D, N = 7, 5, 240

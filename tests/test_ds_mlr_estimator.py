@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyclass import DSMLRClassifier, SDCAClassifier, load_model
-from manyclass.parallel import SerialCommunicator, run_threads
+from manyclass.distributed import SerialCommunicator, run_threads
 
 ALPHA = 1e-2
 
@@ -114,7 +114,7 @@ def test_progress_and_memory_are_told(capsys, monkeypatch):
     X, y = iris()
     DSMLRClassifier(ALPHA, verbose=1).fit(X, y)
     assert "relative gap" in capsys.readouterr().err
-    monkeypatch.setattr("manyclass.memory.available", lambda: 1000)
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 1000)
     with pytest.raises(MemoryError, match="blocks of 3 classes at home"):
         DSMLRClassifier(ALPHA).fit(X, y)
 

@@ -434,7 +434,7 @@ def test_unmet_tolerance_warns_with_the_figures(digits):
 
 def test_what_does_not_fit_is_refused_before_any_work(digits, monkeypatch):
     X, y = digits
-    monkeypatch.setattr("manyclass.memory.available", lambda: 1000)
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 1000)
     with pytest.raises(MemoryError, match=r"needs .* KiB besides the data .* available"):
         SDCAClassifier().fit(X, y)
 

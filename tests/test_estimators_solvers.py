@@ -18,11 +18,11 @@ import helpers
 import references
 from helpers import Data
 from manyclass import LinearModel, SDCAClassifier, SDCARegressor
-from manyclass.estimators.solving import make_solver
-from manyclass.losses import OPTIONS, CrammerSinger, Huber, LogLoss, Multinomial
-from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.objective.losses import OPTIONS, CrammerSinger, Huber, LogLoss, Multinomial
+from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.optimize.choice import make_solver
 from manyclass.solvers import SDCA, Accelerated, ActiveSDCA, AsyncActiveSDCA, AsyncSDCA
-from manyclass.solvers.sdca import SAMPLINGS
+from manyclass.solvers.dual.sdca import SAMPLINGS
 from registry import LossCase
 
 
@@ -242,7 +242,7 @@ REFUSED = [
 @pytest.mark.parametrize(("parameters", "message"), REFUSED, ids=[str(parameters) for parameters, _ in REFUSED])
 def test_what_a_solver_cannot_do_is_refused_before_any_work(digits, monkeypatch, parameters, message):
     X, y = digits
-    monkeypatch.setattr("manyclass.history.Reporter.iterated", lambda *_: pytest.fail("iterated"))
+    monkeypatch.setattr("manyclass.objective.history.Reporter.iterated", lambda *_: pytest.fail("iterated"))
     with pytest.raises(ValueError, match=message):
         SDCAClassifier(**parameters).fit(X, y)
 

@@ -267,7 +267,7 @@ def test_wrong_parameters_are_named(block, message):
 
 
 def test_weights_that_do_not_fit_are_refused(monkeypatch):
-    from manyclass import memory
+    from manyclass.runtime import memory
 
     monkeypatch.setattr(memory, "available", lambda: 10_000)
     for block in (RandomFourier(400), RandomLogits(400), RandomPolynomial(400), PrincipalComponents(2)):

@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import CalibratedLeastSquaresClassifier
-from manyclass.least_squares.calibrated import calibrated_rounds
-from manyclass.least_squares.design import Design
+from manyclass.solvers.least_squares.calibrated import calibrated_rounds
+from manyclass.solvers.least_squares.design import Design
 
 
 def problem(seed, n=200, d=7, K=4, weighted=False):

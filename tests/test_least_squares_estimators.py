@@ -22,7 +22,7 @@ from manyclass import (
     StagewiseRegressor,
 )
 from manyclass.features import FeatureSubset, RandomFourier
-from manyclass.least_squares.arrays import is_foreign, like, to_numpy
+from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
 
 BLOCK = RandomFourier(100, scale=20.0)
 

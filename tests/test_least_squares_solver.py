@@ -12,14 +12,14 @@ from scipy.special import logsumexp, softmax
 
 import references
 from helpers import make_data, make_problem, objective
-from manyclass.driver import Outcome, minimise
-from manyclass.least_squares import systems
-from manyclass.least_squares.design import Design
-from manyclass.least_squares.generalised import apply_link, fit_generalised, generalised_steps, named_link
-from manyclass.least_squares.systems import ConjugateGradients, Factor
-from manyclass.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import Majorise
+from manyclass.solvers.least_squares import systems
+from manyclass.solvers.least_squares.design import Design
+from manyclass.solvers.least_squares.generalised import apply_link, fit_generalised, generalised_steps, named_link
+from manyclass.solvers.least_squares.systems import ConjugateGradients, Factor
 from registry import LOSSES
 
 # --- systems --------------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_what_does_not_fit_is_refused_or_solved_without_a_matrix(monkeypatch):
     X = sp.random(40, 20_000, density=2e-3, random_state=0, format="csr")
     data = make_data("class", n=40)._replace(X=X.toarray(), T=rng.integers(0, 4, 40))
     problem = make_problem(Multinomial(), data, lam=0.01)
-    monkeypatch.setattr("manyclass.memory.available", lambda: 2**30)
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"second moments and their factor 3\.0 GiB"):
         minimise(problem, Majorise(system="cholesky"))
     result = minimise(problem, Majorise(), tol=1e-4)

@@ -13,7 +13,7 @@ from sklearn.kernel_approximation import RBFSampler
 
 from manyclass import LeastSquaresClassifier, StagewiseClassifier, StagewiseRegressor
 from manyclass.features import Chain, FeatureSubset, PrincipalComponents, RandomFourier, RandomLogits, Transformer
-from manyclass.least_squares.design import Design
+from manyclass.solvers.least_squares.design import Design
 
 UPDATES = ("linear", "calibrated", "logistic")
 
@@ -129,8 +129,8 @@ def test_kinds_of_data_agree(digits, update, tmp_path, monkeypatch):
     single = StagewiseClassifier(pattern, **settings).fit(X.astype(np.float32), y)
     assert single.model_.dtype == np.float32
     np.testing.assert_allclose(single.decision_function(X.astype(np.float32)), expected, atol=2e-3)
-    monkeypatch.setattr("manyclass.least_squares.design._CHUNK", 1)
-    monkeypatch.setattr("manyclass.least_squares.design._LEAST_ROWS", 97)
+    monkeypatch.setattr("manyclass.solvers.least_squares.design._CHUNK", 1)
+    monkeypatch.setattr("manyclass.solvers.least_squares.design._LEAST_ROWS", 97)
     chunked = StagewiseClassifier(pattern, **settings).fit(X, y)
     np.testing.assert_allclose(chunked.decision_function(X), expected, atol=1e-8)
 
@@ -315,8 +315,8 @@ def test_features_are_never_made_for_all_rows(digits, monkeypatch):
     rows = []
     original = RandomFourier._transform
     monkeypatch.setattr(RandomFourier, "_transform", lambda self, X: rows.append(len(X)) or original(self, X))
-    monkeypatch.setattr("manyclass.least_squares.design._CHUNK", 1)
-    monkeypatch.setattr("manyclass.least_squares.design._LEAST_ROWS", 100)
+    monkeypatch.setattr("manyclass.solvers.least_squares.design._CHUNK", 1)
+    monkeypatch.setattr("manyclass.solvers.least_squares.design._LEAST_ROWS", 100)
     StagewiseClassifier(block_size=40, n_blocks=2, random_state=0).fit(X, y)
     assert max(rows) <= 100
     assert sum(rows) == 2 * 2 * len(X)  # two blocks, two passes each
@@ -324,7 +324,7 @@ def test_features_are_never_made_for_all_rows(digits, monkeypatch):
 
 def test_blocks_that_do_not_fit_are_refused(few, monkeypatch):
     X, y = few
-    monkeypatch.setattr("manyclass.memory.available", lambda: 2**20)
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 2**20)
     with pytest.raises(MemoryError, match="a smaller block of features"):
         StagewiseClassifier(FeatureSubset(64), block_size=None, random_state=0).fit(np.tile(X, 10), y)
 

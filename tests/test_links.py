@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import special
 
-from manyclass.links import LINKS, identity, normalized_sigmoid, sigmoid, softmax
+from manyclass.objective.links import LINKS, identity, normalized_sigmoid, sigmoid, softmax
 
 #: name -> link, its definition in float64, whether rows sum to one.
 CASES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from helpers import evaluate, infeasibility, random_duals, random_scores, random_targets, step
-from manyclass.losses import CrammerSinger
+from manyclass.objective.losses import CrammerSinger
 from registry import LOSSES
 
 EPS64 = np.finfo(np.float64).eps

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from indexes import THOROUGH
 from manyclass.datasets import make_many_classes
 from manyclass.kernels import live_bounds
-from manyclass.search import SimpleLSH
-from manyclass.solvers import _memoir_weights
-from manyclass.solvers.memoir import Memoir
+from manyclass.mips import SimpleLSH
+from manyclass.solvers.memoir import weights as memoir_weights
+from manyclass.solvers.memoir.learner import Memoir
 
 N, D, K = 240, 80, 20
 
@@ -119,7 +119,7 @@ def test_folding_the_scale_changes_nothing(data, monkeypatch):
     X, y = data
     options = {"alpha": 1e-2, "l1_ratio": 0.4, "eta0": 0.5, "eta_step": 0.0, "sparse": True}
     expected, _ = learnt(X, y, orders(3), batch=5, **options)
-    monkeypatch.setattr("manyclass.solvers.memoir._FOLD", 0.5)
+    monkeypatch.setattr("manyclass.solvers.memoir.learner._FOLD", 0.5)
     folded, _ = learnt(X, y, orders(3), batch=5, **options)
     assert folded.scale >= 0.4 > expected.scale
     np.testing.assert_allclose(dense(folded.weights()), dense(expected.weights()), atol=1e-12)
@@ -131,7 +131,7 @@ def test_the_norm_stays_within_its_ball(data):
     learner = Memoir(D, K, X.dtype, alpha=alpha, eta0=1.0, eta_step=0.0, sparse=True)
     bound = False
     for begin in range(0, N, 10):
-        batch = _memoir_weights.rows_of(X, np.arange(begin, begin + 10), X.dtype)
+        batch = memoir_weights.rows_of(X, np.arange(begin, begin + 10), X.dtype)
         learner.step(batch, y[begin : begin + 10])
         norm = np.linalg.norm(dense(learner.weights()))
         assert norm <= 1 / np.sqrt(alpha) * (1 + 1e-12)
@@ -210,15 +210,15 @@ def test_rivals_are_exact_and_never_the_true_class(sparse, dtype, monkeypatch):
     rng = np.random.default_rng(0)
     d = 30
     for density, bounded in ((0.02, 512), (0.4, 512), (0.02, 0), (0.4, 0)):
-        monkeypatch.setattr(_memoir_weights, "_BOUNDED", bounded)
-        monkeypatch.setattr(_memoir_weights, "_REFRESHED", 0)
+        monkeypatch.setattr(memoir_weights, "_BOUNDED", bounded)
+        monkeypatch.setattr(memoir_weights, "_REFRESHED", 0)
         W = (rng.integers(-3, 4, (d, K)) * (rng.random((d, K)) < density)).astype(dtype)
         X = (rng.integers(-1, 4, (200, d)) * (rng.random((200, d)) < 0.2)).astype(dtype)
         y = rng.integers(0, K, 200).astype(np.int32)
         learner = Memoir(d, K, dtype, sparse=sparse)
         learner.start(sp.csr_matrix(W))
         np.testing.assert_array_equal(dense(learner.weights()), W)
-        batch = _memoir_weights.rows_of(sp.csr_matrix(X), np.arange(200), np.dtype(dtype))
+        batch = memoir_weights.rows_of(sp.csr_matrix(X), np.arange(200), np.dtype(dtype))
         S = X @ W
         for threads in (1, 3):
             rivals, best, own = learner.U.rivals(batch, y, threads)
@@ -238,14 +238,14 @@ def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
     X, y = X.astype(np.float64), y.astype(np.int32)
     runs = {}
     for bounded in (True, False):
-        monkeypatch.setattr(_memoir_weights, "_BOUNDED", 0 if bounded else 10**6)
+        monkeypatch.setattr(memoir_weights, "_BOUNDED", 0 if bounded else 10**6)
         learner = Memoir(
             1000, many, X.dtype, alpha=1e-5, l1_ratio=l1_ratio, eta0=0.3, truncation=truncation, sparse=True
         )
         met = []
         for epoch, order in enumerate(orders(5, 1200)):
             # From the first batch of the third epoch on, never again.
-            monkeypatch.setattr(_memoir_weights, "_REFRESHED", 0 if epoch < 2 else 10**6)
+            monkeypatch.setattr(memoir_weights, "_REFRESHED", 0 if epoch < 2 else 10**6)
             met.append(learner.epoch(X, y, order, batch_size=40))
         runs[bounded] = learner, met
     (with_bounds, met), (without, expected) = runs[True], runs[False]
@@ -261,7 +261,7 @@ def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
         held = chosen[place[chosen] < len(copy)]
         np.testing.assert_array_equal(copy[place[held], :many], U[held])
     # Asked for rivals within the margin alone, it reads less, and is wrong about none of them.
-    batch, read = _memoir_weights.rows_of(X, np.arange(1200), X.dtype), []
+    batch, read = memoir_weights.rows_of(X, np.arange(1200), X.dtype), []
     for scale in (0.0, with_bounds.scale):
         with_bounds.U._read = 0
         rivals, best, own = with_bounds.U.rivals(batch, y, 1, scale)

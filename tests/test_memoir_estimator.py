@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyclass import LinearModel, MemoirClassifier
 from manyclass.datasets import make_many_classes
-from manyclass.search import ExactSearch, SimpleLSH
+from manyclass.mips import ExactSearch, SimpleLSH
 from manyclass.solvers import memoir as solver
 
 _FAILURES = {

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from helpers import make_data, make_problem
-from manyclass import memory
-from manyclass.driver import minimise
-from manyclass.losses import CrammerSinger, Multinomial
+from manyclass.objective.losses import CrammerSinger, Multinomial
+from manyclass.optimize.loop import minimise
+from manyclass.runtime import memory
 from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA
 
 
@@ -33,7 +33,7 @@ def test_available_heeds_the_limit_on_address_space():
     script = (
         "import resource\n"
         "from pathlib import Path\n"
-        "from manyclass import memory\n"
+        "from manyclass.runtime import memory\n"
         "pages = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (pages + 2**28, resource.RLIM_INFINITY))\n"
         "raise SystemExit(0 if 0 <= memory.available() <= 2**28 else 1)\n"

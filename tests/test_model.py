@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from manyclass.model import LinearModel
+from manyclass.models.linear import LinearModel
 from models import D, K, dense, model_of, ranking, rows_of, weights_of
 
 

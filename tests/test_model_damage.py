@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 from safetensors.numpy import save_file
 
-from manyclass.model import LinearModel, ModelFileError
-from manyclass.model_file import FORMAT, VERSION
+from manyclass.models.file import FORMAT, VERSION
+from manyclass.models.linear import LinearModel, ModelFileError
 
 D, K = 9, 5
 

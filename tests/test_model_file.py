@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file
 
-from manyclass.model import LinearModel
+from manyclass.models.linear import LinearModel
 
 D, K = 9, 5
 LABELS = {

@@ -11,10 +11,10 @@ import pytest
 import scipy.sparse as sp
 
 from manyclass import LinearModel, StagedModel, load_model
-from manyclass.model_sharded import ShardedModel
-from manyclass.model_splitting import ShardedModelWriter, block_width, split_model
-from manyclass.staged import Stage
-from manyclass.store import StoreError
+from manyclass.io.store import StoreError
+from manyclass.models.sharded import ShardedModel
+from manyclass.models.splitting import ShardedModelWriter, block_width, split_model
+from manyclass.models.staged import Stage
 
 D, K, N = 37, 53, 40
 CASES = [("multiclass", "softmax"), ("multiclass", "identity"), ("multiclass", "sigmoid")]

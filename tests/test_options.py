@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from helpers import cast, evaluate, infeasibility, make_data, make_problem, random_duals, random_scores, random_targets
-from manyclass.driver import Outcome, minimise
 from manyclass.kernels.operations import dual_step
-from manyclass.losses import OPTIONS, Segment, SmoothHinge
-from manyclass.regularizers import ElasticNet
+from manyclass.objective.losses import OPTIONS, Segment, SmoothHinge
+from manyclass.objective.penalties import ElasticNet
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import SDCA
-from manyclass.solvers.sdca import SAMPLINGS
+from manyclass.solvers.dual.sdca import SAMPLINGS
 
 SEGMENTS = {"II": 2, "III": 3, "IV": 4, "V": 5}
 

@@ -12,14 +12,14 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 from manyclass import SDCAClassifier, load_model
-from manyclass.data.synthetic import make_many_classes
-from manyclass.out_of_core import fit as module
-from manyclass.out_of_core import fit_blocks
-from manyclass.out_of_core.certificate import Rows, certify
-from manyclass.out_of_core.state import BlockState, LogSums
-from manyclass.out_of_core.steps import Schedule, visit
-from manyclass.parallel import SerialCommunicator, run_threads
-from manyclass.store import RowStore, write_store
+from manyclass.datasets.synthetic import make_many_classes
+from manyclass.distributed import SerialCommunicator, run_threads
+from manyclass.io.store import RowStore, write_store
+from manyclass.solvers.out_of_core import fit as module
+from manyclass.solvers.out_of_core import fit_blocks
+from manyclass.solvers.out_of_core.certificate import Rows, certify
+from manyclass.solvers.out_of_core.state import BlockState, LogSums
+from manyclass.solvers.out_of_core.steps import Schedule, visit
 
 ALPHA = 1e-2
 
@@ -308,8 +308,8 @@ def test_wrong_data_are_refused(tmp_path, problem):
 _REGIME = """
 import os, resource, sys
 import numpy as np
-from manyclass.out_of_core import fit_blocks
-from manyclass.store import RowStore
+from manyclass.solvers.out_of_core import fit_blocks
+from manyclass.io.store import RowStore
 data, model, warm, space, block, window = sys.argv[1:]
 options = dict(alpha=1e-3, max_iter=2, block_bytes=int(block), window_bytes=int(window), certificate=False)
 fit_blocks(RowStore(warm), model + ".warm", **options).topk(RowStore(warm).rows()[:], 1)

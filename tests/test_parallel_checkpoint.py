@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from manyclass.parallel import checkpoint, run_threads
-from manyclass.parallel.checkpoint import Piece, digest, load, save
+from manyclass.distributed import checkpoint, run_threads
+from manyclass.distributed.checkpoint import Piece, digest, load, save
 
 D, K, N, M = 7, 13, 29, 3
 RNG = np.random.default_rng(0)

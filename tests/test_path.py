@@ -18,9 +18,9 @@ from sklearn.preprocessing import StandardScaler
 
 import helpers
 from manyclass import LinearModel, RegularizationPath, SDCAClassifier, SDCARegressor, regularization_path
-from manyclass.estimators import solving
 from manyclass.estimators.walk import check, walk
-from manyclass.regularizers import L2
+from manyclass.objective.penalties import L2
+from manyclass.optimize import choice as solving
 from manyclass.solvers import SDCA
 
 
@@ -376,7 +376,7 @@ def test_dense_weights_that_do_not_fit_are_refused(monkeypatch):
     X, y = load("multinomial")
     size = X.shape[1] * 3 * 8
     asked = []
-    monkeypatch.setattr("manyclass.path.require", lambda needs, remedy: asked.append((needs, remedy)))
+    monkeypatch.setattr("manyclass.estimators.path.require", lambda needs, remedy: asked.append((needs, remedy)))
     regularization_path(make("multinomial"), X, y, alphas=[1.0, 0.5, 0.2])
     regularization_path(make("multinomial-l1"), X, y, alphas=[1.0, 0.5, 0.2])
     [(needs, remedy)] = asked

@@ -13,11 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 import references
 from helpers import Data, make_data, make_problem, objective
-from manyclass.driver import Outcome, minimise
 from manyclass.kernels import primal as primal_kernels
-from manyclass.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared
-from manyclass.problem import Problem
-from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import (
     FISTA,
     LBFGS,

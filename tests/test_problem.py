@@ -17,9 +17,9 @@ from helpers import (
     random_duals,
 )
 from manyclass.kernels.rows import make_rows
-from manyclass.losses import LogLoss, Multinomial, SmoothHinge, Squared
-from manyclass.problem import Certificate, Problem
-from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.objective.losses import LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.objective.problem import Certificate, Problem
 from registry import LOSSES
 
 LAM = 0.05

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from helpers import cast, g
 from manyclass.kernels.operations import conjugate_term, primal, prox, value_term
-from manyclass.regularizers import L1
+from manyclass.objective.penalties import L1
 from registry import REGULARIZERS
 
 

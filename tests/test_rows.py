@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from helpers import cast
 from manyclass.kernels import rows as kernels
 from manyclass.kernels.rows import CSRRows, has_duplicates, make_rows, n_stored, read_only
-from manyclass.regularizers import ElasticNet
+from manyclass.objective.penalties import ElasticNet
 from registry import VIEWS
 
 REG = ElasticNet(0.3)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyclass.model import LinearModel
+from manyclass.models.linear import LinearModel
 from models import D, K, dense, labels_of, model_of, ranking, rows_of, weights_of
 
 

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from indexes import whole_rows, whole_weights
 from manyclass.datasets import make_many_classes
-from manyclass.search import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
+from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
 
 
 def centroids(n=4000, d=3000, K=600):

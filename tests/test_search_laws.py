@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexes import INDEXES, THOROUGH, brute_force, whole_rows, whole_weights
-from manyclass.search import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
+from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
 
 
 @pytest.fixture(params=INDEXES)

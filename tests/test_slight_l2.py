@@ -9,10 +9,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import make_data, make_problem, objective
-from manyclass.driver import Outcome, minimise
-from manyclass.losses import Multinomial, Squared
-from manyclass.problem import Problem
-from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.objective.losses import Multinomial, Squared
+from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import Outcome, minimise
 from manyclass.solvers import FISTA, SDCA, Accelerated, SlightL2
 from registry import LOSSES
 

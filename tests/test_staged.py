@@ -17,9 +17,9 @@ from manyclass.features import (
     RandomPolynomial,
     Transformer,
 )
-from manyclass.links.calibrated import Calibration
-from manyclass.model import ModelFileError
-from manyclass.staged import Stage
+from manyclass.models.linear import ModelFileError
+from manyclass.models.staged import Stage
+from manyclass.objective.links.calibrated import Calibration
 
 D, K = 6, 4
 BLOCKS = {
@@ -109,7 +109,7 @@ def test_scores_predictions_and_file(rng, tmp_path, case):
 
 
 def test_pieces_of_rows(rng, monkeypatch):
-    from manyclass import staged as module
+    from manyclass.models import staged as module
 
     model = staged(rng, ["fourier", "none"])
     X = rng.normal(size=(101, D))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import Data, make_data, make_problem
-from manyclass.problem import Problem
+from manyclass.objective.problem import Problem
 from manyclass.solvers import SGD, AveragedSGD
 from registry import LOSSES
 

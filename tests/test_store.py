@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from manyclass.data import DataFormatError, read
-from manyclass.store import RowStore, RowStoreWriter, StoreError, folder_format, write_store
-from manyclass.store.container import ALIGNMENT, Container
+from manyclass.io import DataFormatError, read
+from manyclass.io.store import RowStore, RowStoreWriter, StoreError, folder_format, write_store
+from manyclass.io.store.container import ALIGNMENT, Container
 
 N, D = 103, 17
 

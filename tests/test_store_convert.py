@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from manyclass import load_model
-from manyclass.data import DataFormatError, read, write_npy, write_npz, write_svmlight, write_xmc
-from manyclass.store import RowStore, convert
+from manyclass.io import DataFormatError, read, write_npy, write_npz, write_svmlight, write_xmc
+from manyclass.io.store import RowStore, convert
 from test_cli_support import make, refused, run
 
 N, D = 400, 30

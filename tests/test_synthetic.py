@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 
-from manyclass.data import synthetic
-from manyclass.datasets import make_many_classes
+from manyclass.datasets import make_many_classes, synthetic
 
 
 def fingerprint(*arrays):

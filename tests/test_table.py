@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from helpers import make_data, make_problem
 from manyclass import SDCAClassifier
-from manyclass.driver import minimise
 from manyclass.kernels import table as tables
 from manyclass.kernels.jit import jit
 from manyclass.kernels.predict import add_row, make_mixed
 from manyclass.kernels.rows import make_rows
-from manyclass.losses import CrammerSinger
-from manyclass.regularizers import L2, ElasticNet
+from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.optimize.loop import minimise
 from manyclass.solvers import ActiveSDCA, AsyncActiveSDCA
-from manyclass.solvers._image import TableImage, image_of
+from manyclass.solvers.dual._image import TableImage, image_of
 
 DTYPES = (np.float32, np.float64)
 
@@ -178,7 +178,7 @@ def add_one(weights, j, x, s):
 
 
 def test_an_estimator_keeps_sparse_weights(monkeypatch, tmp_path):
-    from manyclass.solvers import _image
+    from manyclass.solvers.dual import _image
 
     monkeypatch.setattr(_image, "_DENSE_BYTES", 0)
     data = make_data("class", n=300, d=15, K=120, seed=1, density=0.3)

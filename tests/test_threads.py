@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manyclass.parallel import ranges, resolve_n_jobs, run
+from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
 
 @given(st.integers(0, 500), st.integers(1, 60))

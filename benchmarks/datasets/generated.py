@@ -22,7 +22,7 @@ _SIZES = {
 
 
 def sources() -> list[Path]:
-    found = find_spec("manyclass.data.synthetic")
+    found = find_spec("manyclass.datasets.synthetic")
     return [Path(found.origin)] if found and found.origin else []
 
 

@@ -75,9 +75,9 @@ class Case:
     def problem(self) -> Any:
         from manyclass.kernels.rows import make_rows
         from manyclass.kernels.targets import ClassTargets
-        from manyclass.losses import Multinomial
-        from manyclass.problem import Problem
-        from manyclass.regularizers import L2
+        from manyclass.objective.losses import Multinomial
+        from manyclass.objective.penalties import L2
+        from manyclass.objective.problem import Problem
 
         n, d = self.X.shape
         targets = ClassTargets(self.y.astype(np.int32), self.K)
@@ -230,7 +230,7 @@ def warm(case: Case, entries: Sequence[Entry]) -> None:
 
 def optimum(case: Case) -> tuple[float, float, float]:
     """What `Case.judge` says of the optimum: by Newton; where that is not certified to 1e-9, by L-BFGS from there."""
-    from manyclass.driver import minimise
+    from manyclass.optimize.loop import minimise
     from manyclass.solvers import LBFGS, Newton
 
     with quiet():

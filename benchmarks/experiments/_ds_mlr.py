@@ -63,14 +63,14 @@ class Curve:
 
 def make_case(data: Data, alpha: float, *, threads: int = 1, certified: float = _CERTIFIED, dtype: Any = None) -> Case:
     """The problem, solved by accelerated SDCA to a certified gap."""
-    from manyclass.driver import minimise
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.losses import Multinomial
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L2
+    from manyclass.objective.losses import Multinomial
+    from manyclass.objective.penalties import L2
+    from manyclass.objective.problem import Problem
+    from manyclass.optimize.loop import minimise
     from manyclass.solvers import SDCA, Accelerated
-    from manyclass.solvers.accelerated import is_ill_conditioned
+    from manyclass.solvers.dual.accelerated import is_ill_conditioned
 
     problem = Problem(
         make_rows(data.X),

@@ -57,12 +57,12 @@ def _problem_data(data: Data, positive: tuple[int, ...], whole: bool) -> tuple[A
 
 def _run(bench: Bench, data: str, X: Any, y: Any, lam: float, name: str) -> None:
     from manyclass import __version__, solvers
-    from manyclass.driver import minimise
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import SignTargets
-    from manyclass.losses import SmoothHinge
-    from manyclass.problem import Problem
-    from manyclass.regularizers import ElasticNet
+    from manyclass.objective.losses import SmoothHinge
+    from manyclass.objective.penalties import ElasticNet
+    from manyclass.objective.problem import Problem
+    from manyclass.optimize.loop import minimise
 
     most = bench.options.epochs or (200 if bench.options.quick else MOST)
     solver = {"sdca": solvers.SDCA, "accelerated": solvers.Accelerated, "fista": solvers.FISTA}[name]()

@@ -63,8 +63,8 @@ def _timed(call: Any) -> float:
 
 def _full(bench: Bench, n: int, d: int, K: int, limits: dict[str, float]) -> None:
     from manyclass import __version__
-    from manyclass.curvature.forms import KroneckerForm
-    from manyclass.curvature.steps import Steps
+    from manyclass.solvers.bound.forms import KroneckerForm
+    from manyclass.solvers.bound.steps import Steps
 
     problem = _problem(n, d, K, None)
     form = KroneckerForm.of(problem, 0.0)
@@ -108,7 +108,7 @@ def _low(bench: Bench, n: int, d: int, K: int, rank: int) -> None:
 
 def fit_low(n: int, d: int, K: int, rank: int, threads: int) -> dict[str, Any]:
     """A few iterations of low rank: peak memory beyond the rows, and the time of one. For a process of its own."""
-    from manyclass.driver import minimise
+    from manyclass.optimize.loop import minimise
     from manyclass.solvers import BoundMajorization
 
     with threads_limited(threads), quiet():
@@ -137,9 +137,9 @@ def _problem(n: int, d: int, K: int, words: int | None) -> Any:
 
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.losses import Multinomial
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L2
+    from manyclass.objective.losses import Multinomial
+    from manyclass.objective.penalties import L2
+    from manyclass.objective.problem import Problem
 
     rng = np.random.default_rng(0)
     X: Any

@@ -182,12 +182,12 @@ def _processes(bench: Bench, source: DataFile, case: Case, size: int, way: str, 
 def _process() -> None:
     """What each process does."""
     from benchmarks.data import read
+    from manyclass.distributed.mpi import MPICommunicator
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.losses import Multinomial
-    from manyclass.parallel.mpi import MPICommunicator
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L2
+    from manyclass.objective.losses import Multinomial
+    from manyclass.objective.penalties import L2
+    from manyclass.objective.problem import Problem
     from manyclass.solvers import DSMLR
     from manyclass.solvers.ds_mlr import make_grid
 
@@ -243,9 +243,9 @@ def _together(case: Case, solver: Any, comm: Any, budget: float, seed: int, most
 
 def _costs(case: Case) -> Costs:
     """The numbers of the model: kernels timed alone, messages between two threads."""
+    from manyclass.distributed import run_threads
     from manyclass.kernels import ds_mlr as kernels
-    from manyclass.parallel import run_threads
-    from manyclass.regularizers import L2
+    from manyclass.objective.penalties import L2
 
     problem = case.problem
     rows = min(problem.n_samples, 20_000)

@@ -98,9 +98,9 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.sdca import sdca_epoch
     from manyclass.kernels.targets import ClassTargets, SignTargets
-    from manyclass.losses import Multinomial, SquaredHinge
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L2
+    from manyclass.objective.losses import Multinomial, SquaredHinge
+    from manyclass.objective.penalties import L2
+    from manyclass.objective.problem import Problem
     from manyclass.solvers import SDCA
 
     y, K = data.y.astype(np.int32), data.n_classes

@@ -62,7 +62,7 @@ def _fit(bench: Bench, asked: dict[str, Any], *, limited: bool = False) -> None:
 
 def estimated(n: int, p: int, K: int) -> dict[str, int]:
     """Bytes of a fit in float32 of p features at a time: a chunk of them, second moments, responses."""
-    from manyclass.least_squares.design import Design
+    from manyclass.solvers.least_squares.design import Design
 
     rows = min(n, Design(np.empty((n, p), np.float32)).rows)
     return {

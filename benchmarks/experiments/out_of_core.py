@@ -82,9 +82,9 @@ def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int
 
 
 def _all_stages(folder: Path, facts: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
-    from manyclass.model_base import load_model
-    from manyclass.out_of_core import fit_blocks
-    from manyclass.store import RowStore
+    from manyclass.io.store import RowStore
+    from manyclass.models.base import load_model
+    from manyclass.solvers.out_of_core import fit_blocks
 
     data, model = folder / f"{prefix}data.store", folder / f"{prefix}made.blocks"
     window = min(1 << 26, max(1 << 18, facts.get("bytes", 32 * facts.get("block", GIB)) // 32))
@@ -148,7 +148,7 @@ def _rows_of(facts: dict[str, Any]) -> int:
 
 def _generate(path: Path, facts: dict[str, Any], n: int, window: int) -> None:
     """Rows of which every class has features of its own."""
-    from manyclass.store import RowStoreWriter
+    from manyclass.io.store import RowStoreWriter
 
     rng = np.random.default_rng(0)
     d, K, stored = facts["features"], facts["classes"], facts["stored"]

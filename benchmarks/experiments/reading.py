@@ -48,7 +48,7 @@ def _lines(data: Data) -> Any:
 def read(reader: str, path: str, multilabel: bool) -> Any:
     """The matrix in the file."""
     if reader == "manyclass":
-        from manyclass.data.svmlight import read_svmlight
+        from manyclass.io.svmlight import read_svmlight
 
         return read_svmlight(path, dtype=np.float32, task="multilabel" if multilabel else "auto").X
     from sklearn.datasets import load_svmlight_file

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from benchmarks.bench import Bench
 from manyclass import SDCAClassifier
-from manyclass.search import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
+from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
 
 #: Rows that are asked about.
 QUERIES = 2000

@@ -59,8 +59,8 @@ def compiled(X: Any) -> None:
     """Have what large fits alone need compiled, or loaded from the cache: tables, and searches of sorted copies."""
     import scipy.sparse as sp
 
-    from manyclass.search import ExactSearch
-    from manyclass.solvers.memoir import Memoir
+    from manyclass.mips import ExactSearch
+    from manyclass.solvers.memoir.learner import Memoir
 
     if sp.issparse(X):
         y = np.arange(X.shape[0]) % 2

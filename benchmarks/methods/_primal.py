@@ -29,9 +29,9 @@ def has_l1(task: Task) -> str | None:
 
 
 def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
-    """`manyclass.driver.minimise`; compiled, or loaded from the cache, on a few rows first."""
-    from manyclass.driver import minimise
-    from manyclass.model import LinearModel
+    """`manyclass.optimize.loop.minimise`; compiled, or loaded from the cache, on a few rows first."""
+    from manyclass.models.linear import LinearModel
+    from manyclass.optimize.loop import minimise
 
     with quiet():
         minimise(_problem(shrink(data, 200), task, threads), solver, tol=0.0, max_iter=2, seed=seed)
@@ -62,9 +62,9 @@ def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: 
 def _problem(data: Data, task: Task, threads: int) -> Any:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets, SignTargets
-    from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L1, L2, ElasticNet
+    from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
+    from manyclass.objective.penalties import L1, L2, ElasticNet
+    from manyclass.objective.problem import Problem
 
     one_vs_rest = {
         "log_loss": LogLoss(),

@@ -16,8 +16,8 @@ DEFAULT = {"tol": 1e-3, "max_iter": 1000}
 
 
 def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
-    """`manyclass.driver.minimise`; compiled, or loaded from the cache, on a few rows first."""
-    from manyclass.driver import minimise
+    """`manyclass.optimize.loop.minimise`; compiled, or loaded from the cache, on a few rows first."""
+    from manyclass.optimize.loop import minimise
 
     few = Data(data.name, data.X[:200], data.y[:200], data.X_test, data.y_test)
     with quiet():
@@ -42,9 +42,9 @@ def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: 
 def _problem(data: Data, task: Task, threads: int) -> Any:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import RealTargets
-    from manyclass.losses import Squared
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L1, L2, ElasticNet
+    from manyclass.objective.losses import Squared
+    from manyclass.objective.penalties import L1, L2, ElasticNet
+    from manyclass.objective.problem import Problem
 
     ratio = task.l1_ratio
     return Problem(

@@ -17,7 +17,7 @@ from benchmarks.measure import Stopwatch, quiet
 from benchmarks.task import Fit, Stop, Task
 
 if TYPE_CHECKING:
-    from manyclass.problem import Problem
+    from manyclass.objective.problem import Problem
 
 __all__ = ["Point", "fit", "refuses", "trace"]
 
@@ -34,7 +34,7 @@ def refuses(task: Task) -> str | None:
 
 def fit(solver: str, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
     """``SDCAClassifier.fit``; compiled, or loaded from the cache, on a few rows first."""
-    from manyclass.solvers import _image
+    from manyclass.solvers.dual import _image
 
     # Few rows have few classes: compiled is what the weights of all of them are held in.
     large = data.X.shape[1] * data.n_classes * data.X.dtype.itemsize > _image._DENSE_BYTES
@@ -107,8 +107,8 @@ class Point:
 def trace(solver: str, data: Data, task: Task, epochs: int, *, threads: int, seed: int) -> Iterator[Point]:
     """The points of a run on the loss multinomial or crammer_singer; compiled on a few rows first."""
     # One level below the estimator: it does not show its weights between epochs.
-    from manyclass.estimators.solving import make_solver
     from manyclass.kernels.rows import CSRRows
+    from manyclass.optimize.choice import make_solver
     from manyclass.solvers import ActiveSDCA
 
     problem = _problem(data, task, threads)
@@ -125,9 +125,9 @@ def trace(solver: str, data: Data, task: Task, epochs: int, *, threads: int, see
 def _problem(data: Data, task: Task, threads: int) -> Problem:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.losses import CrammerSinger, Multinomial
-    from manyclass.problem import Problem
-    from manyclass.regularizers import L2
+    from manyclass.objective.losses import CrammerSinger, Multinomial
+    from manyclass.objective.penalties import L2
+    from manyclass.objective.problem import Problem
 
     return Problem(
         rows=make_rows(data.X),

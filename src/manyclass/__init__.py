@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from manyclass.estimators.least_squares import LeastSquaresClassifier
     from manyclass.estimators.log_linear import LogLinearModel
     from manyclass.estimators.memoir import MemoirClassifier
+    from manyclass.estimators.path import RegularizationPath, regularization_path
     from manyclass.estimators.regressor import SDCARegressor
     from manyclass.estimators.stagewise import StagewiseClassifier
     from manyclass.estimators.stagewise_regressor import StagewiseRegressor
@@ -31,12 +32,11 @@ if TYPE_CHECKING:
         RandomPatches,
         RandomPolynomial,
     )
-    from manyclass.model import LinearModel
-    from manyclass.model_base import load_model
-    from manyclass.model_sharded import ShardedModel
-    from manyclass.out_of_core import fit_blocks
-    from manyclass.path import RegularizationPath, regularization_path
-    from manyclass.staged import StagedModel
+    from manyclass.models.base import load_model
+    from manyclass.models.linear import LinearModel
+    from manyclass.models.sharded import ShardedModel
+    from manyclass.models.staged import StagedModel
+    from manyclass.solvers.out_of_core import fit_blocks
 
 __all__ = [
     "BoundMajorizationClassifier",
@@ -70,7 +70,7 @@ __all__ = [
 
 _HOMES = {
     "BoundMajorizationClassifier": "manyclass.estimators.bound",
-    "LinearModel": "manyclass.model",
+    "LinearModel": "manyclass.models.linear",
     "LogLinearModel": "manyclass.estimators.log_linear",
     "CalibratedLeastSquaresClassifier": "manyclass.estimators.calibrated",
     "DSMLRClassifier": "manyclass.estimators.ds_mlr",
@@ -83,18 +83,18 @@ _HOMES = {
     "RandomLogits": "manyclass.features.projections",
     "RandomPatches": "manyclass.features.patches",
     "RandomPolynomial": "manyclass.features.projections",
-    "RegularizationPath": "manyclass.path",
+    "RegularizationPath": "manyclass.estimators.path",
     "SDCAClassifier": "manyclass.estimators.classifier",
     "SDCAClassifierCV": "manyclass.estimators.cross_validation",
     "SDCARegressor": "manyclass.estimators.regressor",
     "SDCARegressorCV": "manyclass.estimators.cross_validation",
-    "ShardedModel": "manyclass.model_sharded",
-    "fit_blocks": "manyclass.out_of_core",
-    "load_model": "manyclass.model_base",
-    "StagedModel": "manyclass.staged",
+    "ShardedModel": "manyclass.models.sharded",
+    "fit_blocks": "manyclass.solvers.out_of_core",
+    "load_model": "manyclass.models.base",
+    "StagedModel": "manyclass.models.staged",
     "StagewiseClassifier": "manyclass.estimators.stagewise",
     "StagewiseRegressor": "manyclass.estimators.stagewise_regressor",
-    "regularization_path": "manyclass.path",
+    "regularization_path": "manyclass.estimators.path",
 }
 
 

@@ -195,7 +195,7 @@ def has_matplotlib() -> bool:
 
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure as its name tells (PNG if it does not), whole or not at all; needs no display."""
-    from manyclass.files import atomic_path
+    from manyclass.runtime.files import atomic_path
 
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=Path(path).suffix[1:].lower() or "png")
@@ -218,7 +218,7 @@ def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Sequence[
     """Write a table as comma-separated values, whole or not at all."""
     import csv
 
-    from manyclass.files import atomic_path
+    from manyclass.runtime.files import atomic_path
 
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from manyclass.cli._common import CommandError, Screen, count, seconds
 
 if TYPE_CHECKING:
-    from manyclass.data import Dataset, TextVectorizer
-    from manyclass.model_base import Model
-    from manyclass.store.reading import StoreSpill
+    from manyclass.io import Dataset, TextVectorizer
+    from manyclass.io.store.reading import StoreSpill
+    from manyclass.models.base import Model
 
 __all__ = [
     "FORMATS",
@@ -124,7 +124,7 @@ def read_data(
 
     With ``spill`` the rows may go there, and only the notes are said.
     """
-    from manyclass.data import detect_format, read
+    from manyclass.io import detect_format, read
     from manyclass.kernels.jit import compile_clock
 
     started, compiled = time.perf_counter(), compile_clock.seconds
@@ -160,7 +160,7 @@ def read_data(
 
 def describe(data: Dataset) -> str:
     """The data set in half a line."""
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     facts = data.summary()
     parts = [count(facts["rows"], "row"), count(facts["features"], "feature")]
@@ -179,7 +179,7 @@ def describe(data: Dataset) -> str:
 
 def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: Model, *, scored: bool) -> Dataset:
     """Read data for a model: its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
-    from manyclass.data import TextVectorizer
+    from manyclass.io import TextVectorizer
 
     facts = model.record.get("data", {})
     return read_like(
@@ -220,7 +220,7 @@ def read_like(
     task : str or None
         That of the model; None if labels do not matter.
     """
-    from manyclass.data import DataFormatError, detect_format
+    from manyclass.io import DataFormatError, detect_format
 
     own = args.format or detect_format(path)
     if own in _TABLES and vectorizer is None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from manyclass.cli._common import CommandError, count
 
 if TYPE_CHECKING:
-    from manyclass.model_base import Model
-    from manyclass.store import RowStore, RowView
+    from manyclass.io.store import RowStore, RowView
+    from manyclass.models.base import Model
 
 __all__ = [
     "describe_store",
@@ -32,7 +32,7 @@ _ROWS_BYTES = 1 << 27
 def is_model(path: str) -> bool:
     """Whether this is a model: a folder of blocks, or a file that starts as a safetensors file does."""
     if os.path.isdir(path):
-        from manyclass.store import folder_format
+        from manyclass.io.store import folder_format
 
         return folder_format(path) == "manyclass-sharded-model"
     with open(path, "rb") as file:
@@ -54,7 +54,7 @@ def size_of(path: str) -> int:
 
 def store_rows(path: str, n_features: int, args: argparse.Namespace) -> RowView:
     """The rows of a store, none of which is read yet, as wide as a model needs them."""
-    from manyclass.store import RowStore
+    from manyclass.io.store import RowStore
 
     store = RowStore(path)
     if store.shape[1] > n_features:
@@ -108,7 +108,7 @@ def store_facts(store: RowStore) -> dict[str, Any]:
 
 def store_table(store: RowStore, facts: dict[str, Any], verified: bool) -> dict[str, str]:
     """The same for people."""
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     targets = {
         "none": "none",
@@ -133,7 +133,7 @@ def store_table(store: RowStore, facts: dict[str, Any], verified: bool) -> dict[
 
 def describe_store(store: RowStore) -> str:
     """The store in half a line."""
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     parts = [count(store.shape[0], "row"), count(store.shape[1], "feature"), f"{count(store.n_stored)} stored values"]
     if store.kind != "none":

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from manyclass.cli._common import CommandError, Screen, in_options, sentence
 
 if TYPE_CHECKING:
-    from manyclass.data import Dataset
-    from manyclass.parallel import Communicator
+    from manyclass.distributed import Communicator
+    from manyclass.io import Dataset
 
 __all__ = ["OPTIONS", "SCHEDULES", "add_arguments", "check", "launched", "opened", "prepare", "shard", "together"]
 
@@ -94,8 +94,8 @@ def together(
     args: argparse.Namespace, screen: Screen, command: Callable[[argparse.Namespace, Screen, Communicator], int]
 ) -> int:
     """Run the command on every process, with a communicator; whatever fails on one ends all."""
-    from manyclass.parallel import CommunicatorError
-    from manyclass.parallel.mpi import MPICommunicator
+    from manyclass.distributed import CommunicatorError
+    from manyclass.distributed.mpi import MPICommunicator
 
     try:
         # Signs of life tell who is lost; one process may well read or judge for long while the others wait.
@@ -131,7 +131,7 @@ def together(
 def opened(args: argparse.Namespace, screen: Screen) -> Dataset | None:
     """A row store of classes as a data set whose rows are not read yet; None if it is something else."""
     from manyclass.cli._folders import describe_store, is_store
-    from manyclass.store import RowStore
+    from manyclass.io.store import RowStore
 
     plain = args.task in ("auto", "classification") and not args.labels and args.format in (None, "store")
     if not plain or not is_store(args.data):

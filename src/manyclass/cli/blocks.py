@@ -11,7 +11,7 @@ from manyclass.cli._common import CommandError, Screen, check_output, count, sec
 from manyclass.cli._folders import describe_store, is_store
 
 if TYPE_CHECKING:
-    from manyclass.parallel import Communicator
+    from manyclass.distributed import Communicator
 
 __all__ = ["fit_on_store"]
 
@@ -28,9 +28,9 @@ _SHARED = {
 
 def fit_on_store(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
     """Train and write; on several ranks, each of which has its part of the rows."""
-    from manyclass.history import History, Record
-    from manyclass.out_of_core import fit_blocks
-    from manyclass.store import RowStore
+    from manyclass.io.store import RowStore
+    from manyclass.objective.history import History, Record
+    from manyclass.solvers.out_of_core import fit_blocks
 
     if not is_store(args.data):
         raise CommandError(

@@ -19,7 +19,7 @@ from manyclass.cli._data import (
 from manyclass.cli._folders import describe_store, is_model
 
 if TYPE_CHECKING:
-    from manyclass.data import Dataset
+    from manyclass.io import Dataset
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "TARGETS", "add_arguments", "run"]
 
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Convert."""
-    from manyclass.data import detect_format, write
+    from manyclass.io import detect_format, write
 
     if is_model(args.data):
         _convert_model(args, screen)
@@ -114,9 +114,9 @@ def _limits(args: argparse.Namespace, *names: str) -> dict[str, int]:
 
 def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
     """Rows go to the store as they are read."""
-    from manyclass.data import detect_format
-    from manyclass.store import RowStore, RowStoreWriter
-    from manyclass.store.reading import StoreSpill
+    from manyclass.io import detect_format
+    from manyclass.io.store import RowStore, RowStoreWriter
+    from manyclass.io.store.reading import StoreSpill
 
     format = args.format or detect_format(args.data)
     texts = format in ("csv", "tsv")
@@ -143,11 +143,11 @@ def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
 
 def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
     """A model to blocks of classes, or back."""
-    from manyclass.memory import human
-    from manyclass.model import LinearModel
-    from manyclass.model_base import load_model
-    from manyclass.model_sharded import ShardedModel
-    from manyclass.model_splitting import split_model
+    from manyclass.models.base import load_model
+    from manyclass.models.linear import LinearModel
+    from manyclass.models.sharded import ShardedModel
+    from manyclass.models.splitting import split_model
+    from manyclass.runtime.memory import human
 
     _refuse_options(args, "to", "shard_rows", "shard_bytes", what="data")
     model = load_model(args.data)
@@ -167,7 +167,7 @@ def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
 
 def _target(path: str) -> str:
     """The format that a name tells, as a writer has one."""
-    from manyclass.data import named_format
+    from manyclass.io import named_format
 
     known = named_format(path)
     if known not in TARGETS:
@@ -179,7 +179,7 @@ def _shaped(data: Dataset, to: str) -> Dataset:
     """The data as the format holds it: sparse or dense."""
     from scipy.sparse import csr_matrix, issparse
 
-    from manyclass.memory import human, require
+    from manyclass.runtime.memory import human, require
 
     X: Any = data.X
     if to == "npz" and not issparse(X):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from manyclass.cli._common import MATPLOTLIB, CommandError, Screen, has_matplotlib, save_figure, seconds, write_csv
 
 if TYPE_CHECKING:
-    from manyclass.history import History
+    from manyclass.objective.history import History
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "LOSSES", "add_arguments", "run"]
 
@@ -138,7 +138,7 @@ def _train(problem: _Problem, loss: str, screen: Screen) -> _Run:
 
 
 def _table(runs: list[_Run], screen: Screen) -> None:
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     columns = [
         "data", "loss", "test accuracy", "objective", "certified gap", "epochs", "seconds", "compile s", "model size",

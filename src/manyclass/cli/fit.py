@@ -32,10 +32,10 @@ from manyclass.cli._data import (
 from manyclass.cli.score import METRICS, evaluate, unseen_sentence, with_targets
 
 if TYPE_CHECKING:
-    from manyclass.data import Dataset
-    from manyclass.history import History
-    from manyclass.model_base import Model
-    from manyclass.parallel import Communicator
+    from manyclass.distributed import Communicator
+    from manyclass.io import Dataset
+    from manyclass.models.base import Model
+    from manyclass.objective.history import History
 
 __all__ = [
     "DESCRIPTION",
@@ -333,7 +333,7 @@ def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
     """What the fit will take besides the data, by the solver's own account (by which the driver may refuse)."""
     from sklearn.base import clone
 
-    from manyclass.memory import available, human
+    from manyclass.runtime.memory import available, human
 
     problem, _ = clone(estimator)._build(data.X, data.y, None)
     solver = estimator._make_solver(estimator.solver, problem)
@@ -390,7 +390,7 @@ def _summarise(
     args: argparse.Namespace, screen: Screen, estimator: Any, metrics: dict[str, Any], read_seconds: float
 ) -> None:
     from manyclass.kernels.jit import compile_clock
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     where = f"on {os.path.basename(args.valid)}" if args.valid else "on the training data"
     facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"} if args.method == "sdca" else {"method": args.method}

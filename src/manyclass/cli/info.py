@@ -11,8 +11,8 @@ from manyclass.cli._data import TASKS, add_file_options, read_data
 from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
 
 if TYPE_CHECKING:
-    from manyclass.data import Dataset
-    from manyclass.model_base import Model
+    from manyclass.io import Dataset
+    from manyclass.models.base import Model
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         _describe_store(args, screen)
         return 0
     if is_model(args.file):
-        from manyclass.model_base import load_model
+        from manyclass.models.base import load_model
 
         model = load_model(args.file)
         if args.verify:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 
 def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
     """What a row store is, as far as its manifest tells; with --verify, whether its files are what was written."""
-    from manyclass.store import RowStore
+    from manyclass.io.store import RowStore
 
     store = RowStore(args.file)
     if args.verify:
@@ -87,7 +87,7 @@ def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
 
 
 def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     parameters, record = facts["parameters"], facts["record"]
     rows = {
@@ -150,7 +150,7 @@ def _class_sizes(data: Dataset) -> dict[str, Any]:
 
 
 def _data_rows(facts: dict[str, Any]) -> dict[str, str]:
-    from manyclass.memory import human
+    from manyclass.runtime.memory import human
 
     rows = {
         "kind": f"data, {facts['format']}",

@@ -9,7 +9,7 @@ from manyclass.cli import _ranks
 from manyclass.cli._common import CommandError, Screen
 
 if TYPE_CHECKING:
-    from manyclass.data import Dataset
+    from manyclass.io import Dataset
 
 __all__ = [
     "METHODS",
@@ -228,7 +228,7 @@ def write_history(estimator: Any, path: str) -> None:
     """The evaluations of a fit, or its stages, as CSV."""
     import csv
 
-    from manyclass.files import atomic_path
+    from manyclass.runtime.files import atomic_path
 
     records = estimator.stage_records_ if hasattr(estimator, "stage_records_") else estimator.history_
     if not isinstance(records, list):

@@ -12,7 +12,7 @@ from manyclass.cli._data import add_model_data_options, read_for_model
 from manyclass.cli._folders import is_store, most_rows, store_rows
 
 if TYPE_CHECKING:
-    from manyclass.model_base import Model
+    from manyclass.models.base import Model
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
@@ -45,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Predict."""
-    from manyclass.files import atomic_path
-    from manyclass.model_base import load_model
-    from manyclass.parallel import resolve_n_jobs
+    from manyclass.models.base import load_model
+    from manyclass.runtime.files import atomic_path
+    from manyclass.runtime.threads import resolve_n_jobs
 
     check_output("-o", args.output, args.model, args.data)
     resolve_n_jobs(args.n_jobs)

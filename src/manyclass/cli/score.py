@@ -12,8 +12,8 @@ from manyclass.cli._folders import most_rows
 if TYPE_CHECKING:
     import numpy as np
 
-    from manyclass.data import Dataset
-    from manyclass.model_base import Model
+    from manyclass.io import Dataset
+    from manyclass.models.base import Model
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Score the model."""
-    from manyclass.model_base import load_model
-    from manyclass.parallel import resolve_n_jobs
+    from manyclass.models.base import load_model
+    from manyclass.runtime.threads import resolve_n_jobs
 
     resolve_n_jobs(args.n_jobs)
     if args.top_k < 1:

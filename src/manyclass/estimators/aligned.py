@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.model import LinearModel
-from manyclass.problem import Array
+from manyclass.models.linear import LinearModel
+from manyclass.objective.problem import Array
 
 __all__ = ["align"]
 

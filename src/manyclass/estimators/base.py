@@ -14,20 +14,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyclass._version import __version__
-from manyclass.columns import WIDTH, minimise_columns
-from manyclass.driver import Result, minimise
-from manyclass.estimators.solving import DUAL, SOLVERS, choose, in_ranges, lineage, make_solver
-from manyclass.history import History
 from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
-from manyclass.losses import OPTIONS
-from manyclass.model import LinearModel
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array, Problem
-from manyclass.regularizers import L1, L2, ElasticNet
+from manyclass.models.linear import LinearModel
+from manyclass.objective.history import History
+from manyclass.objective.losses import OPTIONS
+from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.choice import DUAL, SOLVERS, choose, in_ranges, lineage, make_solver
+from manyclass.optimize.columns import WIDTH, minimise_columns
+from manyclass.optimize.loop import Result, minimise
+from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import Solver, State
-from manyclass.solvers.sdca import SAMPLINGS
-from manyclass.solvers.warm import warm_state
+from manyclass.solvers.dual.sdca import SAMPLINGS
+from manyclass.solvers.dual.warm import warm_state
 
 __all__ = ["LinearEstimator", "checked_weights"]
 

@@ -12,20 +12,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from manyclass._version import __version__
-from manyclass.curvature.forms import KroneckerForm
-from manyclass.curvature.labels import ORDERS
-from manyclass.curvature.steps import Stream
 from manyclass.estimators.base import LinearEstimator, _as_rows, _number, _plain
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
 from manyclass.kernels.rows import check_sparse, make_rows
 from manyclass.kernels.targets import ClassTargets, Targets
-from manyclass.losses import LogLoss, Multinomial
-from manyclass.memory import require
-from manyclass.model import LinearModel
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array, Problem
+from manyclass.models.linear import LinearModel
+from manyclass.objective.losses import LogLoss, Multinomial
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import BatchBound, BoundMajorization, Solver
-from manyclass.solvers.bound import SCHEDULES, reduced_size
+from manyclass.solvers.bound.forms import KroneckerForm
+from manyclass.solvers.bound.labels import ORDERS
+from manyclass.solvers.bound.majorization import SCHEDULES, reduced_size
+from manyclass.solvers.bound.steps import Stream
 
 __all__ = ["BoundMajorizationClassifier"]
 

@@ -22,12 +22,12 @@ from manyclass.estimators.streamed import (
     mean_one,
     validation_rows,
 )
-from manyclass.least_squares.calibrated import calibrated_rounds
-from manyclass.least_squares.stagewise import BlockFit, StageRecord, clock, report
-from manyclass.least_squares.systems import SYSTEMS, is_factored
-from manyclass.links.calibrated import check_basis
-from manyclass.memory import require
-from manyclass.parallel import resolve_n_jobs
+from manyclass.objective.links.calibrated import check_basis
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import resolve_n_jobs
+from manyclass.solvers.least_squares.calibrated import calibrated_rounds
+from manyclass.solvers.least_squares.stagewise import BlockFit, StageRecord, clock, report
+from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
 __all__ = ["CalibratedLeastSquaresClassifier"]
 
@@ -44,7 +44,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
     Parameters
     ----------
     basis : {"cubic", "quadratic", "linear"} or callable
-        See `manyclass.links.calibrated.Calibration`. A model whose basis is a callable cannot be saved.
+        See `manyclass.objective.links.calibrated.Calibration`. A model whose basis is a callable cannot be saved.
     alpha : float
         Ridge of the weights of a round, >= 0, beside the mean loss.
     max_iter : int

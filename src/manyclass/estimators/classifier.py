@@ -11,11 +11,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
-from manyclass.estimators.solving import SEARCHES, make_solver
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
-from manyclass.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
-from manyclass.problem import Array, Problem
-from manyclass.search import SearchIndex
+from manyclass.mips import SearchIndex
+from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.choice import SEARCHES, make_solver
 from manyclass.solvers import Solver
 
 __all__ = ["SDCAClassifier"]
@@ -78,7 +78,7 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         probability proportional to gamma alpha n + ||x_i||^2.
     search : {"exact", "lsh", "graph"} or SearchIndex
         For solver sdca_active: how rivals of the active sets are found. ``exact``: by exact passes, which certify as
-        well. Otherwise by an index (`manyclass.search`; one given is copied) between the certificates, which are exact
+        well. Otherwise by an index (`manyclass.mips`; one given is copied) between the certificates, which are exact
         all the same.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.

@@ -8,7 +8,7 @@ from manyclass.estimators.base import LinearEstimator
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.regressor import SDCARegressor
 from manyclass.estimators.search import Search
-from manyclass.search import SearchIndex
+from manyclass.mips import SearchIndex
 
 __all__ = ["SDCAClassifierCV", "SDCARegressorCV"]
 

@@ -12,13 +12,13 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from manyclass.driver import Result
+from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.estimators.predicting import ClassPredictions
 from manyclass.kernels.targets import ClassTargets
-from manyclass.losses import Multinomial
-from manyclass.parallel import Communicator, SerialCommunicator
-from manyclass.problem import Array, Problem
+from manyclass.objective.losses import Multinomial
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.loop import Result
 from manyclass.solvers import DSMLR, Solver
 from manyclass.solvers.ds_mlr import ALGORITHMS, PRECONDITIONERS, SCHEDULES
 
@@ -278,7 +278,7 @@ class DSMLRClassifier(ClassPredictions, LinearEstimator):
         if self.comm is None:
             return SerialCommunicator()
         if isinstance(self.comm, str):
-            from manyclass.parallel.mpi import MPICommunicator
+            from manyclass.distributed.mpi import MPICommunicator
 
             return MPICommunicator()
         return self.comm  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels.rows import check_sparse
-from manyclass.problem import Array
+from manyclass.objective.problem import Array
 
 __all__ = ["LabelSets", "observed", "read_label_sets"]
 

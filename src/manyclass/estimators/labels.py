@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from manyclass.kernels.rows import check_sparse
-from manyclass.problem import Array
+from manyclass.objective.problem import Array
 
 __all__ = ["coded", "is_indicator", "read_indicator", "read_labels"]
 

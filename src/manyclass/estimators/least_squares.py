@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from manyclass.driver import Result, minimise
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
@@ -24,17 +23,18 @@ from manyclass.estimators.streamed import (
     mean_one,
     validation_rows,
 )
-from manyclass.history import History
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
-from manyclass.least_squares.arrays import is_foreign
-from manyclass.least_squares.generalised import LIPSCHITZ, Generalised, apply_link, fit_generalised, named_link
-from manyclass.least_squares.systems import SYSTEMS, is_factored
-from manyclass.losses import LogLoss, Multinomial, Squared
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array, Problem
-from manyclass.regularizers import L2
+from manyclass.objective.history import History
+from manyclass.objective.losses import LogLoss, Multinomial, Squared
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.loop import Result, minimise
+from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import Majorise, Solver
+from manyclass.solvers.least_squares.arrays import is_foreign
+from manyclass.solvers.least_squares.generalised import LIPSCHITZ, Generalised, apply_link, fit_generalised, named_link
+from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
 __all__ = ["LeastSquaresClassifier"]
 
@@ -390,7 +390,7 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
         if block is None:
             self._keep_linear(weights, intercept, classes=self.classes_, **facts)
         else:
-            from manyclass.staged import Stage
+            from manyclass.models.staged import Stage
 
             self._keep_staged(((Stage(block, weights, intercept, None),),), classes=self.classes_, **facts)
 

@@ -12,17 +12,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from manyclass.curvature.features import FeatureForm
-from manyclass.curvature.forms import PIECE
-from manyclass.curvature.labels import Labels
-from manyclass.curvature.steps import Steps
 from manyclass.estimators.base import _number
 from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
-from manyclass.history import History, Record
-from manyclass.memory import require
-from manyclass.parallel import ranges, resolve_n_jobs
-from manyclass.problem import Array
-from manyclass.solvers.bound import BatchBound, BoundMajorization
+from manyclass.objective.history import History, Record
+from manyclass.objective.problem import Array
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import ranges, resolve_n_jobs
+from manyclass.solvers.bound.features import FeatureForm
+from manyclass.solvers.bound.forms import PIECE
+from manyclass.solvers.bound.labels import Labels
+from manyclass.solvers.bound.majorization import BatchBound, BoundMajorization
+from manyclass.solvers.bound.steps import Steps
 
 __all__ = ["LogLinearModel"]
 

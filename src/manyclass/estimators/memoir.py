@@ -15,19 +15,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from manyclass._version import __version__
-from manyclass.estimators._memoir_run import METRICS, EpochRecord, PruneReport, Run, prune
 from manyclass.estimators.base import LinearEstimator, _as_rows, _number, _plain
 from manyclass.estimators.labels import read_labels
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.streamed import mean_one, validation_rows
 from manyclass.kernels.rows import check_sparse, make_rows
 from manyclass.kernels.sdca import row_norms
-from manyclass.memory import require
-from manyclass.model import LinearModel
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array
-from manyclass.search import SearchIndex, SimpleLSH, SmallWorldGraph
-from manyclass.solvers.memoir import TRUNCATIONS, Memoir, takes_table
+from manyclass.mips import SearchIndex, SimpleLSH, SmallWorldGraph
+from manyclass.models.linear import LinearModel
+from manyclass.objective.problem import Array
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import resolve_n_jobs
+from manyclass.solvers.memoir.learner import TRUNCATIONS, Memoir, takes_table
+from manyclass.solvers.memoir.run import METRICS, EpochRecord, PruneReport, Run, prune
 
 __all__ = ["MemoirClassifier"]
 
@@ -56,8 +56,8 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
     l1_ratio : float
         Part of the penalty that is l1, in [0, 1].
     search : {"auto", "exact", "lsh", "graph"} or SearchIndex
-        How rivals are found. ``exact``: on the live weights, with no index. ``lsh``: `manyclass.search.SimpleLSH`,
-        ``graph``: `manyclass.search.SmallWorldGraph`, or an index of one's own (it is copied): they propose rivals,
+        How rivals are found. ``exact``: on the live weights, with no index. ``lsh``: `manyclass.mips.SimpleLSH`,
+        ``graph``: `manyclass.mips.SmallWorldGraph`, or an index of one's own (it is copied): they propose rivals,
         which are scored on the live weights, and take in the classes that a batch has touched. ``auto``: exact, the
         faster by measurement for sparse rows up to 100 000 classes.
     batch_size : int, optional
@@ -408,9 +408,9 @@ class MemoirClassifier(ClassifierMixin, PredictingMixin, LinearEstimator):  # ty
         Parameters
         ----------
         kind : {"exact", "lsh", "graph"} or SearchIndex
-            ``exact``: `manyclass.search.ExactSearch`, pruned by bounds where the weights are sparse.
+            ``exact``: `manyclass.mips.ExactSearch`, pruned by bounds where the weights are sparse.
         """
-        from manyclass.search import ExactSearch
+        from manyclass.mips import ExactSearch
 
         check_is_fitted(self, "model_")
         kinds = {**_SEARCHES, "exact": ExactSearch}

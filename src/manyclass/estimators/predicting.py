@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
 from manyclass.kernels.targets import SignTargets
-from manyclass.problem import Array
+from manyclass.objective.problem import Array
 
 __all__ = ["ClassPredictions", "PredictingMixin", "binary_targets"]
 

@@ -10,8 +10,8 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.kernels.targets import RealTargets
-from manyclass.losses import Huber, Squared
-from manyclass.problem import Array, Problem
+from manyclass.objective.losses import Huber, Squared
+from manyclass.objective.problem import Array, Problem
 
 __all__ = ["SDCARegressor"]
 

@@ -21,8 +21,8 @@ from manyclass.estimators.aligned import align
 from manyclass.estimators.base import LinearEstimator
 from manyclass.estimators.classifier import SDCAClassifier
 from manyclass.estimators.walk import Checked, alpha_grid, check, check_grid, check_parameters, walk
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array
+from manyclass.objective.problem import Array
+from manyclass.runtime.threads import resolve_n_jobs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,7 +157,7 @@ class Search(LinearEstimator):
         """
         from sklearn.utils.validation import check_is_fitted
 
-        from manyclass.path_plot import new_axes
+        from manyclass.estimators.path_plot import new_axes
 
         check_is_fitted(self)
         ax = new_axes(ax)

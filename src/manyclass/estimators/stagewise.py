@@ -16,16 +16,16 @@ from manyclass.estimators.streamed import (
     class_weighted,
     error_rate,
 )
-from manyclass.least_squares.generalised import named_link
-from manyclass.least_squares.stagewise import (
+from manyclass.objective.links.calibrated import check_basis
+from manyclass.objective.problem import Array
+from manyclass.solvers.least_squares.generalised import named_link
+from manyclass.solvers.least_squares.stagewise import (
     Update,
     calibrated,
     linear,
     link_loss,
     logistic,
 )
-from manyclass.links.calibrated import check_basis
-from manyclass.problem import Array
 
 __all__ = ["StagewiseClassifier"]
 
@@ -61,8 +61,8 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         few steps of generalised least squares for the softmax link (sigmoid for two classes and multi-label targets),
         with the scores so far as offsets.
     basis : {"linear", "quadratic", "cubic"} or callable
-        Of the calibrated update; see `manyclass.links.calibrated.Calibration`. The paper's stagewise experiments take
-        the linear one.
+        Of the calibrated update; see `manyclass.objective.links.calibrated.Calibration`. The paper's stagewise
+        experiments take the linear one.
     inner_steps : int
         Most steps of a logistic update; a pass over the data each.
     alpha : float

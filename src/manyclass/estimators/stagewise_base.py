@@ -21,8 +21,12 @@ from manyclass.estimators.streamed import (
     mean_one,
     validation_rows,
 )
-from manyclass.least_squares.arrays import is_foreign, to_numpy
-from manyclass.least_squares.stagewise import (
+from manyclass.models.staged import Stage
+from manyclass.objective.problem import Array
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import resolve_n_jobs
+from manyclass.solvers.least_squares.arrays import is_foreign, to_numpy
+from manyclass.solvers.least_squares.stagewise import (
     BlockFit,
     StageRecord,
     StagewiseRun,
@@ -30,10 +34,6 @@ from manyclass.least_squares.stagewise import (
     clock,
     report,
 )
-from manyclass.memory import require
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array
-from manyclass.staged import Stage
 
 __all__ = ["StagewiseEstimator", "check_count", "make_stage", "require_same"]
 

@@ -12,12 +12,12 @@ from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
 from manyclass.estimators.streamed import (
     mean_one,
 )
-from manyclass.least_squares.calibrated import squared_error
-from manyclass.least_squares.stagewise import (
+from manyclass.objective.problem import Array
+from manyclass.solvers.least_squares.calibrated import squared_error
+from manyclass.solvers.least_squares.stagewise import (
     linear,
     link_loss,
 )
-from manyclass.problem import Array
 
 __all__ = ["StagewiseRegressor"]
 

@@ -16,12 +16,12 @@ from manyclass._version import __version__
 from manyclass.estimators.base import _as_rows, _plain
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.kernels.rows import check_sparse
-from manyclass.least_squares.arrays import is_foreign, like, to_numpy
-from manyclass.least_squares.design import Design
-from manyclass.model import LinearModel
-from manyclass.parallel import resolve_n_jobs
-from manyclass.problem import Array
-from manyclass.staged import StagedModel
+from manyclass.models.linear import LinearModel
+from manyclass.models.staged import StagedModel
+from manyclass.objective.problem import Array
+from manyclass.runtime.threads import resolve_n_jobs
+from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
+from manyclass.solvers.least_squares.design import Design
 
 __all__ = ["StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
 

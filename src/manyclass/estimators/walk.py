@@ -15,9 +15,9 @@ from sklearn.base import clone
 from manyclass.estimators.base import LinearEstimator, _number
 from manyclass.kernels.rows import DenseRows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.losses import Multinomial
-from manyclass.problem import Array, Problem
-from manyclass.solvers.coordinate import lone_intercept
+from manyclass.objective.losses import Multinomial
+from manyclass.objective.problem import Array, Problem
+from manyclass.solvers.primal.coordinate import lone_intercept
 
 __all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "check_parameters", "walk"]
 

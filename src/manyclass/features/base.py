@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from manyclass.kernels.rows import check_sparse
-from manyclass.parallel import ranges
+from manyclass.runtime.threads import ranges
 
 __all__ = ["Array", "Block", "FeatureBlock", "projection", "row_chunks", "sample_rows", "working_dtype"]
 

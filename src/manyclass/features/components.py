@@ -8,7 +8,6 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from manyclass import memory
 from manyclass.features.base import (
     Array,
     Block,
@@ -20,6 +19,7 @@ from manyclass.features.base import (
     times,
     working_dtype,
 )
+from manyclass.runtime import memory
 
 __all__ = ["PrincipalComponents"]
 

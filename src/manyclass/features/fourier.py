@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from manyclass import memory
 from manyclass.features.base import Array, times, working_dtype
 from manyclass.features.gaussian import GaussianBlock
+from manyclass.runtime import memory
 
 __all__ = ["RandomFourier", "require_weights"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.features.base import Array
-from manyclass.parallel import ranges
+from manyclass.runtime.threads import ranges
 
 __all__ = ["kmeans"]
 

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from scipy.linalg import blas
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from manyclass import memory
 from manyclass.features.base import (
     Array,
     dense_rows,
@@ -23,6 +22,7 @@ from manyclass.features.base import (
 from manyclass.features.gaussian import GaussianBlock
 from manyclass.kernels.gaussian import gaussian, mirrored_gaussian
 from manyclass.kernels.rows import check_sparse
+from manyclass.runtime import memory
 
 __all__ = ["Nystrom"]
 

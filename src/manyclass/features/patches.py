@@ -11,7 +11,6 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.lib.stride_tricks import sliding_window_view
 
-from manyclass import memory
 from manyclass.features.base import (
     Array,
     Block,
@@ -26,7 +25,8 @@ from manyclass.features.base import (
 )
 from manyclass.features.kmeans import kmeans
 from manyclass.kernels.patches import pool_rectified, pool_triangle
-from manyclass.parallel import ranges, resolve_n_jobs, run
+from manyclass.runtime import memory
+from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
 __all__ = ["KMeansPatches", "RandomPatches"]
 

@@ -1,8 +1,8 @@
 """Kernels of the active-set Crammer-Singer solver: sparse duals.
 
 Row i holds the rivals ``rivals[indptr[i]:indptr[i+1]]`` (never y_i, no class twice) with their duals ``b >= 0``,
-sum b <= 1; every other rival has dual zero. In the terms of `manyclass.losses.CrammerSinger`, a_j = -b_j for the
-rivals and a_y = sum b.
+sum b <= 1; every other rival has dual zero. In the terms of `manyclass.objective.losses.CrammerSinger`, a_j = -b_j for
+the rivals and a_y = sum b.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 
 from manyclass.kernels.jit import jit
 from manyclass.kernels.rows import add_sparse_outer_within, longest_row, n_rows
+from manyclass.kernels.simplex import project_rivals
 from manyclass.kernels.table import add_to_image, has_all, has_room, image_scores
-from manyclass.losses.crammer_singer import project_rivals
 
 __all__ = [
     "active_epoch",

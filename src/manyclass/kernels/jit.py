@@ -1,10 +1,10 @@
 """The one way to compile a kernel: ``@jit``.
 
 Numba keeps machine code on disk, but decides whether it is stale by looking only at the file of the cached
-function. A kernel here is assembled from overloads that live in other files (a loss, a regulariser, a row
-view): after an edit of one of those, Numba alone would go on running the old machine code. ``jit`` therefore
-stamps each cache entry with a hash of every source file that its kernel may be assembled from (the folders kernels,
-losses, regularizers, and its own). Nothing global is touched: other packages keep Numba's own rule.
+function. A kernel here is assembled from overloads that live in other files (a loss, a penalty, a row view): after an
+edit of one of those, Numba alone would go on running the old machine code. ``jit`` therefore stamps each cache entry
+with a hash of every source file that its kernel may be assembled from (the folders kernels, objective/losses,
+objective/penalties, and its own). Nothing global is touched: other packages keep Numba's own rule.
 
 Compilation is announced (once a process, as a log record of this module) and timed, so that nobody takes it for
 training time.
@@ -43,7 +43,7 @@ def source_stamp(folder: Path) -> str:
     """A hash of all sources that a kernel defined in ``folder`` may be assembled from: its freshness mark."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for part in sorted({root / "kernels", root / "losses", root / "regularizers", folder}):
+    for part in sorted({root / "kernels", root / "objective" / "losses", root / "objective" / "penalties", folder}):
         for path in sorted(part.glob("*.py")):
             digest.update(path.name.encode())
             digest.update(path.read_bytes())
@@ -80,12 +80,37 @@ class CompileClock:
 compile_clock = CompileClock()
 
 
+class _CacheFile(IndexDataCacheFile):
+    """Numba's files of one cached function, read with suspicion.
+
+    A file that a full disk or a killed process has cut short counts as missing, so that the kernel is compiled anew.
+    The stamp stands before the part that is unpickled: entries of other sources, which may name modules that are gone,
+    are not looked into.
+    """
+
+    def __init__(self, cache_path: str, filename_base: str, source_stamp: str) -> None:
+        super().__init__(cache_path, filename_base, source_stamp)
+        self._version = f"{self._version} {source_stamp}"
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return dict(super()._load_index())
+        except Exception:
+            return {}
+
+    def _load_data(self, name: str) -> Any:
+        try:
+            return super()._load_data(name)
+        except Exception as error:
+            raise OSError(f"{name} is damaged") from error  # Numba takes it for a missing file
+
+
 class _PackageCache(FunctionCache):
     """Numba's on-disk cache of one function, stamped with the sources its kernel may be assembled from."""
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
-        self._cache_file = IndexDataCacheFile(
+        self._cache_file = _CacheFile(
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
             source_stamp=source_stamp(Path(py_func.__code__.co_filename).parent),

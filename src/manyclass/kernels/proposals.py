@@ -16,8 +16,8 @@ from numba import types
 from manyclass.kernels.jit import implements, inline, is_a, jit
 from manyclass.kernels.predict import MixedWeights, add_row
 from manyclass.kernels.rows import CSRRows, add_scores, longest_row
+from manyclass.kernels.simplex import project_rivals
 from manyclass.kernels.table import image_scores
-from manyclass.losses.crammer_singer import project_rivals
 
 __all__ = ["centroid_rivals", "keep_violators", "propose"]
 

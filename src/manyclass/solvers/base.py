@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from manyclass.history import History, Spent
-from manyclass.problem import Array, Certificate, Problem
+from manyclass.objective.history import History, Spent
+from manyclass.objective.problem import Array, Certificate, Problem
 
 __all__ = ["Keeping", "Keeps", "Progress", "Solver", "State", "Warm"]
 
@@ -76,7 +76,7 @@ class Warm(Protocol):
 
 
 class Keeps(Protocol):
-    """What the driver asks of that which keeps a run on disk; see `manyclass.checkpoint.Keeper`."""
+    """What the driver asks of that which keeps a run on disk; see `manyclass.optimize.checkpoint.Keeper`."""
 
     def restore(self, state: State, history: History) -> Spent:
         """Load what is kept, if there is anything, into ``state`` and ``history``."""
@@ -96,4 +96,4 @@ class Keeping(Protocol):
     """A solver that keeps its checkpoints in a way of its own: in a folder, say, that several processes write to."""
 
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> Keeps:
-        """As `manyclass.checkpoint.Keeper`, of the same arguments."""
+        """As `manyclass.optimize.checkpoint.Keeper`, of the same arguments."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.problem import Array, Certificate
+from manyclass.objective.problem import Array, Certificate
 from manyclass.solvers.ds_mlr.deterministic import _penalised, _square
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker

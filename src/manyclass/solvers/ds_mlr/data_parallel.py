@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
+from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.kernels import respond
 from manyclass.kernels import sdca as kernels
-from manyclass.parallel import Communicator, SerialCommunicator
-from manyclass.problem import Array, Certificate, Problem
+from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.solver import _require_softmax
-from manyclass.solvers.lbfgs import LBFGS
+from manyclass.solvers.primal.lbfgs import LBFGS
 
 __all__ = ["DataParallelLBFGS"]
 
-#: See `manyclass.solvers.descent`.
+#: See `manyclass.solvers.primal.descent`.
 _OPTIMISM = 16.0
 
 
@@ -40,13 +40,13 @@ class DataParallelLBFGS(LBFGS):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.driver import minimise
+    >>> from manyclass.optimize.loop import minimise
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.losses import Multinomial
-    >>> from manyclass.parallel import run_threads
-    >>> from manyclass.problem import Problem
-    >>> from manyclass.regularizers import L2
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.distributed import run_threads
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers.ds_mlr import DataParallelLBFGS
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))

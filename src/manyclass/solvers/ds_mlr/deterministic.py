@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.problem import Array
-from manyclass.solvers.descent import Found
+from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.metric import Metric
 from manyclass.solvers.ds_mlr.views import Line, Scores
 from manyclass.solvers.ds_mlr.worker import Worker
+from manyclass.solvers.primal.descent import Found
 
 __all__ = ["Blocks", "Memory", "begin", "descend", "two_loop"]
 

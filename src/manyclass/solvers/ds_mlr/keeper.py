@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from manyclass.history import History, Record, Spent
-from manyclass.parallel import Communicator, checkpoint
-from manyclass.parallel.checkpoint import Piece
+from manyclass.distributed import Communicator, checkpoint
+from manyclass.distributed.checkpoint import Piece
+from manyclass.objective.history import History, Record, Spent
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.team import Extent
 

@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 
+from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.parallel import Communicator, SerialCommunicator, ranges, run
-from manyclass.problem import Array, Problem
-from manyclass.regularizers import L2
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.solver import _require_softmax
-from manyclass.solvers.primal import BatchSolver, constant
+from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["LogConcavity"]
 
@@ -49,12 +50,12 @@ class LogConcavity(BatchSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.driver import minimise
+    >>> from manyclass.optimize.loop import minimise
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.losses import Multinomial
-    >>> from manyclass.problem import Problem
-    >>> from manyclass.regularizers import L2
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers.ds_mlr import LogConcavity
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))

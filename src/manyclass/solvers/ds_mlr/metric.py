@@ -11,10 +11,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.kernels.rows import CSRRows
-from manyclass.parallel import Communicator, ranges
-from manyclass.problem import Array
+from manyclass.objective.problem import Array
+from manyclass.runtime.threads import ranges
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Share, Worker
 

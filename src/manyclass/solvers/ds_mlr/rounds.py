@@ -6,9 +6,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from manyclass.parallel import Communicator
-from manyclass.parallel.communicator import DeadlineError
-from manyclass.problem import Array
+from manyclass.distributed import Communicator
+from manyclass.distributed.communicator import DeadlineError
+from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.grid import Grid
 
 __all__ = ["Rounds", "Visit"]

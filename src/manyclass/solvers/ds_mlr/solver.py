@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.kernels.targets import ClassTargets
-from manyclass.losses import Multinomial
-from manyclass.memory import available
-from manyclass.parallel import Communicator, SerialCommunicator
-from manyclass.parallel.checkpoint import digest
-from manyclass.problem import Array, Certificate, Problem
-from manyclass.regularizers import L2
+from manyclass.objective.losses import Multinomial
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.memory import available
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
@@ -103,12 +103,12 @@ class DSMLR:
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.driver import minimise
+    >>> from manyclass.optimize.loop import minimise
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.losses import Multinomial
-    >>> from manyclass.problem import Problem
-    >>> from manyclass.regularizers import L2
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import DSMLR
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.problem import Array
-from manyclass.regularizers import L2
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.worker import Worker
 
 __all__ = ["fresh_epoch", "printed_epoch"]

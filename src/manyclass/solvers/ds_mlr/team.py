@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from manyclass.distributed import Communicator
+from manyclass.distributed.hybrid import HybridJob
 from manyclass.kernels.rows import n_stored
 from manyclass.kernels.targets import ClassTargets
-from manyclass.parallel import Communicator
-from manyclass.parallel.hybrid import HybridJob
-from manyclass.problem import Array, Problem
+from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.grid import Grid, make_grid
 from manyclass.solvers.ds_mlr.views import Kept, Made, Scores

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.problem import Array
-from manyclass.solvers.descent import Found, line_search
+from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.rounds import Visit
 from manyclass.solvers.ds_mlr.worker import Worker
+from manyclass.solvers.primal.descent import Found, line_search
 
 __all__ = ["Kept", "Line", "Made", "Scores"]
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.kernels.rows import Rows
-from manyclass.parallel import Communicator, ranges
-from manyclass.problem import Array
-from manyclass.regularizers import L2
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array
+from manyclass.runtime.threads import ranges
 from manyclass.solvers.ds_mlr.grid import Grid
 from manyclass.solvers.ds_mlr.rounds import Rounds, Visit
 

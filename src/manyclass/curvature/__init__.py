@@ -1,6 +1,0 @@
-"""Curvatures of log-linear models: the quadratic bound of the partition function, full and of low rank."""
-
-from manyclass.curvature.low_rank import LowRankDiagonal
-from manyclass.curvature.partition import PartitionBound, partition_bound
-
-__all__ = ["LowRankDiagonal", "PartitionBound", "partition_bound"]

@@ -1,5 +1,0 @@
-"""Problems to try things on."""
-
-from manyclass.data.synthetic import make_many_classes
-
-__all__ = ["make_many_classes"]

@@ -1,0 +1,336 @@
+"""Regularisation paths: one model for each of many alphas, each fit from where the last one ended."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from manyclass.estimators.walk import alpha_grid, check, check_estimator, check_grid, walk
+from manyclass.models.linear import LinearModel
+from manyclass.objective.problem import Array
+from manyclass.runtime.memory import require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["PathPoint", "RegularizationPath", "regularization_path"]
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """The fit at one alpha.
+
+    Attributes
+    ----------
+    alpha : float
+    objective : float
+        Of the model, with this alpha.
+    relative_gap : float
+        Certified: bounds how far the objective is from the least one.
+    n_features : int
+        Features with a weight that is not zero, in any output.
+    n_nonzero : int
+        Weights that are not zero.
+    epochs : int
+        Of this fit alone.
+    seconds : float
+        Spent solving, evaluations and compilation not counted.
+    outcome : str
+        How the fit ended: "converged", "max_iter", "precision" or "diverged", see `manyclass.optimize.loop.Outcome`.
+    """
+
+    alpha: float
+    objective: float
+    relative_gap: float
+    n_features: int
+    n_nonzero: int
+    epochs: int
+    seconds: float
+    outcome: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegularizationPath:
+    """Models along a decreasing sequence of alphas; what `regularization_path` returns.
+
+    Attributes
+    ----------
+    points : list of PathPoint
+        What is known of each fit.
+    models : list of LinearModel
+        One for each alpha; their weights are CSR matrices where the penalty has an l1 part.
+    l1_ratio, tol : float
+        Of the estimator.
+    interrupted : bool
+        Whether Ctrl-C ended the path before its last alpha.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from manyclass import SDCARegressor, regularization_path
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> path = regularization_path(SDCARegressor(l1_ratio=0.9, random_state=0), X, y, n_alphas=10, eps=0.1)
+    >>> len(path), bool(path.gaps.max() <= 1e-3)
+    (10, True)
+    >>> path.model(path.alphas[-1]).predict(X[:3]).shape
+    (3,)
+    """
+
+    points: list[PathPoint]
+    models: list[LinearModel] = field(repr=False)
+    l1_ratio: float
+    tol: float
+    interrupted: bool = False
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        first, last = self.points[0], self.points[-1]
+        least, most = int(self.n_features.min()), int(self.n_features.max())
+        return (
+            f"RegularizationPath({len(self)} alphas from {first.alpha:.3g} to {last.alpha:.3g}, "
+            f"l1_ratio={self.l1_ratio:g}, {least} to {most} of {self.models[0].n_features} features, relative gaps at "
+            f"most {self.gaps.max():.1e}{', interrupted' if self.interrupted else ''})"
+        )
+
+    # --- columns ----------------------------------------------------------------------------------------------------
+
+    def column(self, name: str) -> Array:
+        """One attribute of all `points`."""
+        return np.array([getattr(point, name) for point in self.points])
+
+    @property
+    def alphas(self) -> Array:
+        """The alphas, decreasing."""
+        return self.column("alpha")
+
+    @property
+    def objectives(self) -> Array:
+        """The objective of each model, at its own alpha."""
+        return self.column("objective")
+
+    @property
+    def gaps(self) -> Array:
+        """Certified relative gaps."""
+        return self.column("relative_gap")
+
+    @property
+    def n_features(self) -> Array:
+        """Support sizes: features with a weight that is not zero."""
+        return self.column("n_features")
+
+    @property
+    def n_nonzero(self) -> Array:
+        """Numbers of weights that are not zero."""
+        return self.column("n_nonzero")
+
+    @property
+    def epochs(self) -> Array:
+        """Epochs of each fit."""
+        return self.column("epochs")
+
+    @property
+    def seconds(self) -> Array:
+        """Solver time of each fit."""
+        return self.column("seconds")
+
+    @property
+    def coefs(self) -> list[Any]:
+        """Weights of each model, (n_outputs, n_features): CSR matrices with an l1 part, else arrays (views)."""
+        return [_transposed(model.weights) for model in self.models]
+
+    @property
+    def intercepts(self) -> Array:
+        """Intercepts, (n_alphas, n_outputs)."""
+        return np.stack([model.intercept for model in self.models])
+
+    def model(self, alpha: float) -> LinearModel:
+        """The model of one of the `alphas`: it predicts, ranks classes, is saved.
+
+        Raises
+        ------
+        ValueError
+            If the path has no such alpha (to nine digits).
+        """
+        alphas = self.alphas
+        nearest = int(np.argmin(np.abs(np.log(alphas) - np.log(alpha)))) if alpha > 0 else 0
+        if not np.isclose(alphas[nearest], alpha, rtol=1e-9, atol=0.0):
+            raise ValueError(
+                f"alpha must be one of the {len(alphas)} of this path, got {alpha!r}; "
+                f"the nearest is {float(alphas[nearest])!r}"
+            )
+        return self.models[nearest]
+
+    def table(self) -> str:
+        """The points as text, a line each."""
+        lines = [
+            f"{'alpha':>11} {'features':>9} {'non-zero':>10} {'objective':>14} {'relative gap':>13} "
+            f"{'epochs':>7} {'seconds':>9}"
+        ]
+        lines += [
+            f"{p.alpha:>11.4g} {p.n_features:>9} {p.n_nonzero:>10} {p.objective:>14.8g} {p.relative_gap:>13.2e} "
+            f"{p.epochs:>7} {p.seconds:>9.3f}"
+            for p in self.points
+        ]
+        return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None, *, max_features: int = 30) -> Axes:
+        """Draw the weights over alpha, and below them support sizes and gaps; needs the extra ``manyclass[plot]``.
+
+        A line is the weight of a feature, or, of a model with several outputs, the Euclidean norm of its weights.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw, a new figure by default; its lower part is taken for the second panel.
+        max_features : int
+            Most lines: the features that become largest.
+
+        Returns
+        -------
+        matplotlib Axes
+            With the weights. Its figure has the panel of support sizes and, on a second axis of that, the gaps.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib, with what to install.
+        """
+        from manyclass.estimators.path_plot import plot_path
+
+        return plot_path(self, ax, max_features)
+
+
+def regularization_path(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    alphas: Any = None,
+    n_alphas: int = 50,
+    eps: float | None = None,
+    sample_weight: Any = None,
+) -> RegularizationPath:
+    """Fit an estimator at many alphas, from the largest down, each fit from where the last one ended.
+
+    Parameters
+    ----------
+    estimator : SDCAClassifier or SDCARegressor
+        Its parameters but alpha and warm_start are those of every fit. It is not changed.
+    X, y
+        As `fit` of the estimator takes them. Checked once; X is copied only where one fit would copy it.
+    alphas : array of shape (n_alphas,), optional
+        Positive numbers, in any order; repeated ones count once.
+    n_alphas : int
+        Number of alphas where none are given.
+    eps : float, optional
+        Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without. With
+        ``l1_ratio > 0`` the largest is the least at which every weight is zero (for losses with a kink, close to it).
+        With ``l1_ratio = 0`` there is none; the path then begins at the total variance of the features over the
+        smoothness of the loss: with the squared loss every direction has half of its free weight there or less.
+    sample_weight : array of shape (n_samples,), optional
+
+    Returns
+    -------
+    RegularizationPath
+        After Ctrl-C the alphas that were finished.
+
+    Raises
+    ------
+    ValueError
+        If ``estimator`` is none of this package, ``alphas``, ``n_alphas`` or ``eps`` are out of range, and where a fit
+        would raise it.
+    MemoryError
+        If dense weights for all alphas would not fit into memory.
+    KeyboardInterrupt
+        On Ctrl-C before the first alpha is finished.
+
+    Warns
+    -----
+    ConvergenceWarning
+        Once, if fits ended above tol or the path was interrupted.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import SDCAClassifier, regularization_path
+    >>> X, y = load_digits(return_X_y=True)
+    >>> path = regularization_path(SDCAClassifier(l1_ratio=0.9, random_state=0), X / 16, y, n_alphas=5, eps=0.1)
+    >>> bool((path.n_features[1:] >= path.n_features[:-1]).all())
+    True
+    """
+    check_estimator(estimator)
+    given = check_grid(alphas, n_alphas, eps)
+    data = check(estimator, X, y, sample_weight)
+    grid = alpha_grid(estimator, data, n_alphas, eps) if given is None else given
+    sparse = float(estimator.l1_ratio) > 0
+    reached: list[tuple[PathPoint, LinearModel]] = []
+    interrupted = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one warning for all: below
+        try:
+            for fitted in walk(estimator, data, grid):
+                if fitted.history_.outcome == "interrupted":
+                    raise KeyboardInterrupt
+                model = _kept(fitted.model_, sparse, data.feature_names)
+                if not (reached or sparse):
+                    require({"weights of the path": model.nbytes * (len(grid) - 1)}, "fewer alphas, or l1_ratio > 0")
+                reached.append((_point(fitted, model), model))
+        except KeyboardInterrupt:
+            if not reached:
+                raise
+            interrupted = True
+    points, models = (list(part) for part in zip(*reached))
+    path = RegularizationPath(points, models, float(estimator.l1_ratio), float(estimator.tol), interrupted)
+    _warn(path, len(grid))
+    return path
+
+
+def _kept(model: LinearModel, sparse: bool, names: Array | None) -> LinearModel:
+    """The model with weights of its own: those of a fit are the solver's, which goes on from them."""
+    if sparse:
+        return replace(model.sparsify(), feature_names=names)
+    weights: Any = model.weights
+    return replace(model, weights=weights.copy(), feature_names=names)
+
+
+def _point(fitted: Any, model: LinearModel) -> PathPoint:
+    weights: Any = model.weights
+    used = np.diff(weights.indptr) > 0 if model.is_sparse else weights.any(axis=1)
+    return PathPoint(
+        alpha=float(fitted.alpha),
+        objective=float(fitted.objective_),
+        relative_gap=float(fitted.duality_gap_),
+        n_features=int(np.count_nonzero(used)),
+        n_nonzero=model.n_nonzero,
+        epochs=int(fitted.n_iter_),
+        seconds=float(fitted.history_.last.seconds),
+        outcome=str(fitted.history_.outcome),
+    )
+
+
+def _warn(path: RegularizationPath, asked: int) -> None:
+    if path.interrupted:
+        warnings.warn(
+            f"the path was interrupted: {len(path)} of {asked} alphas are there", ConvergenceWarning, stacklevel=3
+        )
+    missed = np.flatnonzero(~(path.gaps <= path.tol))
+    if len(missed):
+        worst = path.points[missed[np.argmax(path.gaps[missed])]]
+        warnings.warn(
+            f"{len(missed)} of {len(path)} fits of the path ended above tol={path.tol:g}; the largest certified "
+            f"relative gap is {worst.relative_gap:.1e}, at alpha={worst.alpha:.3g}: raise max_iter or eps, or accept "
+            "a larger tol",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def _transposed(weights: Any) -> Any:
+    return weights.T.tocsr() if sp.issparse(weights) else weights.T

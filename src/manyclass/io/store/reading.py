@@ -1,0 +1,184 @@
+"""From files of any known format to a row store, and back to data sets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import issparse
+
+from manyclass.io import reader
+from manyclass.io.dataset import Dataset
+from manyclass.io.errors import DataFormatError, counted
+from manyclass.io.labels import Targets
+from manyclass.io.streams import StrPath
+
+from .rows import RowStore
+from .writer import SHARD_BYTES, RowStoreWriter
+
+__all__ = ["StoreSpill", "convert", "read_store", "store_dataset"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+class StoreSpill:
+    """Puts rows in a store as they are read, before it is known from where their features count.
+
+    Parameters
+    ----------
+    writer : RowStoreWriter
+    narrow : bool
+        Keep values as float32 where that loses nothing, shard by shard.
+    """
+
+    def __init__(self, writer: RowStoreWriter, *, narrow: bool = False) -> None:
+        self._writer = writer
+        self._narrow = narrow
+        self.used = False
+
+    def start(self, first: int | None, rows: int | None = None, width: int | None = None) -> None:
+        """See `manyclass.io._lines.Spill`."""
+        self._writer.reset()
+        self.used = True
+        self._open = first is None
+        # Files that count from 1 are the most; the first 0 undoes what has been taken off.
+        self._first = 1 if first is None else first
+        self._left = rows
+        self._width = width
+
+    def take(self, values: Array, indices: Array, lengths: Array) -> None:
+        """See `manyclass.io._lines.Spill`."""
+        if self._left is not None:
+            # Whether rows beyond the last promised are empty is the reader's business.
+            lengths = lengths[: self._left]
+            self._left -= len(lengths)
+            kept = int(lengths.sum(dtype=np.int64))
+            values, indices = values[:kept], indices[:kept]
+        if self._width is not None and len(indices) and indices.max() >= self._width:
+            keep = indices < self._width
+            ends = np.concatenate([[0], np.cumsum(keep)])
+            bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+            lengths, values, indices = np.diff(ends[bounds]), values[keep], indices[keep]
+        if self._open and self._first and len(indices) and indices.min() == 0:
+            self._shift(1)
+        if self._first:
+            indices = indices - indices.dtype.type(1)
+        if self._narrow and values.dtype == np.float64:
+            with np.errstate(over="ignore"):
+                short = values.astype(np.float32)
+            values = short if np.array_equal(short, values) else values
+        self._writer.add_csr(values, indices, np.array(lengths, np.int64))
+
+    def settle(self, first: int) -> None:
+        """See `manyclass.io._lines.Spill`."""
+        if first != self._first:
+            self._shift(self._first - first)
+
+    def _shift(self, by: int) -> None:
+        def change(arrays: dict[str, Array]) -> None:
+            arrays["indices"] += by
+
+        self._writer.rewrite(change)
+        self._first -= by
+
+    def finish(self, data: Dataset) -> None:
+        """Hand over what is known at the end; and the rows, if they did not come one by one."""
+        if not self.used:
+            for X in _pieces(data.X):
+                self._writer.add(X)
+        self._writer.set_width(data.n_features)
+        self._writer.set_targets(Targets(data.y, data.label_names))
+        self._writer.describe(data)
+
+
+def _pieces(X: Any) -> list[Any] | Any:
+    """Rows of float32 or float64, some at a time."""
+    if X.dtype in (np.float32, np.float64):
+        return [X]
+    if issparse(X):
+        return [X.astype(np.float64)]
+    step = max(1, (1 << 22) // max(1, X.shape[1]))
+    return (np.asarray(X[begin : begin + step], np.float32) for begin in range(0, X.shape[0], step))
+
+
+def convert(
+    source: StrPath,
+    path: StrPath,
+    *,
+    shard_rows: int | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    narrow: bool = False,
+    **options: Any,
+) -> RowStore:
+    """Write a file of any known format as a row store.
+
+    svmlight and XMC files, compressed or not, are read in blocks, and dense ``.npy`` files mapped: in memory are a
+    shard and the labels (4 or 8 bytes each). ``.npz`` files and tables are read as a whole.
+
+    Parameters
+    ----------
+    source : path
+        The file.
+    path : path
+        The folder to make.
+    shard_rows, shard_bytes
+        See `RowStoreWriter`.
+    narrow : bool
+        Keep float64 values as float32 where that loses nothing.
+    **options
+        Of `manyclass.io.read`.
+
+    Returns
+    -------
+    RowStore
+
+    Raises
+    ------
+    DataFormatError
+        If the file is not what it should be; no folder is left then.
+    ValueError
+        If there is something under the name of the folder.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.svm").write_text("ham 1:0.5 3:2\\nspam 1:2.5e-1\\n")
+    >>> store = convert(folder / "train.svm", folder / "train.store")
+    >>> store.shape, store.classes.tolist(), store.rows()[:].toarray().tolist()
+    ((2, 3), ['ham', 'spam'], [[0.5, 0.0, 2.0], [0.25, 0.0, 0.0]])
+    """
+    with RowStoreWriter(path, shard_rows=shard_rows, shard_bytes=shard_bytes) as writer:
+        spill = StoreSpill(writer, narrow=narrow)
+        spill.finish(reader.read(source, spill=spill, **options))
+    return RowStore(path)
+
+
+def store_dataset(path: StrPath, data: Dataset, **limits: Any) -> None:
+    """Write a data set in memory, or mapped, as a row store; ``limits`` are those of `RowStoreWriter`."""
+    with RowStoreWriter(path, **limits) as writer:
+        StoreSpill(writer).finish(data)
+
+
+def read_store(
+    path: StrPath, *, n_features: int | None = None, extra_features: str = "error", task: str = "auto"
+) -> Dataset:
+    """A row store as a data set: see `RowStore.dataset`; with other features or targets as a model needs them.
+
+    Raises
+    ------
+    DataFormatError
+        If the features or the targets do not fit.
+    """
+    store = RowStore(path)
+    kinds = {"classification": ("classes",), "multilabel": ("labels",), "regression": ("numbers",)}
+    if task in kinds and store.kind not in (*kinds[task], "none"):
+        raise DataFormatError(path, f"has targets of kind {store.kind!r}, and task={task!r} needs {kinds[task][0]}")
+    store.fit_width(n_features, ignore=extra_features == "ignore")
+    data = store.dataset()
+    if n_features is not None and data.n_features > n_features:
+        note = f"features beyond the first {n_features} ignored: {counted(data.n_features - n_features, 'column')}"
+        data = replace(data, X=data.X[:, :n_features], notes=(*data.notes, note))
+    return replace(data, source=os.path.basename(os.path.normpath(path)))

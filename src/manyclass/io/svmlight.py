@@ -1,0 +1,140 @@
+"""The svmlight / LIBSVM text format: ``label[,label...] [qid:n] index:value ... [# comment]``."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ._lines import Scan, Spill, overflow, scan
+from ._options import checked_dtype
+from ._parse import NO_BOUND, Rules
+from ._sinks import LabelSink, NumberLabels, RealLabels, TextsNeeded, TextualLabels
+from .dataset import Dataset
+from .errors import DataFormatError, counted
+from .labels import Task
+from .streams import BLOCK_BYTES, StrPath, line_blocks
+
+__all__ = ["read_svmlight"]
+
+
+def read_svmlight(
+    path: StrPath,
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    n_features: int | None = None,
+    zero_based: bool | Literal["auto"] = "auto",
+    extra_features: Literal["error", "ignore"] = "error",
+    task: Task = "auto",
+    block_bytes: int = BLOCK_BYTES,
+    spill: Spill | None = None,
+) -> Dataset:
+    """Read a file in svmlight format, plain or compressed.
+
+    Each line is a row: its label, or labels between commas, then its features. A row without a label begins
+    with a blank. Empty lines, and what follows a ``#``, are skipped. Feature indices may come in any order;
+    values of a feature that a row has twice are added up. Besides the result, memory is taken for a few
+    blocks only.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; whether it is compressed (gzip, Zstandard) is seen from its content.
+    dtype : float32 or float64
+        Type of the values. Each is rounded from the double that is nearest to the decimal text.
+    n_features : int, optional
+        The number of columns of `X`; by default the largest index decides.
+    zero_based : bool or "auto"
+        Whether the first feature has the index 0. By default a file without the index 0 counts from 1.
+    extra_features : {"error", "ignore"}
+        What to do with features beyond `n_features`.
+    task : {"auto", "classification", "multilabel", "regression"}
+        What the labels are. By default, rows with no label or several make a multi-label problem; otherwise
+        whole numbers are classes, other numbers the targets of a regression, and anything else is the name of
+        a class. Digits with a leading zero, such as ``0042``, are names.
+    block_bytes : int
+        How much text is worked on at a time.
+    spill : Spill, optional
+        Takes the features as they are read (see `manyclass.io.store.convert`); those of the result are then all zero.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataFormatError
+        With the line, where the file is not what it should be: also for values that are infinite or not a
+        number.
+    ValueError
+        If an argument is wrong, or the package for Zstandard is missing.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "train.svm")
+    ...     _ = path.write_text("ham 1:0.5 3:2\\nspam 1:2.5e-1\\n")
+    ...     data = read_svmlight(path)
+    >>> data.X.toarray().tolist(), data.y.tolist()
+    ([[0.5, 0.0, 2.0], [0.25, 0.0, 0.0]], ['ham', 'spam'])
+    >>> data.notes
+    ('feature indices are one-based (the smallest is 1)',)
+    """
+    kind = checked_dtype(dtype, n_features, extra_features, task)
+    if zero_based not in (True, False, "auto"):
+        raise ValueError(f"zero_based is {zero_based!r}; expected True, False or 'auto'")
+    base = None if isinstance(zero_based, str) else int(not zero_based)  # the index of the first feature
+    lowest = base or 0
+    # Where the base is open, the largest index that either allows.
+    highest = NO_BOUND if n_features is None else int(n_features) - (base == 0)
+    rules = Rules(lowest, highest, extra_features == "ignore", overflow(kind), blank_rows=False)
+
+    def attempt(labels: LabelSink) -> Scan:
+        with closing(line_blocks(path, block_bytes)) as blocks:
+            if spill is not None:
+                spill.start(base)
+            return scan(path, blocks, rules, kind, labels, task, spill=spill)
+
+    try:
+        found = attempt(RealLabels() if task == "regression" else NumberLabels(task))
+    except TextsNeeded:
+        found = attempt(TextualLabels(path, task))
+    if found.indptr.size == 1:
+        raise DataFormatError(path, "there is no row in it; expected lines such as  3 1:0.5 7:2")
+
+    first = min(max(found.smallest, 0), 1) if base is None else base
+    if n_features is not None and found.largest - first >= n_features:
+        # Possible only where the base was left open, and index 0 came: now it is known which line is wrong.
+        return read_svmlight(
+            path,
+            dtype=kind,
+            n_features=n_features,
+            zero_based=True,
+            extra_features=extra_features,
+            task=task,
+            block_bytes=block_bytes,
+            spill=spill,
+        )
+    if spill is not None:
+        spill.settle(first)
+    elif first:
+        found.indices[...] -= 1
+    notes = list(found.notes)
+    if base is None and found.largest >= 0:
+        which = "one-based" if first else "zero-based"
+        notes.insert(0, f"feature indices are {which} (the smallest is {found.smallest})")
+    if found.dropped:
+        notes.append(f"features beyond the first {n_features} ignored: {counted(found.dropped, 'value')}")
+    return Dataset(
+        X=found.matrix(found.largest + 1 - first if n_features is None else int(n_features)),
+        y=found.targets.y,
+        label_names=found.targets.names,
+        source=os.path.basename(path),
+        format="svmlight",
+        notes=tuple(notes),
+        zero_based=not first,
+    )

@@ -1,0 +1,181 @@
+"""Rows times weights, for `LinearModel`: checks the rows, cuts them in tiles, spreads them over threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels import predict as kernels
+from manyclass.kernels.rows import CSRRows, Rows, make_rows, read_only
+from manyclass.runtime.threads import ranges, resolve_n_jobs, run
+
+__all__ = ["Scorer", "check_rows", "row_fault", "spread"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Most rows that one thread takes at a time.
+_PIECE = 1024
+
+
+class Scorer:
+    """Scores, rankings and signs of rows under given weights.
+
+    Parameters
+    ----------
+    weights : ndarray or CSR matrix of shape (d, K)
+        Valid (see `manyclass.models.parts.check_weights`); viewed, not copied.
+    intercept : ndarray of shape (K,)
+    """
+
+    def __init__(self, weights: Any, intercept: Array) -> None:
+        self.n_features, self.n_outputs = (int(size) for size in weights.shape)
+        self._weights = kernels.make_weights(weights)
+        self._intercept = read_only(intercept)
+
+    def scores(self, X: Any, n_jobs: int | None) -> Array:
+        """``X @ weights + intercept``, (n, K)."""
+        rows, n, dtype = self._checked(X)
+        out = np.empty((n, self.n_outputs), dtype)
+
+        def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+            out[first:last, lo:hi] = S[: last - first, : hi - lo]
+
+        spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
+        return out
+
+    def best(
+        self, X: Any, k: int, n_jobs: int | None, exclude: Array | None = None, closed: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Numbers and scores of the k best columns of each row, best first, (n, k) each.
+
+        Left out: the columns ``closed`` (numbers), and for row i the column ``exclude[i]``, unless it is negative. k
+        columns must be left.
+        """
+        rows, n, dtype = self._checked(X)
+        numbers, values = np.empty((n, k), np.int64), np.empty((n, k), dtype)
+
+        def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+            if closed is not None:
+                S[: last - first, closed[(closed >= lo) & (closed < hi)] - lo] = np.nan
+            if exclude is not None:
+                out = np.flatnonzero((exclude[first:last] >= lo) & (exclude[first:last] < hi))
+                S[out, exclude[first:last][out] - lo] = np.nan
+            kernels.keep_best(S, lo, hi, self.n_outputs, values[first:last], numbers[first:last])
+
+        spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
+        return numbers, values
+
+    def positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
+        """Where the score is positive, an int8 indicator (n, K)."""
+        rows, n, dtype = self._checked(X)
+
+        def task(begin: int, end: int) -> tuple[Array, Array]:
+            found: list[Array] = []
+            columns: list[Array] = []
+
+            def use(first: int, last: int, lo: int, hi: int, S: Array) -> None:
+                row, column = np.nonzero(S[: last - first, : hi - lo] > 0)
+                found.append(row + (first - begin))
+                columns.append((column + lo).astype(np.int32))
+
+            self._tiles(rows, begin, end, dtype, use)
+            of_row, of_column = np.concatenate(found), np.concatenate(columns)
+            # By row; the blocks of columns came in ascending order.
+            return np.bincount(of_row, minlength=end - begin), of_column[np.argsort(of_row, kind="stable")]
+
+        parts = spread(task, n, n_jobs)
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(np.concatenate([np.zeros(0, np.int64), *(counts for counts, _ in parts)]), out=indptr[1:])
+        indices = np.concatenate([np.zeros(0, np.int32), *(columns for _, columns in parts)])
+        return sp.csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(n, self.n_outputs))
+
+    def _tiles(
+        self, rows: Rows, begin: int, end: int, dtype: Any, use: Callable[[int, int, int, int, Array], None]
+    ) -> None:
+        """Call ``use(first, last, lo, hi, S)`` with the scores S of rows first .. last - 1, columns lo .. hi - 1.
+
+        For all tiles of the rows begin .. end - 1; those of the same rows one after the other, columns ascending.
+        """
+        fault = row_fault(rows, begin, end, self.n_features)
+        if fault:
+            raise ValueError(f"X has {fault}")
+        height, width = kernels.tile_shape(self._weights, self.n_outputs)
+        S = np.empty((min(height, end - begin), width), dtype)
+        for first, last in ranges(end - begin, height):
+            for lo, hi in ranges(self.n_outputs, width):
+                kernels.fill_tile(rows, self._weights, self._intercept, begin + first, begin + last, lo, hi, S)
+                use(begin + first, begin + last, lo, hi, S)
+
+    def _checked(self, X: Any) -> tuple[Rows, int, np.dtype[Any]]:
+        """The view of X, its number of rows, and the type of its scores."""
+        dtype = check_rows(X, "X")
+        if X.shape[1] != self.n_features:
+            raise ValueError(
+                f"X has {X.shape[1]} features, and this model was fitted with {self.n_features}: give the columns of "
+                "the fit, in their order (readers of sparse files can be told the number of features)"
+            )
+        return make_rows(X), int(X.shape[0]), np.result_type(dtype, self._intercept.dtype)
+
+
+def check_rows(X: Any, name: str) -> np.dtype[Any]:
+    """The dtype of an array or a CSR matrix of numbers; a ValueError that says what else it is."""
+    if sp.issparse(X):
+        if X.format != "csr":
+            raise ValueError(f"{name} must be an array or a CSR matrix, got a {X.format} matrix: pass {name}.tocsr()")
+    elif not isinstance(X, np.ndarray):
+        raise ValueError(f"{name} must be an array or a CSR matrix, got {type(X).__name__}: pass np.asarray({name})")
+    if X.ndim != 2:
+        raise ValueError(
+            f"{name} must have two dimensions, got shape {X.shape}: for one row pass {name}.reshape(1, -1)"
+        )
+    dtype: np.dtype[Any] = np.dtype(X.dtype)
+    if dtype.kind not in "biuf" or dtype.itemsize > 8 or dtype == np.float16 or not dtype.isnative:
+        raise ValueError(
+            f"{name} must hold integers, float32 or float64 in native byte order, got "
+            f"{dtype if dtype.isnative else dtype.str}: pass {name}.astype(np.float64)"
+        )
+    return dtype
+
+
+def spread(task: Callable[[int, int], Any], n: int, n_jobs: int | None) -> list[Any]:
+    """``task(begin, end)`` for pieces of n rows, on threads. For work on rows that do not depend on each other."""
+    n_threads = resolve_n_jobs(n_jobs)
+    # Rows do not depend on each other, so that the pieces may depend on the threads.
+    return run(task, ranges(n, max(1, min(_PIECE, -(-n // n_threads)))), n_threads)
+
+
+def row_fault(rows: Rows, begin: int, end: int, n_features: int) -> str | None:
+    """Why the rows begin .. end - 1 cannot be scored: the kernels would read beyond the weights, or give NaN."""
+    if not isinstance(rows, CSRRows):
+        values = rows.x[begin:end]
+        if _finite(values):
+            return None
+        return _not_finite(begin + int(np.argmin(np.isfinite(values).all(axis=1))))
+    damaged = "that do not fit: the CSR matrix is damaged, see what X.check_format() says"
+    bounds = rows.indptr[begin : end + 1]
+    if bounds[0] < 0 or bounds[-1] > min(len(rows.data), len(rows.indices)) or np.any(bounds[1:] < bounds[:-1]):
+        return f"row pointers {damaged}"
+    stored = slice(bounds[0], bounds[-1])
+    indices, values = rows.indices[stored], rows.data[stored]
+    # Seen as unsigned, a negative number is a very large one.
+    if len(indices) and indices.view(f"u{indices.itemsize}").max() >= n_features:
+        return f"column numbers {damaged}"
+    if _finite(values):
+        return None
+    first = int(np.argmin(np.isfinite(values))) + int(bounds[0])
+    return _not_finite(begin + int(np.searchsorted(bounds, first, side="right")) - 1)
+
+
+def _finite(values: Array) -> bool:
+    if values.dtype.kind != "f":
+        return True
+    # One fast pass; a sum that overflows leads to the slow one.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
+
+
+def _not_finite(row: int) -> str:
+    return f"NaN or infinity in row {row}: replace such values or leave the row out"

@@ -1,0 +1,205 @@
+"""SimpleLSH: locality-sensitive hashing for inner products."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from manyclass.kernels import simple_lsh as kernels
+from manyclass.kernels.rows import make_rows, read_only
+from manyclass.kernels.scoring import Scorer, spread
+from manyclass.mips.base import SearchIndex, whole
+from manyclass.mips.vectors import ClassVectors
+from manyclass.runtime.threads import ranges
+
+__all__ = ["SimpleLSH"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Rows that are hashed at a time.
+_ROWS = 4096
+
+
+class SimpleLSH(SearchIndex):
+    """Approximate search by codes of random bits, with exact scores of the candidates.
+
+    A class vector w is scaled by a bound U of all norms, and completed to a unit vector
+    ``[w / U, sqrt(1 - ||w||^2 / U^2)]``; a row x is completed with 0 [1]_. On which side of a random hyperplane each
+    lies is a bit, and a bit of a class and one of a row agree with probability ``1 - theta / pi``, where
+    ``cos theta = x . w / (||x|| U)``: the larger the inner product, the nearer the codes. A query takes the Hamming
+    distances to all codes (a few machine instructions a class), and scores the nearest ``candidates`` classes exactly.
+
+    U is ``slack`` times the largest norm when the index is built. While vectors stay below it, a change touches only
+    the codes of the changed classes; a longer vector raises U and has all classes hashed anew.
+
+    Takes ``bits`` numbers a feature for the hyperplanes, ``bits / 8`` bytes a class for the codes, and a copy of the
+    vectors.
+
+    Parameters
+    ----------
+    bits : int
+        Length of a code, a multiple of 64.
+    candidates : int
+        How many classes are scored for a row: at least k are. May be set between queries.
+    slack : float
+        At least 1.
+    random_state : int
+        The seed of the hyperplanes.
+
+    Attributes
+    ----------
+    norm_bound_ : float
+        U.
+    codes_ : ndarray of shape (largest class number + 1, bits / 64), uint64
+
+    References
+    ----------
+    .. [1] B. Neyshabur and N. Srebro, On symmetric and asymmetric LSHs for inner product search, ICML 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.mips import SimpleLSH
+    >>> W = np.random.default_rng(0).standard_normal((20, 500))
+    >>> W /= np.linalg.norm(W, axis=0)
+    >>> index = SimpleLSH(candidates=100).build(W)
+    >>> index.query(W[:, :3].T)[0].ravel().tolist()
+    [0, 1, 2]
+    """
+
+    kind = "simple_lsh"
+
+    def __init__(self, *, bits: int = 256, candidates: int = 256, slack: float = 1.25, random_state: int = 0) -> None:
+        self.bits = whole("bits", bits, 64)
+        if self.bits % 64:
+            raise ValueError(f"bits must be a multiple of 64, got {bits!r}")
+        self.candidates = whole("candidates", candidates, 1)
+        number: Any = slack
+        if isinstance(number, bool) or not isinstance(number, Real) or not 1 <= float(number) < np.inf:
+            raise ValueError(f"slack must be a number of at least 1, got {slack!r}")
+        self.slack = float(number)
+        self.random_state = whole("random_state", random_state, 0)
+
+    def _build(self, weights: Any, n_jobs: int | None) -> None:
+        self._vectors = ClassVectors.of_columns(weights)
+        rng = np.random.Generator(np.random.PCG64(self.random_state))
+        self._planes: Array = rng.standard_normal((self._d, self.bits), np.float32)
+        self._last: Array = rng.standard_normal(self.bits, np.float32)
+        self.norm_bound_ = 0.0
+        self.codes_: Array = np.zeros((self._vectors.capacity, self.bits // 64), np.uint64)
+        self._hash(np.arange(len(self._alive)), n_jobs)
+
+    def _insert(self, ids: Array, vectors: Any) -> None:
+        self._open(ids)
+        self._update(ids, vectors)
+
+    def _update(self, ids: Array, vectors: Any) -> None:
+        self._vectors.put(ids, vectors)
+        more = self._vectors.capacity - len(self.codes_)
+        if more or not self.codes_.flags.writeable:
+            self.codes_ = np.concatenate([self.codes_, np.zeros((more, self.codes_.shape[1]), np.uint64)])
+        self._hash(ids, None)
+
+    def _delete(self, ids: Array) -> None:
+        self._alive[ids] = False
+        self._vectors.clear(ids)
+
+    def _hash(self, ids: Array, n_jobs: int | None) -> None:
+        """Codes for the classes, or for all where one is longer than the bound."""
+        norms = self._vectors.norms(ids)
+        longest = float(norms.max(initial=0.0))
+        if longest > self.norm_bound_ or self.norm_bound_ == 0:
+            # Without any length every bound is one.
+            self.norm_bound_ = self.slack * longest
+            ids = np.arange(self._vectors.capacity)
+            norms = self._vectors.norms(ids)
+        scale = self.norm_bound_ or 1.0
+        rest = np.sqrt(np.maximum(0.0, 1.0 - (norms / scale) ** 2))
+        for begin, end in ranges(len(ids), _ROWS):
+            part = slice(begin, end)
+            piece = self._piece(self._vectors.rows(ids[part]), 0, end - begin, self.dtype)
+            sides = self._sides(piece, n_jobs) / scale
+            self.codes_[ids[part]] = _packed(sides + rest[part, None] * self._last)
+
+    def _sides(self, X: Any, n_jobs: int | None) -> Array:
+        """The inner products of the rows with the normals of the hyperplanes."""
+        return Scorer(self._planes, np.zeros(self.bits, np.float32)).scores(X, n_jobs)
+
+    def encode(self, X: Any, *, n_jobs: int | None = None) -> Array:
+        """The codes of rows, as queries: (n, bits / 64), uint64.
+
+        Raises
+        ------
+        ValueError
+            If X does not fit.
+        """
+        dtype = self._checked_rows(X)
+        codes = np.empty((X.shape[0], self.bits // 64), np.uint64)
+        for begin, end in ranges(len(codes), _ROWS):
+            codes[begin:end] = self._encode(self._piece(X, begin, end, dtype), n_jobs)
+        return codes
+
+    def _encode(self, piece: Any, n_jobs: int | None = None) -> Array:
+        return _packed(self._sides(piece, n_jobs))
+
+    def _query(self, X: Any, exclude: Array, classes: Array, scores: Array, n_jobs: int | None) -> None:
+        vectors, codes, alive = self._vectors.view(), read_only(self.codes_), read_only(self._alive)
+        candidates = max(self.candidates, classes.shape[1])
+
+        def task(begin: int, end: int) -> None:
+            part = slice(begin, end)
+            piece = self._piece(X, begin, end, scores.dtype)
+            asked, scratch = self._encode(piece), np.zeros(self._d, scores.dtype)
+            kernels.hamming_best(
+                make_rows(piece),
+                asked,
+                vectors,
+                codes,
+                alive,
+                exclude[part],
+                candidates,
+                scratch,
+                scores[part],
+                classes[part],
+            )
+
+        spread(task, len(classes), n_jobs)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        self._require_built()
+        return self._vectors.dtype
+
+    @property
+    def nbytes(self) -> int:
+        self._require_built()
+        arrays = (self._alive, self._planes, self._last, self.codes_)
+        return self._vectors.nbytes + sum(int(array.nbytes) for array in arrays)
+
+    def weights(self) -> Any:
+        self._require_built()
+        rows = self._vectors.rows()
+        return rows.T.tocsr() if self._vectors.sparse else np.ascontiguousarray(rows.T)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        options = {name: getattr(self, name) for name in ("bits", "candidates", "slack", "random_state")}
+        arrays = {f"vectors.{name}": array for name, array in self._vectors.arrays().items()}
+        arrays |= {"planes": self._planes, "last": self._last, "codes": self.codes_}
+        return options, arrays | {"norm_bound": np.array([self.norm_bound_])}
+
+    def _restore(self, arrays: dict[str, Array]) -> None:
+        parts = {name.removeprefix("vectors."): arrays[name] for name in arrays if name.startswith("vectors.")}
+        self._vectors = ClassVectors(self._d, parts)
+        self._planes, self._last, self.codes_ = (arrays[name] for name in ("planes", "last", "codes"))
+        self.norm_bound_ = float(arrays["norm_bound"][0])
+        shapes = [array.shape for array in (self._planes, self._last, self.codes_)]
+        K = len(self._alive)
+        if shapes != [(self._d, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:
+            raise ValueError(f"hyperplanes and codes of shapes {shapes} for {K} classes")
+
+
+def _packed(sides: Array) -> Array:
+    """Signs as bits, 64 to a word."""
+    return np.packbits(sides >= 0, axis=1, bitorder="little").view("<u8").astype(np.uint64, copy=False)

@@ -1,0 +1,310 @@
+"""The model: what a fit leaves behind, and what predicts.
+
+A `LinearModel` is weights, an intercept and what they mean. It needs no estimator: it is saved to one file and loaded
+from it (memory-mapped), scores rows, ranks classes and gives probabilities.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass._version import __version__
+from manyclass.kernels.scoring import Scorer
+from manyclass.models.base import Model, positive
+from manyclass.models.file import ModelFileError
+from manyclass.models.parts import check_feature_names, check_meaning, check_weights, plain, plain_vectorizer, to_csr
+
+__all__ = ["LinearModel", "ModelFileError"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(Model):
+    """A linear model with scores ``X @ weights + intercept``.
+
+    Parameters
+    ----------
+    weights : ndarray or scipy.sparse CSR matrix of shape (n_features, n_outputs)
+        float32 or float64, an array in C order (the weights of a feature contiguous); may be a read-only memory map.
+        Not copied.
+    intercept : ndarray of shape (n_outputs,)
+        Of the dtype of the weights.
+    classes : ndarray of shape (n_classes,), optional
+        Labels: one per column, two for the one column of a binary model, None for regression.
+    task : {"multiclass", "binary", "multilabel", "regression"}
+        A positive score of a binary model speaks for ``classes[1]``; in a multilabel model each column decides for
+        itself whether a row has its class.
+    link : {"identity", "softmax", "sigmoid"}
+        How scores become probabilities; identity gives none. softmax is for multiclass only.
+    parameters : dict
+        Of the fit; anything JSON can hold.
+    record : dict
+        The training record: history, data facts; anything JSON can hold.
+    feature_names : ndarray of str of shape (n_features,), optional
+    vectorizer : tuple of dict and dict of ndarray, optional
+        The state of the text vectoriser that makes the features: what JSON can hold, and arrays by name.
+    library_version : str
+        Of the library that fitted the model.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not fit each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = LinearModel(
+    ...     weights=np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0]]),
+    ...     intercept=np.zeros(3),
+    ...     classes=np.array(["ham", "spam", "unsure"]),
+    ...     task="multiclass",
+    ...     link="softmax",
+    ... )
+    >>> X = np.array([[1.0, 1.0], [-3.0, 1.0]])
+    >>> model.predict(X)
+    array(['spam', 'unsure'], dtype='<U6')
+    >>> labels, scores = model.topk(X, k=2)
+    >>> labels.tolist(), scores.tolist()
+    ([['spam', 'ham'], ['unsure', 'spam']], [[2.0, 1.0], [3.0, 2.0]])
+    """
+
+    weights: Array | sp.csr_matrix[Any]
+    intercept: Array
+    classes: Array | None
+    task: str
+    link: str = "identity"
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    record: dict[str, Any] = field(default_factory=dict, repr=False)
+    feature_names: Array | None = field(default=None, repr=False)
+    vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
+    library_version: str = __version__
+    kind = "linear"
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights, self.intercept)
+        check_meaning(self.task, self.link, self.classes, self.n_outputs)
+        check_feature_names(self.feature_names, self.n_features)
+        if not isinstance(self.library_version, str):
+            raise ValueError(f"library_version must be a string, got {self.library_version!r}")
+        settle = object.__setattr__
+        # A strided one, as a column of a solver's array is, would have kernels of its own compiled.
+        settle(self, "intercept", np.ascontiguousarray(self.intercept))
+        settle(self, "parameters", plain("parameters", self.parameters))
+        settle(self, "record", plain("record", self.record))
+        if self.vectorizer is not None:
+            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, rows of the weights."""
+        return int(self.weights.shape[0])
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of scores of a row, columns of the weights."""
+        return int(self.weights.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the weights and the intercept."""
+        return np.dtype(self.weights.dtype)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the weights are stored sparsely."""
+        return bool(sp.issparse(self.weights))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that weights and intercept take."""
+        weights: Any = self.weights
+        parts = (weights.data, weights.indices, weights.indptr) if self.is_sparse else (weights,)
+        return sum(int(part.nbytes) for part in (*parts, self.intercept))
+
+    @property
+    def n_nonzero(self) -> int:
+        """Number of weights that are not zero. Reads all of them."""
+        return int(np.count_nonzero(self.weights.data if self.is_sparse else self.weights))
+
+    def summary(self) -> dict[str, Any]:
+        """The facts of the model, for people and for JSON. Reads all weights.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> model = LinearModel(np.eye(2), np.zeros(2), classes=None, task="regression")
+        >>> model.summary()["n_nonzero"], model.summary()["layout"]
+        (2, 'dense')
+        """
+        nonzero = self.n_nonzero
+        return {
+            "task": self.task,
+            "link": self.link,
+            "n_features": self.n_features,
+            "n_outputs": self.n_outputs,
+            "n_classes": None if self.classes is None else len(self.classes),
+            "class_type": None if self.classes is None else _type_name(self.classes),
+            "dtype": self.dtype.name,
+            "layout": "sparse" if self.is_sparse else "dense",
+            "n_nonzero": nonzero,
+            "density": nonzero / (self.n_features * self.n_outputs),
+            "nbytes": self.nbytes,
+            "has_intercept": bool(np.any(self.intercept)),
+            "has_feature_names": self.feature_names is not None,
+            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
+            "library_version": self.library_version,
+            "parameters": self.parameters,
+            "record": self.record,
+        }
+
+    def top_features(self, label: Any, k: int = 10) -> tuple[Array, Array]:
+        """The features whose weights speak most for a class.
+
+        Parameters
+        ----------
+        label : label
+            A class; for regression the number of an output, from 0 on.
+        k : int
+            How many, at least 1; all features if the model has fewer.
+
+        Returns
+        -------
+        features : ndarray of shape (min(k, n_features),)
+            Their names, or their numbers if the model has no names.
+        weights : ndarray of the same shape
+            Largest first. For ``classes[0]`` of a binary model, the weights with the sign turned.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such class, or k is not a positive integer.
+        """
+        k = positive("k", k)
+        column, sign = self._column_of(label)
+        stored: Any = self.weights
+        weights = sign * (stored[:, [column]].toarray()[:, 0] if self.is_sparse else np.asarray(stored[:, column]))
+        best = np.argsort(-weights, kind="stable")[:k]
+        return best if self.feature_names is None else self.feature_names[best], weights[best]
+
+    def _column_of(self, label: Any) -> tuple[int, int]:
+        """The column of a class, and the sign of what speaks for it there."""
+        if self.classes is None:
+            column = label if isinstance(label, int | np.integer) else -1
+            if not 0 <= column < self.n_outputs:
+                raise ValueError(f"label must be the number of an output, 0 to {self.n_outputs - 1}, got {label!r}")
+            return int(column), 1
+        textual = self.classes.dtype.kind == "U"
+        found = np.flatnonzero(self.classes == label) if isinstance(label, str) or not textual else np.empty(0)
+        if not len(found):
+            raise ValueError(
+                f"label {label!r} is not a class of this model: it has {len(self.classes)} of type "
+                f"{_type_name(self.classes)}, the first is {self.classes[:1].tolist()[0]!r}"
+            )
+        if self.task == "binary":
+            return 0, 1 if found[0] else -1
+        return int(found[0]), 1
+
+    # --- prediction -------------------------------------------------------------------------------------------------
+
+    def scores(self, X: Any, n_jobs: int | None = None) -> Array:
+        """``X @ weights + intercept``.
+
+        Parameters
+        ----------
+        X : ndarray or scipy.sparse CSR matrix of shape (n, n_features)
+            Any real numbers; arrays in any order, memory maps, read-only data, 32- and 64-bit indices, unsorted and
+            duplicate entries. Neither copied nor densified.
+        n_jobs : int, optional
+            Threads: None is 1, -1 all cores. Never changes the result.
+
+        Returns
+        -------
+        ndarray of shape (n, n_outputs)
+            Of the type that NumPy gives products of the two.
+
+        Raises
+        ------
+        ValueError
+            If X is of another kind or width, or has NaN or infinity.
+        """
+        return Scorer(self.weights, self.intercept).scores(X, n_jobs)
+
+    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
+        # Never an n x n_outputs array: one tile of scores for each thread.
+        return Scorer(self.weights, self.intercept).best(X, k, n_jobs)
+
+    def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
+        return Scorer(self.weights, self.intercept).positive(X, n_jobs)
+
+    # --- other forms ------------------------------------------------------------------------------------------------
+
+    def sparsify(self, threshold: float = 0.0) -> LinearModel:
+        """The same model with sparse weights, without those of magnitude ``threshold`` or less.
+
+        Parameters
+        ----------
+        threshold : float
+            At least 0. With 0 the predictions stay the same.
+
+        Raises
+        ------
+        ValueError
+            If the threshold is negative or not finite.
+        """
+        given: Any = threshold
+        bound = float(given) if isinstance(given, numbers.Real) else np.nan
+        if not 0 <= bound < np.inf:
+            raise ValueError(f"threshold must be a finite number of at least 0, got {threshold!r}")
+        weights: Any = self.weights
+        if not self.is_sparse:
+            return replace(self, weights=to_csr(weights, bound))
+        weights = weights.copy()
+        weights.sum_duplicates()
+        weights.data[np.abs(weights.data) <= bound] = 0
+        weights.eliminate_zeros()
+        return replace(self, weights=weights)
+
+    def densify(self) -> LinearModel:
+        """The same model with its weights in an array; itself if they are."""
+        weights: Any = self.weights
+        return replace(self, weights=weights.toarray()) if self.is_sparse else self
+
+    def astype(self, dtype: Any) -> LinearModel:
+        """The same model with weights and intercept of another type; itself if they have it.
+
+        Raises
+        ------
+        ValueError
+            If the type is not float32 or float64.
+        """
+        wanted = np.dtype(dtype)
+        if wanted not in (np.float32, np.float64):
+            raise ValueError(f"dtype must be float32 or float64, got {wanted}")
+        if wanted == self.dtype:
+            return self
+        weights = self.weights.astype(wanted) if self.is_sparse else np.array(self.weights, wanted, order="C")
+        return replace(self, weights=weights, intercept=self.intercept.astype(wanted))
+
+    # --- file -------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {"weights": self.weights, "intercept": self.intercept}
+
+    @classmethod
+    def from_parts(
+        cls: type[LinearModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
+    ) -> LinearModel:
+        return cls(**arrays, **common)
+
+
+def _type_name(labels: Array) -> str:
+    return "str" if labels.dtype.kind == "U" else labels.dtype.name

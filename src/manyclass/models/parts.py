@@ -1,0 +1,145 @@
+"""The parts of a model: whether they are valid and fit each other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels.rows import csr_fault
+from manyclass.runtime.threads import ranges
+
+__all__ = ["check_feature_names", "check_meaning", "check_weights", "plain", "plain_vectorizer", "to_csr"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: task -> the links it can have.
+_TASKS = {
+    "multiclass": ("identity", "softmax", "sigmoid"),
+    "binary": ("identity", "sigmoid"),
+    "multilabel": ("identity", "sigmoid"),
+    "regression": ("identity",),
+}
+
+#: Numbers in a piece of the weights.
+_PIECE = 2**20
+
+
+def check_weights(weights: Any, intercept: Any) -> None:
+    """Raise a ValueError unless these are weights d x K in a supported form and K intercepts of their type."""
+    sparse = sp.issparse(weights) and weights.format == "csr"
+    if not sparse and not isinstance(weights, np.ndarray):
+        raise ValueError(f"weights must be an array or a CSR matrix, got {type(weights).__name__}")
+    if weights.ndim != 2 or 0 in weights.shape or weights.dtype not in (np.float32, np.float64):
+        raise ValueError(
+            "weights must be float32 or float64 of shape (n_features, n_outputs), neither of them 0, got "
+            f"{_described(weights)}"
+        )
+    if sparse:
+        fault = csr_fault(weights.data, weights.indices, weights.indptr, weights.shape)
+        if fault:
+            raise ValueError(f"weights must be a valid CSR matrix: {fault}")
+    elif not weights.flags.c_contiguous:
+        raise ValueError("weights must have the weights of a feature contiguous: pass np.ascontiguousarray(weights)")
+    fits = isinstance(intercept, np.ndarray) and intercept.shape == weights.shape[1:]
+    if not fits or intercept.dtype != weights.dtype:
+        raise ValueError(
+            f"intercept must be an array of {weights.dtype} and shape {weights.shape[1:]}, as the weights ask for, got "
+            f"{_described(intercept)}"
+        )
+
+
+def check_meaning(task: Any, link: Any, classes: Any, n_outputs: int) -> None:
+    """Raise a ValueError unless task, link and classes are known, and fit each other and the number of columns."""
+    if task not in _TASKS:
+        raise ValueError(f"task must be one of {', '.join(map(repr, _TASKS))}, got {task!r}")
+    if link not in _TASKS[task]:
+        raise ValueError(f"link of a {task} model must be one of {', '.join(map(repr, _TASKS[task]))}, got {link!r}")
+    if task == "regression":
+        if classes is not None:
+            raise ValueError(f"classes of a regression model must be None, got {_described(classes)}")
+        return
+    if task == "binary" and n_outputs != 1:
+        raise ValueError(f"weights of a binary model must have one column, got {n_outputs}: call it multiclass")
+    expected = 2 if task == "binary" else n_outputs
+    if not isinstance(classes, np.ndarray) or classes.shape != (expected,):
+        raise ValueError(
+            f"classes of a {task} model with {n_outputs} columns of weights must be an array of {expected} labels, got "
+            f"{_described(classes)}"
+        )
+
+
+def check_feature_names(names: Any, n_features: int) -> None:
+    """Raise a ValueError unless these are as many strings as features, or None."""
+    fits = isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (n_features,)
+    if names is not None and not fits:
+        raise ValueError(
+            f"feature_names must be an array of {n_features} strings, one for each feature, got {_described(names)}"
+        )
+
+
+def plain(name: str, value: Any) -> dict[str, Any]:
+    """``value`` as it comes back from JSON, so that a model is the same before and after it is saved.
+
+    Raises
+    ------
+    ValueError
+        If it is no dict, or holds what JSON cannot. Numbers and arrays of NumPy are taken.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a dict, got {type(value).__name__}")
+    try:
+        parsed: dict[str, Any] = json.loads(json.dumps(value, default=_number_or_list))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} must hold what JSON can, strings, numbers, lists and dicts: {error}") from error
+    return parsed
+
+
+def plain_vectorizer(vectorizer: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The state of a vectoriser, with `plain` parameters.
+
+    Raises
+    ------
+    ValueError
+        If it is not a pair of a dict for JSON and a dict of arrays.
+    """
+    if not isinstance(vectorizer, tuple) or len(vectorizer) != 2 or not isinstance(vectorizer[1], dict):
+        raise ValueError(f"vectorizer must be a pair of a dict and a dict of arrays, got {vectorizer!r:.80}")
+    parameters, arrays = vectorizer
+    for name, array in arrays.items():
+        if not isinstance(name, str) or not name.isprintable() or not isinstance(array, np.ndarray):
+            raise ValueError(f"vectorizer must name its arrays in print, got {_described(array)} for {name!r}")
+    return plain("vectorizer", parameters), arrays
+
+
+def to_csr(weights: Array, threshold: float) -> Any:
+    """The weights above the threshold, found piece by piece: no second array of their size is made."""
+    d, K = weights.shape
+    pieces = ranges(d, max(1, _PIECE // K))
+    # The negation keeps NaN.
+    counts = np.concatenate([np.count_nonzero(~(np.abs(weights[b:e]) <= threshold), axis=1) for b, e in pieces])
+    total = int(counts.sum())
+    index = np.int32 if max(total, K) <= np.iinfo(np.int32).max else np.int64
+    indptr = np.zeros(d + 1, index)
+    np.cumsum(counts, out=indptr[1:])
+    data, indices = np.empty(total, weights.dtype), np.empty(total, index)
+    for b, e in pieces:
+        rows, columns = np.nonzero(~(np.abs(weights[b:e]) <= threshold))
+        place = slice(indptr[b], indptr[e])
+        indices[place] = columns
+        data[place] = weights[b:e][rows, columns]
+    return sp.csr_matrix((data, indices, indptr), shape=(d, K), copy=False)
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray) or sp.issparse(value):
+        return f"{type(value).__name__} of {value.dtype} and shape {value.shape}"
+    return f"{value!r:.80}"
+
+
+def _number_or_list(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not one of them")

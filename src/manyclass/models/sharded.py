@@ -1,0 +1,399 @@
+"""The model in blocks of classes: a folder from which one block after the other is mapped, never the whole.
+
+Layout (format version 1)
+-------------------------
+A folder with ``manifest.json`` (what the model is, and the name, size, SHA-256 and classes of each block),
+``model-NUMBER.safetensors`` (all that is not weights: labels, names, vectoriser, record; see `manyclass.models.file`)
+and a file for each block, which is a model file of its own: the `LinearModel` of its classes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass._version import __version__
+from manyclass.io.store.container import Written, digest
+from manyclass.io.store.errors import StoreError
+from manyclass.io.store.folder import atomic_folder, read_manifest, verify_files, write_manifest
+from manyclass.io.streams import StrPath
+from manyclass.kernels.scoring import Scorer
+from manyclass.models.base import Model, positive
+from manyclass.models.file import ModelFileError, read_model, write_model
+from manyclass.models.linear import LinearModel
+from manyclass.models.parts import check_feature_names, check_meaning, plain, plain_vectorizer
+from manyclass.runtime import memory
+from manyclass.runtime.threads import ranges
+
+__all__ = ["Block", "ShardedModel", "finish"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+FORMAT, VERSION = "manyclass-sharded-model", 1
+#: Part of the address space there is for them that blocks which stay mapped may take.
+_SHARE = 0.25
+
+
+class Block(NamedTuple):
+    """A block of classes on disk."""
+
+    lo: int
+    hi: int
+    file: Written
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedModel(Model):
+    """A linear model whose weights lie on disk in blocks of classes.
+
+    Scores, rankings and probabilities are those of the `LinearModel` with the same weights, to the last bit. Blocks are
+    mapped when they are needed; how many stay mapped depends on the address space there is.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    blocks : tuple of Block
+        In ascending order of their classes.
+    shape : tuple of int
+        Features and outputs.
+    weight_dtype : dtype
+    classes, task, link, parameters, record, feature_names, vectorizer, library_version
+        As in `LinearModel`.
+
+    Notes
+    -----
+    Made by `ShardedModelWriter`, `split_model` and the out-of-core fit; opened by `manyclass.load_model`.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from manyclass import LinearModel, load_model
+    >>> from manyclass.models.splitting import split_model
+    >>> whole = LinearModel(np.eye(4), np.zeros(4), classes=np.array(list("abcd")), task="multiclass")
+    >>> path = os.path.join(tempfile.mkdtemp(), "eye.blocks")
+    >>> split_model(whole, path, block_classes=3)
+    >>> model = load_model(path)
+    >>> len(model.blocks), model.predict(np.eye(4)[::-1]).tolist()
+    (2, ['d', 'c', 'b', 'a'])
+    """
+
+    path: Path
+    blocks: tuple[Block, ...]
+    shape: tuple[int, int]
+    weight_dtype: np.dtype[Any]
+    layout: str
+    classes: Array | None
+    task: str
+    link: str = "identity"
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    record: dict[str, Any] = field(default_factory=dict, repr=False)
+    feature_names: Array | None = field(default=None, repr=False)
+    vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
+    library_version: str = __version__
+    _open: OrderedDict[int, LinearModel] = field(default_factory=OrderedDict, repr=False)
+    kind = "sharded"
+
+    def __post_init__(self) -> None:
+        check_meaning(self.task, self.link, self.classes, self.n_outputs)
+        check_feature_names(self.feature_names, self.n_features)
+        settle = object.__setattr__
+        settle(self, "parameters", plain("parameters", self.parameters))
+        settle(self, "record", plain("record", self.record))
+        if self.vectorizer is not None:
+            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
+
+    @classmethod
+    def open(cls, path: StrPath) -> ShardedModel:
+        """Open a folder; no weight is read.
+
+        Raises
+        ------
+        OSError
+            If there is no such folder.
+        ModelFileError, StoreError
+            ValueErrors: if it is another kind of folder, is damaged, or was written by a newer version.
+        """
+        folder = Path(path)
+        facts = read_manifest(folder, FORMAT, VERSION, "a model in blocks of classes")
+        try:
+            shape = int(facts["shape"][0]), int(facts["shape"][1])
+            blocks = tuple(
+                Block(int(entry["classes"][0]), int(entry["classes"][1]), Written(**entry["file"]))
+                for entry in facts["blocks"]
+            )
+            common = Written(**facts["common"])
+            dtype, layout = np.dtype(facts["dtype"]), str(facts["layout"])
+            ends = [0, *(block.hi for block in blocks)]
+            if ends[-1] != shape[1] or any(b.lo != end or b.hi <= b.lo for b, end in zip(blocks, ends)):
+                raise ValueError("its blocks do not add up to its classes")
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise StoreError(path, f"its manifest is damaged ({error!r}): write the model again") from error
+        verify_files(folder, [common])
+        stored = read_model(folder / common.file, mmap=False)
+        try:
+            return cls(folder, blocks, shape, dtype, layout, **stored.common)
+        except ValueError as error:
+            raise ModelFileError(folder / common.file, f"the model is damaged ({error}): write it again") from error
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def n_features(self) -> int:
+        return self.shape[0]
+
+    @property
+    def n_outputs(self) -> int:
+        return self.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.weight_dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks on disk."""
+        return sum(block.file.bytes for block in self.blocks)
+
+    def summary(self) -> dict[str, Any]:
+        """The facts of the model, for people and for JSON. Reads all weights, a block at a time."""
+        nonzero, intercept = 0, False
+        for number in range(len(self.blocks)):
+            block = self.block(number)
+            nonzero += block.n_nonzero
+            intercept = intercept or bool(np.any(block.intercept))
+        return {
+            "task": self.task,
+            "link": self.link,
+            "n_features": self.n_features,
+            "n_outputs": self.n_outputs,
+            "n_classes": None if self.classes is None else len(self.classes),
+            "class_type": None
+            if self.classes is None
+            else "str"
+            if self.classes.dtype.kind == "U"
+            else self.classes.dtype.name,
+            "dtype": self.dtype.name,
+            "layout": f"{self.layout}, in {len(self.blocks)} blocks of classes,",
+            "n_blocks": len(self.blocks),
+            "n_nonzero": nonzero,
+            "density": nonzero / (self.n_features * self.n_outputs),
+            "nbytes": self.nbytes,
+            "has_intercept": intercept,
+            "has_feature_names": self.feature_names is not None,
+            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
+            "library_version": self.library_version,
+            "parameters": self.parameters,
+            "record": self.record,
+        }
+
+    def verify(self) -> None:
+        """Read every file and compare it with its checksum.
+
+        Raises
+        ------
+        StoreError
+            That names the first block which is missing or is not what was written.
+        """
+        verify_files(self.path, [block.file for block in self.blocks])
+
+    def block(self, number: int) -> LinearModel:
+        """The model of one block of classes, mapped.
+
+        Raises
+        ------
+        StoreError
+            If its file is missing, has another size or holds another part of a model.
+        """
+        if number in self._open:
+            self._open.move_to_end(number)
+            return self._open[number]
+        block = self.blocks[number]
+        path = self.path / block.file.file
+        left = memory.address_space()
+        if left is not None:
+            # Room is made first: what is mapped counts until it is let go.
+            mapped = sum(self.blocks[other].file.bytes for other in self._open)
+            room = _SHARE * (left + mapped)
+            while self._open and mapped + block.file.bytes > room:
+                mapped -= self.blocks[self._open.popitem(last=False)[0]].file.bytes
+        if not path.is_file():
+            raise StoreError(path, "the block is missing: copy the folder again")
+        if path.stat().st_size != block.file.bytes:
+            raise StoreError(path, f"has {path.stat().st_size} bytes, expected {block.file.bytes}: copy it again")
+        found = LinearModel.load(path)
+        if found.weights.shape != (self.n_features, block.hi - block.lo) or found.dtype != self.dtype:
+            raise StoreError(path, f"holds weights {found.weights.shape} of {found.dtype}, not those of the manifest")
+        self._open[number] = found
+        return found
+
+    def _scorers(self) -> Iterator[tuple[int, int, Scorer]]:
+        for number, block in enumerate(self.blocks):
+            found = self.block(number)
+            yield block.lo, block.hi, Scorer(found.weights, found.intercept)
+            del found
+
+    # --- prediction -------------------------------------------------------------------------------------------------
+
+    def scores(self, X: Any, n_jobs: int | None = None) -> Array:
+        """``X @ weights + intercept``, block after block. Parameters, errors: see `LinearModel.scores`."""
+        out: Array | None = None
+        for lo, hi, scorer in self._scorers():
+            part = scorer.scores(X, n_jobs)
+            if out is None:
+                out = np.empty((X.shape[0], self.n_outputs), part.dtype)
+            out[:, lo:hi] = part
+        return np.empty((X.shape[0], 0)) if out is None else out
+
+    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
+        return self._ranked(X, k, n_jobs)[:2]
+
+    def _ranked(self, X: Any, k: int, n_jobs: int | None, *, partition: bool = False) -> tuple[Array, Array, Array]:
+        """The best of each row, and the log of the sum of exp of all its scores if it is asked for (float64)."""
+        numbers, values = np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), self.dtype)
+        log_sum = np.full(X.shape[0] if partition else 0, -np.inf)
+        for lo, hi, scorer in self._scorers():
+            found, best = scorer.best(X, min(k, hi - lo), n_jobs)
+            values = np.concatenate([values.astype(best.dtype, copy=False), best], axis=1)
+            numbers = np.concatenate([numbers, found + lo], axis=1)
+            # NaN sorts behind all numbers; of equal scores the lower number comes first.
+            order = np.lexsort((numbers, -values), axis=-1)[:, :k]
+            numbers, values = np.take_along_axis(numbers, order, 1), np.take_along_axis(values, order, 1)
+            if partition:
+                for begin, end in ranges(X.shape[0], max(1, (1 << 21) // (hi - lo))):
+                    scores = scorer.scores(X[begin:end], n_jobs).astype(np.float64)
+                    top = scores.max(axis=1)
+                    sums = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
+                    log_sum[begin:end] = np.logaddexp(log_sum[begin:end], sums)
+        return numbers, values, log_sum
+
+    def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
+        """See `Model.topk_probabilities`; softmax probabilities without an array of all rows and classes."""
+        if self.link != "softmax" or self.classes is None:
+            return super().topk_probabilities(X, k, n_jobs)
+        if positive("k", k) > len(self.classes):
+            raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
+        numbers, values, log_sum = self._ranked(X, k, n_jobs, partition=True)
+        return self.classes[numbers], np.exp(values - log_sum[:, None]).astype(values.dtype)
+
+    def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
+        parts = [scorer.positive(X, n_jobs) for _, _, scorer in self._scorers()]
+        return sp.csr_matrix(sp.hstack(parts, format="csr"), dtype=np.int8)
+
+    # --- other forms ------------------------------------------------------------------------------------------------
+
+    def assemble(self) -> LinearModel:
+        """The same model in memory.
+
+        Raises
+        ------
+        MemoryError
+            If there is no room for it.
+        """
+        sparse = self.layout == "sparse"
+        size = self.nbytes if sparse else self.n_features * self.n_outputs * self.dtype.itemsize
+        there = memory.available()
+        if there is not None and size > there:
+            raise MemoryError(
+                f"the model takes {memory.human(size)}, and {memory.human(there)} are available: use it in its blocks"
+            )
+        intercept = np.empty(self.n_outputs, self.dtype)
+        weights: Any = None if sparse else np.empty(self.shape, self.dtype)
+        pieces = []
+        for number, block in enumerate(self.blocks):
+            found = self.block(number)
+            intercept[block.lo : block.hi] = found.intercept
+            if sparse:
+                pieces.append(sp.csr_matrix(found.weights))
+            else:
+                weights[:, block.lo : block.hi] = found.weights
+        if sparse:
+            weights = sp.csr_matrix(sp.hstack(pieces, format="csr"))
+        return LinearModel(weights, intercept, **self._common())
+
+    def sparsify(self, threshold: float = 0.0) -> ShardedModel:
+        """Not in place: the weights are on disk.
+
+        Raises
+        ------
+        ValueError
+            Always; it names `sparsify_to`.
+        """
+        raise ValueError("a model in blocks of classes stays on disk: write a sparse one with sparsify_to(path)")
+
+    def sparsify_to(self, path: StrPath, threshold: float = 0.0) -> None:
+        """Write the same model with sparse blocks to another folder, without weights of ``threshold`` or less."""
+        from manyclass.models.splitting import ShardedModelWriter
+
+        with ShardedModelWriter(path, self.n_features, **self._common()) as writer:
+            for number in range(len(self.blocks)):
+                block = self.block(number).sparsify(threshold)
+                writer.add(block.weights, block.intercept)
+
+    def _common(self) -> dict[str, Any]:
+        names = ("classes", "task", "link", "parameters", "record", "feature_names", "vectorizer", "library_version")
+        return {name: getattr(self, name) for name in names}
+
+    # --- file -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: StrPath) -> None:
+        """Write the model to another folder, with what a `dataclasses.replace` may have changed of it.
+
+        Raises
+        ------
+        ValueError
+            If there is something under that name.
+        """
+        with atomic_folder(path) as folder:
+            for block in self.blocks:
+                shutil.copyfile(self.path / block.file.file, folder / block.file.file)
+            finish(folder, self)
+
+    def update(self, **changes: Any) -> ShardedModel:
+        """The model with other labels, record, parameters and the like, written to its own folder; weights stay.
+
+        Raises
+        ------
+        ValueError
+            If the parts do not fit each other; the folder is then as it was.
+        """
+        changed = replace(self, **changes)
+        finish(self.path, changed)
+        return changed
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"blocks": len(self.blocks)}, {}
+
+    @classmethod
+    def from_parts(
+        cls: type[ShardedModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
+    ) -> ShardedModel:
+        raise ValueError("it is a part of a model in blocks of classes: open the folder that it is in")
+
+
+def finish(folder: Path, model: ShardedModel) -> None:
+    """Write what is not weights, under a new name, and the manifest last: an interrupt leaves the old model whole."""
+    before = sorted(folder.glob("model-*.safetensors"))
+    path = folder / f"model-{uuid.uuid4().hex[:8]}.safetensors"
+    write_model(path, model)
+    common = Written(path.name, path.stat().st_size, digest(path))
+    facts = {
+        "shape": list(model.shape),
+        "dtype": model.dtype.name,
+        "layout": model.layout,
+        "task": model.task,
+        "common": common._asdict(),
+        "blocks": [{"classes": [block.lo, block.hi], "file": block.file._asdict()} for block in model.blocks],
+    }
+    write_manifest(folder, FORMAT, VERSION, facts)
+    for stale in before:
+        stale.unlink()

@@ -1,0 +1,380 @@
+"""The model in stages: scores built up by blocks of features, each with weights of its own, and calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass import features
+from manyclass._version import __version__
+from manyclass.features.base import projection
+from manyclass.kernels.rows import read_only
+from manyclass.models.base import Array, Model
+from manyclass.models.parts import check_feature_names, check_meaning, check_weights, plain, plain_vectorizer
+from manyclass.objective.links.calibrated import Calibration
+from manyclass.runtime.threads import ranges, resolve_n_jobs, run
+
+if TYPE_CHECKING:
+    from manyclass.features import FeatureBlock
+
+from manyclass.kernels.rows import check_sparse
+
+__all__ = ["Stage", "StagedModel"]
+
+#: Numbers in the features that one piece of rows has. Fixed: BLAS rounds by the shape of what it is given.
+_PIECE = 1 << 21
+#: Rows whose scores of all outputs are held at a time where only the best are wanted.
+_ROWS = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One step of a model in stages.
+
+    Parameters
+    ----------
+    block : FeatureBlock, optional
+        Makes the p features of the stage from a row; without one they are the row itself.
+    weights : ndarray of shape (p, n_outputs)
+    intercept : ndarray of shape (n_outputs,)
+    calibration : Calibration, optional
+        The stage adds ``block(x) @ weights + intercept`` to the scores; with a calibration the scores become what that
+        makes of the sum.
+
+    Raises
+    ------
+    ValueError
+        If weights and intercept do not fit each other.
+    """
+
+    block: FeatureBlock | None
+    weights: Array
+    intercept: Array
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        check_weights(self.weights, self.intercept)
+        object.__setattr__(self, "intercept", np.ascontiguousarray(self.intercept))
+
+    def __call__(self, scores: Array, X: Any) -> Array:
+        """The scores after the stage, of those before it and the rows; ``scores`` may be changed."""
+        project = projection(self.block, self.weights)
+        if project is not None:
+            scores += project(X)
+        else:
+            block: Any = X if self.block is None else self.block.transform(X)
+            scores += block @ self.weights
+        scores += self.intercept
+        return scores if self.calibration is None else self.calibration(scores)
+
+
+@dataclass(frozen=True, eq=False)
+class StagedModel(Model):
+    """Scores that start at zero and are built up stage by stage; the mean over several such members.
+
+    Parameters
+    ----------
+    members : tuple of tuples of Stage
+        Models whose scores are averaged; mostly one.
+    n_features : int
+        Features of the rows it takes.
+    classes, task, parameters, record, feature_names, vectorizer, library_version
+        As in `LinearModel`.
+    link : {"identity", "softmax", "sigmoid"}
+        How scores become probabilities, where no calibration has made them so.
+    prepare : FeatureBlock, optional
+        What every block is given instead of the row: principal components, say.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not fit each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass import StagedModel
+    >>> from manyclass.models.staged import Stage
+    >>> one = Stage(None, np.array([[1.0, 0.0], [0.0, 1.0]]), np.zeros(2))
+    >>> two = Stage(None, np.array([[0.0, 0.0], [-3.0, 0.0]]), np.zeros(2))
+    >>> model = StagedModel(((one, two),), 2, classes=np.array(["a", "b"]), task="multiclass")
+    >>> model.scores(np.array([[2.0, 1.0]]))
+    array([[-1.,  1.]])
+    """
+
+    members: tuple[tuple[Stage, ...], ...]
+    width: int
+    classes: Array | None
+    task: str
+    link: str = "identity"
+    prepare: FeatureBlock | None = field(default=None, repr=False)
+    parameters: dict[str, Any] = field(default_factory=dict, repr=False)
+    record: dict[str, Any] = field(default_factory=dict, repr=False)
+    feature_names: Array | None = field(default=None, repr=False)
+    vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
+    library_version: str = __version__
+    kind = "staged"
+
+    def __post_init__(self) -> None:
+        settle = object.__setattr__
+        settle(self, "members", tuple(tuple(member) for member in self.members))
+        stages = self.stages
+        if not stages or not all(self.members):
+            raise ValueError("members must be tuples of stages, none of them empty")
+        wanted = stages[0].weights.dtype, stages[0].weights.shape[1]
+        for stage in stages:
+            if (stage.weights.dtype, stage.weights.shape[1]) != wanted:
+                raise ValueError(
+                    f"stages must agree in the type and number of their outputs, got {wanted[1]} of {wanted[0]} and "
+                    f"{stage.weights.shape[1]} of {stage.weights.dtype}"
+                )
+        check_meaning(self.task, self.link, self.classes, self.n_outputs)
+        check_feature_names(self.feature_names, self.n_features)
+        settle(self, "parameters", plain("parameters", self.parameters))
+        settle(self, "record", plain("record", self.record))
+        if self.vectorizer is not None:
+            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages of all members, one after the other."""
+        return [stage for member in self.members for stage in member]
+
+    @property
+    def n_features(self) -> int:
+        return int(self.width)
+
+    @property
+    def n_outputs(self) -> int:
+        return int(self.members[0][0].weights.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.members[0][0].weights.dtype)
+
+    @property
+    def threshold(self) -> float:  # type: ignore[override]
+        """What a score of a label set must exceed to speak for its class: 1/2 where it is a probability."""
+        return 0.5 if self._domain == "box" else 0.0
+
+    @property
+    def _domain(self) -> str | None:
+        """What the last calibrations project on: scores are probabilities then."""
+        last = {None if member[-1].calibration is None else member[-1].calibration.domain for member in self.members}
+        return last.pop() if len(last) == 1 else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that weights and intercepts take; blocks make their features from seeds."""
+        return sum(stage.weights.nbytes + stage.intercept.nbytes for stage in self.stages)
+
+    def summary(self) -> dict[str, Any]:
+        """The facts of the model, for people and for JSON. Reads all weights."""
+        nonzero = sum(int(np.count_nonzero(stage.weights)) for stage in self.stages)
+        size = sum(stage.weights.size for stage in self.stages)
+        blocks = [None if stage.block is None else type(stage.block).__name__ for stage in self.stages]
+        return {
+            "task": self.task,
+            "link": self.link,
+            "n_features": self.n_features,
+            "n_outputs": self.n_outputs,
+            "n_classes": None if self.classes is None else len(self.classes),
+            "class_type": None
+            if self.classes is None
+            else "str"
+            if self.classes.dtype.kind == "U"
+            else self.classes.dtype.name,
+            "dtype": self.dtype.name,
+            "layout": "staged",
+            "n_members": len(self.members),
+            "n_stages": len(self.stages),
+            "n_calibrated": sum(stage.calibration is not None for stage in self.stages),
+            "n_block_features": sum(len(stage.weights) for stage in self.stages),
+            "blocks": sorted({name for name in blocks if name}),
+            "n_nonzero": nonzero,
+            "density": nonzero / size,
+            "nbytes": self.nbytes,
+            "has_intercept": any(bool(np.any(stage.intercept)) for stage in self.stages),
+            "has_feature_names": self.feature_names is not None,
+            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
+            "library_version": self.library_version,
+            "parameters": self.parameters,
+            "record": self.record,
+        }
+
+    # --- prediction -------------------------------------------------------------------------------------------------
+
+    def scores(self, X: Any, n_jobs: int | None = None) -> Array:
+        """Scores of the rows.
+
+        Parameters
+        ----------
+        X : ndarray or scipy.sparse CSR matrix of shape (n, n_features)
+            Real numbers; memory maps too. Never copied whole: the features of a block are made for some rows at a time.
+        n_jobs : int, optional
+            Threads: None is 1, -1 all cores. Never changes the result.
+
+        Returns
+        -------
+        ndarray of shape (n, n_outputs)
+
+        Raises
+        ------
+        ValueError
+            If X is of another kind or width, or has NaN or infinity.
+        """
+        self._check(X)
+        return self._scores(X, resolve_n_jobs(n_jobs))
+
+    def _scores(self, X: Any, n_threads: int) -> Array:
+        total: Array | None = None
+        for member in self.members:
+            scores = np.zeros((X.shape[0], self.n_outputs), self.dtype)
+            for stage in member:
+                self._advance(stage, scores, X, n_threads)
+            total = scores if total is None else np.add(total, scores, out=total)
+        found: Array = np.zeros(0) if total is None else total
+        if len(self.members) > 1:
+            found /= len(self.members)
+        return found
+
+    def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
+        """Probabilities of the classes: see `Model.probabilities`; calibrated scores are probabilities as they are."""
+        return super().probabilities(X, n_jobs) if self._domain is None else self.scores(X, n_jobs)
+
+    def _advance(self, stage: Stage, scores: Array, X: Any, n_threads: int) -> None:
+        """Put all rows through one stage."""
+
+        def task(begin: int, end: int) -> None:
+            part = X[begin:end]
+            part = part.astype(self.dtype, copy=False) if part.dtype != self.dtype else part
+            if self.prepare is not None:
+                part = self.prepare.transform(part)
+            scores[begin:end] = stage(scores[begin:end].copy(), part)
+
+        pieces = ranges(X.shape[0], max(1, _PIECE // max(len(stage.weights), 1)))
+        # The first by itself: it has the block make what all of them need.
+        run(task, pieces[:1], 1)
+        run(task, pieces[1:], n_threads)
+        for block in (stage.block, self.prepare):
+            release = getattr(block, "release", None)  # a transformer of scikit-learn's has none
+            if release is not None:
+                release()
+
+    def _check(self, X: Any) -> None:
+        """Refuse rows that no block can take."""
+        if sp.issparse(X):
+            if X.format != "csr":
+                raise ValueError(f"X must be an array or a CSR matrix, got a {X.format} matrix: pass X.tocsr()")
+            check_sparse(X)
+        elif not isinstance(X, np.ndarray):
+            raise ValueError(f"X must be an array or a CSR matrix, got {type(X).__name__}: pass np.asarray(X)")
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise ValueError(
+                f"X must have shape (n, {self.n_features}), the features of the fit in their order, got {X.shape}"
+            )
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold real numbers, got {X.dtype}: pass X.astype(np.float64)")
+        values = X.data if sp.issparse(X) else X
+        for begin, end in ranges(len(values), 1 << 16):
+            if not np.isfinite(values[begin:end]).all():
+                raise ValueError("X has NaN or infinity: replace such values or leave their rows out")
+
+    def _by_pieces(self, X: Any, n_jobs: int | None, task: Callable[[Array], Any]) -> list[Any]:
+        """``task`` of the scores, some rows at a time."""
+        self._check(X)
+        n_threads = resolve_n_jobs(n_jobs)
+        return [task(self._scores(X[begin:end], n_threads)) for begin, end in ranges(X.shape[0], _ROWS) or [(0, 0)]]
+
+    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
+        def best(scores: Array) -> tuple[Array, Array]:
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            return order, np.take_along_axis(scores, order, axis=1)
+
+        found = self._by_pieces(X, n_jobs, best)
+        return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
+
+    def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
+        found = self._by_pieces(X, n_jobs, lambda scores: sp.csr_matrix((scores > self.threshold).astype(np.int8)))
+        return sp.csr_matrix(sp.vstack(found, format="csr"))
+
+    def sparsify(self, threshold: float = 0.0) -> StagedModel:
+        """Not for models in stages.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError("a model in stages keeps its weights dense: sparsify is for linear models")
+
+    # --- file -------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `Model.parts`.
+
+        Raises
+        ------
+        ValueError
+            If a block or a calibration holds code of the user's, which no file can keep.
+        """
+        arrays: dict[str, Any] = {}
+
+        def kept(prefix: str, state: tuple[dict[str, Any], dict[str, Array]]) -> dict[str, Any]:
+            arrays.update({f"stage.{prefix}.{name}": array for name, array in state[1].items()})
+            return {"described": plain(prefix, state[0]), "arrays": sorted(state[1])}
+
+        members = []
+        for m, member in enumerate(self.members):
+            told = []
+            for s, stage in enumerate(member):
+                arrays[f"stage.{m}.{s}.weights"] = stage.weights
+                arrays[f"stage.{m}.{s}.intercept"] = stage.intercept
+                block = None if stage.block is None else kept(f"{m}.{s}.block", features.to_state(stage.block))
+                link = stage.calibration
+                calibration = None if link is None else kept(f"{m}.{s}.calibration", link.to_state())
+                told.append({"block": block, "calibration": calibration})
+            members.append(told)
+        prepare = None if self.prepare is None else kept("prepare", features.to_state(self.prepare))
+        return {"members": members, "prepare": prepare}, arrays
+
+    @classmethod
+    def from_parts(
+        cls: type[StagedModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
+    ) -> StagedModel:
+        def state(prefix: str, kept: Any) -> tuple[dict[str, Any], dict[str, Array]] | None:
+            if kept is None:
+                return None
+            return kept["described"], {name: arrays[f"stage.{prefix}.{name}"] for name in kept["arrays"]}
+
+        def block(prefix: str, kept: Any) -> FeatureBlock | None:
+            found = state(prefix, kept)
+            return None if found is None else features.from_state(*found)
+
+        def calibration(prefix: str, kept: Any) -> Calibration | None:
+            found = state(prefix, kept)
+            return None if found is None else Calibration.from_state(*found)
+
+        try:
+            members = tuple(
+                tuple(
+                    Stage(
+                        block(f"{m}.{s}.block", told["block"]),
+                        arrays[f"stage.{m}.{s}.weights"],
+                        read_only(arrays[f"stage.{m}.{s}.intercept"]),
+                        calibration(f"{m}.{s}.calibration", told["calibration"]),
+                    )
+                    for s, told in enumerate(member)
+                )
+                for m, member in enumerate(described["members"])
+            )
+            prepare = block("prepare", described["prepare"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"its stages lack {error}") from error
+        return cls(members, described["shape"][0], prepare=prepare, **common)

@@ -1,0 +1,1 @@
+"""The objective that every solver minimizes, its dual, and the duality gap."""

@@ -1,0 +1,229 @@
+"""What a run leaves behind, and what it shows while it goes: records, a table, a progress line, a plot."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["History", "Record", "Reporter", "Spent"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One evaluation of a run.
+
+    Attributes
+    ----------
+    iteration : int
+        Iterations of the solver so far (epochs, for a stochastic solver).
+    passes : float
+        Passes over the data that these took.
+    primal, dual : float
+        The two sides of the gap; ``dual`` is minus infinity where no bound is known.
+    gap, relative_gap : float
+        Their difference, absolute and over max(|primal|, |dual|).
+    seconds : float
+        Time spent solving, evaluations and compilation not counted.
+    elapsed : float
+        Wall-clock time since the start, everything counted.
+    """
+
+    iteration: int
+    passes: float
+    primal: float
+    dual: float
+    gap: float
+    relative_gap: float
+    seconds: float
+    elapsed: float
+
+
+class Spent(NamedTuple):
+    """What a run has taken up to a checkpoint: solver seconds, wall-clock seconds, passes over the data."""
+
+    seconds: float = 0.0
+    elapsed: float = 0.0
+    passes: float = 0.0
+
+
+@dataclass
+class History:
+    """The evaluations of one fit, in order.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import SDCAClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> history = SDCAClassifier(alpha=1e-2).fit(X / 16, y).history_
+    >>> history.last.relative_gap <= 1e-3
+    True
+    """
+
+    records: list[Record] = field(default_factory=list)
+    compile_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    outcome: str = ""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __getitem__(self, index: int) -> Record:
+        return self.records[index]
+
+    @property
+    def last(self) -> Record:
+        """The newest record."""
+        return self.records[-1]
+
+    def column(self, name: str) -> list[float]:
+        """One attribute of all records."""
+        return [getattr(record, name) for record in self.records]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings, fit for JSON."""
+        return {
+            "outcome": self.outcome,
+            "compile_seconds": self.compile_seconds,
+            "evaluation_seconds": self.evaluation_seconds,
+            "records": [asdict(record) for record in self.records],
+        }
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the records as comma-separated values, a header line first."""
+        from manyclass.runtime.files import atomic_path
+
+        with atomic_path(path) as temporary, temporary.open("w", newline="") as handle:
+            writer = csv.writer(handle)
+            writer.writerow([f.name for f in fields(Record)])
+            writer.writerows([asdict(record).values() for record in self.records])
+
+    def table(self) -> str:
+        """The records as text, a line each."""
+        lines = [_HEADER]
+        lines += [_line(record) for record in self.records]
+        return "\n".join(lines)
+
+    def plot(self, ax: Axes | None = None, *, against: str = "seconds", label: str | None = None) -> Axes:
+        """Draw the relative gap on a logarithmic axis; needs the extra ``manyclass[plot]``.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+        against : {"seconds", "passes", "iteration", "elapsed"}
+            The horizontal axis.
+        label : str, optional
+            Name of the curve.
+        """
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots()[1]
+        points = [(getattr(r, against), r.relative_gap) for r in self.records if r.relative_gap > 0]
+        ax.semilogy([x for x, _ in points], [y for _, y in points], marker="o", markersize=3, label=label)
+        ax.set_xlabel({"seconds": "solver time (s)", "passes": "passes over the data"}.get(against, against))
+        ax.set_ylabel("certified relative gap")
+        ax.grid(alpha=0.3)
+        return ax
+
+
+_HEADER = f"{'epoch':>6} {'objective':>14} {'lower bound':>14} {'relative gap':>13} {'seconds':>9}"
+
+
+def _line(record: Record) -> str:
+    return (
+        f"{record.iteration:>6} {record.primal:>14.8g} {record.dual:>14.8g} "
+        f"{record.relative_gap:>13.2e} {record.seconds:>9.2f}"
+    )
+
+
+class Reporter:
+    """Shows a run to people: a live line on a terminal, plain lines elsewhere, nothing when ``verbose`` is 0.
+
+    Parameters
+    ----------
+    verbose : int
+        0: silent. 1: progress. 2: also one lasting line an evaluation on a terminal.
+    tol : float
+        The relative gap the run stops at; the bar measures the way to it.
+    max_iter : int
+        Most iterations.
+    stream : file, optional
+        Standard error by default, so that piped output stays clean.
+    """
+
+    def __init__(self, verbose: int, tol: float, max_iter: int, stream: TextIO | None = None) -> None:
+        self.verbose = int(verbose)
+        self.tol = tol
+        self.max_iter = max_iter
+        self.stream = sys.stderr if stream is None else stream
+        self._bar: Any = None
+        self._task: Any = None
+        self._first_gap: float | None = None
+        self._headed = False
+
+    def __enter__(self) -> Reporter:
+        if self.verbose and self.stream.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                TextColumn("epoch {task.fields[epoch]}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[status]}"),
+                TimeElapsedColumn(),
+                console=Console(file=self.stream),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("fit", total=1.0, epoch=0, status="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def iterated(self, iteration: int) -> None:
+        """An iteration has ended."""
+        if self._bar is not None:
+            self._bar.update(self._task, epoch=iteration)
+
+    def evaluated(self, record: Record) -> None:
+        """A certificate has been computed."""
+        if not self.verbose:
+            return
+        if self._bar is not None:
+            status = f"objective {record.primal:.6g}  gap {record.relative_gap:.1e} (to {self.tol:g})"
+            self._bar.update(self._task, completed=self._way(record), epoch=record.iteration, status=status)
+            if self.verbose > 1:
+                self._bar.console.print(_line(record))
+            return
+        if not self._headed:
+            self._headed = True
+            self.stream.write(_HEADER + "\n")
+        self.stream.write(_line(record) + "\n")
+        self.stream.flush()
+
+    def _way(self, record: Record) -> float:
+        """How far along: on the logarithm of the gap, where a linearly convergent method moves evenly."""
+        from math import log
+
+        gap = max(record.relative_gap, 1e-300)
+        if self._first_gap is None:
+            self._first_gap = max(gap, 1.0)
+        whole = log(self._first_gap) - log(max(self.tol, 1e-300))
+        return min(1.0, max(0.0, (log(self._first_gap) - log(gap)) / max(whole, 1e-9)))

@@ -1,0 +1,13 @@
+"""Links: from scores to probabilities, by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+from manyclass.objective.links.identity import identity
+from manyclass.objective.links.sigmoid import normalized_sigmoid, sigmoid
+from manyclass.objective.links.softmax import softmax
+
+__all__ = ["LINKS", "identity", "normalized_sigmoid", "sigmoid", "softmax"]
+
+#: What a model file may name. Each takes scores of shape (..., K) and ``out``.
+LINKS: dict[str, Callable[..., Any]] = {"identity": identity, "sigmoid": sigmoid, "softmax": softmax}

@@ -1,0 +1,93 @@
+"""Euclidean projections of predictions: on the probability simplex, and on the hypercube."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from manyclass.objective.links._arrays import Array, buffers, refuse_nan
+from manyclass.runtime.threads import ranges
+
+__all__ = ["onto_box", "onto_simplex"]
+
+#: Rows sorted at a time, so that the room for it stays small.
+_ROWS = 8192
+
+
+def onto_simplex(scores: Any, out: Array | None = None) -> Array:
+    """The nearest point to each row on the probability simplex {p >= 0, sum p = 1}; O(K log K) a row.
+
+    Parameters
+    ----------
+    scores : array of shape (..., K)
+        float32 stays float32; everything but float32 and float64 is taken as float64. Minus infinity becomes zero.
+    out : ndarray, optional
+        Where the result goes; ``out=scores`` needs little memory besides.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of ``scores``.
+
+    Raises
+    ------
+    ValueError
+        If the scores are not real numbers, a row has NaN or infinity or nothing but minus infinity, K is 0, or ``out``
+        does not fit the scores.
+
+    References
+    ----------
+    Duchi, Shalev-Shwartz, Singer and Chandra, "Efficient projections onto the l1-ball for learning in high
+    dimensions", ICML 2008, figure 1.
+
+    Examples
+    --------
+    >>> onto_simplex([[0.5, 0.5, 0.0], [3.0, 1.0, 2.5]])
+    array([[0.5 , 0.5 , 0.  ],
+           [0.75, 0.  , 0.25]])
+    """
+    array, out = buffers(scores, out)
+    K = array.shape[-1]
+    if K == 0:
+        raise ValueError(f"scores must have at least one class, got shape {array.shape}")
+    rows, results = array.reshape(-1, K), out.reshape(-1, K)
+    counts = np.arange(1, K + 1)
+    for begin, end in ranges(len(rows), _ROWS):
+        part = rows[begin:end]
+        largest = part.max(axis=1, keepdims=True)
+        if not np.isfinite(largest).all():
+            raise ValueError(
+                "scores must have a finite maximum in each row, got NaN, infinity or a row of minus infinities: "
+                "check the data and the weights for NaN and infinity"
+            )
+        # Only entries within 1 of the largest can be positive: from there on no digits are lost to a common shift.
+        with np.errstate(over="ignore"):
+            near = np.maximum(part - largest, -1.0)
+        down = -np.sort(-near, axis=1)
+        excess = np.cumsum(down, axis=1, dtype=np.float64) - 1.0
+        kept = np.count_nonzero(down * counts > excess, axis=1)
+        threshold = np.take_along_axis(excess, kept[:, None] - 1, axis=1) / kept[:, None]
+        results[begin:end] = np.maximum(near - threshold.astype(near.dtype), 0.0)
+    if not np.shares_memory(results, out):
+        np.copyto(out, results.reshape(out.shape))
+    return out
+
+
+def onto_box(scores: Any, out: Array | None = None, *, low: float = 0.0, high: float = 1.0) -> Array:
+    """The nearest point in the hypercube [low, high]^K.
+
+    Raises
+    ------
+    ValueError
+        If the scores are not real numbers or hold NaN, or ``out`` does not fit them.
+
+    Examples
+    --------
+    >>> onto_box([[0.25, 7.0, -1.0]])
+    array([[0.25, 1.  , 0.  ]])
+    """
+    array, out = buffers(scores, out)
+    np.clip(array, low, high, out=out)
+    refuse_nan(out)
+    return out

@@ -1,0 +1,154 @@
+"""Crammer and Singer's max-of-hinge, and its smooth form."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manyclass.kernels.jit import implements, inline, is_a
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
+from manyclass.kernels.simplex import project_rivals
+from manyclass.objective.losses.base import describe
+
+__all__ = ["CrammerSinger"]
+
+
+@describe(targets="class", joint=True, provides=("gradient", "hessian", "conjugate", "dual_step", "sparse_dual"))
+class CrammerSinger(NamedTuple):
+    """phi(s; y) = max(0, max_{j != y} 1 + s_j - s_y), smoothed by adding (gamma/2) ||b||^2 to the conjugate.
+
+    The dual vector is a_j = -b_j for the rivals j != y, with b_j >= 0 and sum b_j <= 1, and a_y = sum b_j;
+    phi*(-a) = -sum b_j + (gamma/2) sum b_j^2. With gamma > 0 the smooth loss lies below the plain one by at most
+    gamma/2.
+    """
+
+    gamma: float
+
+
+@inline
+def _violations(s, y, out):
+    """``out_j = 1 + s_j - s_y`` for the rivals, and a number below any that counts for y itself."""
+    for k in range(s.shape[0]):
+        out[k] = s[k] - s[y] + s.dtype.type(1)
+    out[y] = s.dtype.type(-1)
+
+
+@inline
+def _only_largest(out):
+    """In place, 1 at the largest positive entry, 0 elsewhere. Returns what stood there, or 0."""
+    best = 0
+    for k in range(out.shape[0]):
+        if out[k] > out[best]:
+            best = k
+    top = out[best]
+    for k in range(out.shape[0]):
+        out[k] = out.dtype.type(0)
+    if top > 0:
+        out[best] = out.dtype.type(1)
+        return np.float64(top)
+    return 0.0
+
+
+@implements(loss_value)
+def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
+    if not is_a(loss, CrammerSinger):
+        return None
+
+    def largest_violation(loss, s, t, work):
+        _violations(s, t, work)
+        if loss.gamma <= 0:
+            return _only_largest(work)
+        project_rivals(work, loss.gamma, s.dtype.type(0))
+        value = 0.0
+        for k in range(s.shape[0]):
+            b = np.float64(work[k])
+            if b > 0:
+                value += b * (1.0 + np.float64(s[k]) - np.float64(s[t])) - 0.5 * loss.gamma * b * b
+        return value
+
+    return largest_violation
+
+
+@implements(loss_gradient)
+def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
+    if not is_a(loss, CrammerSinger):
+        return None
+
+    def rivals_minus_target(loss, s, t, out):
+        _violations(s, t, out)
+        if loss.gamma <= 0:
+            total = out.dtype.type(1) if _only_largest(out) > 0 else out.dtype.type(0)
+        else:
+            total = project_rivals(out, loss.gamma, s.dtype.type(0))
+        out[t] = -total
+
+    return rivals_minus_target
+
+
+@implements(loss_hessian)
+def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
+    if not is_a(loss, CrammerSinger):
+        return None
+
+    def of_the_active(loss, s, t, u, out):
+        # b moves with the margins of the rivals with b_j > 0, over gamma; where sum b = 1 binds, less their mean.
+        loss_gradient(loss, s, t, out)
+        bound = out[t] <= -1
+        mean = 0.0
+        active = 0
+        for k in range(s.shape[0]):
+            if k != t and out[k] > 0:
+                mean += np.float64(u[k]) - np.float64(u[t])
+                active += 1
+        mean = mean / active if bound and active else 0.0
+        total = 0.0
+        for k in range(s.shape[0]):
+            moved = 0.0
+            if k != t and out[k] > 0 and loss.gamma > 0:
+                moved = (np.float64(u[k]) - np.float64(u[t]) - mean) / loss.gamma
+            total += moved
+            out[k] = s.dtype.type(moved)
+        out[t] = s.dtype.type(-total)
+
+    return of_the_active
+
+
+@implements(loss_conjugate)
+def _conjugate(loss: Any, a: Any, t: Any) -> Any:
+    if not is_a(loss, CrammerSinger):
+        return None
+
+    def sum_and_square(loss, a, t):
+        value = 0.0
+        for k in range(a.shape[0]):
+            if k != t:
+                b = -np.float64(a[k])
+                value += 0.5 * np.float64(loss.gamma) * b * b - b
+        return value
+
+    return sum_and_square
+
+
+@implements(dual_step)
+def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
+    if not is_a(loss, CrammerSinger):
+        return None
+
+    def project(loss, s, a, t, q, new):
+        curvature = loss.gamma + q
+        if curvature <= 0:
+            # An empty row and the plain hinge: the dual is linear, and its maximum a corner.
+            _violations(s, t, new)
+            total = new.dtype.type(1) if _only_largest(new) > 0 else new.dtype.type(0)
+        else:
+            old = a[t]
+            for k in range(s.shape[0]):
+                new[k] = s.dtype.type(1) + s[k] - s[t] - q * a[k] + q * old
+            new[t] = s.dtype.type(-1)
+            total = project_rivals(new, curvature, q / curvature)
+        for k in range(s.shape[0]):
+            new[k] = -new[k]
+        new[t] = total
+
+    return project

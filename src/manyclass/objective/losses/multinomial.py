@@ -1,0 +1,180 @@
+"""Multinomial logistic loss (softmax regression), and the soft-max-of-hinge."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from manyclass.kernels.jit import implements, is_a
+from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
+from manyclass.kernels.vmath import exp, log, wright_omega
+from manyclass.objective.losses.base import describe
+
+__all__ = ["Multinomial"]
+
+
+@describe(targets="class", joint=True, probability="softmax", smoothness=2.0)
+class Multinomial(NamedTuple):
+    """phi(s; y) = log(1 + sum_{j != y} exp(margin + s_j - s_y)).
+
+    ``margin = 0`` is softmax regression, logsumexp(s) - s_y; ``margin = 1`` the soft-max-of-hinge, a smooth upper bound
+    of Crammer and Singer's loss. The dual vector is ``a = e_y - p`` with p on the simplex, phi*(-a) = sum p log p -
+    margin (1 - p_y), and the Hessian is at most I/2, so that gamma = 2. Only the rivals' entries are trusted:
+    p_k = -a_k for k != y and p_y = 1 - sum of those, which keeps small probabilities exact in float32.
+    """
+
+    margin: float = 0.0
+
+
+@implements(loss_value)
+def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def logsumexp_minus_target(loss, s, t, work):
+        kept = s[t]
+        s[t] = kept - loss.margin
+        top = s[0]
+        for k in range(s.shape[0]):
+            top = max(top, s[k])
+        total = 0.0
+        for k in range(s.shape[0]):
+            total += np.float64(exp(s[k] - top))
+        above = np.float64(top) - np.float64(s[t])
+        s[t] = kept
+        return math.log(total) + above
+
+    return logsumexp_minus_target
+
+
+@implements(loss_gradient)
+def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def softmax_minus_target(loss, s, t, out):
+        kept = s[t]
+        s[t] = kept - loss.margin
+        top = s[0]
+        for k in range(s.shape[0]):
+            top = max(top, s[k])
+        # The sum has a loop of its own: in one loop with the stores, whether it is vector code, and so the order of its
+        # terms, would be decided anew in each call by where the two arrays lie in memory.
+        for k in range(s.shape[0]):
+            out[k] = exp(s[k] - top)
+        s[t] = kept
+        total = top - top
+        for k in range(s.shape[0]):
+            total += out[k]
+        for k in range(s.shape[0]):
+            out[k] /= total
+        rivals = total - total
+        for k in range(s.shape[0]):
+            if k != t:
+                rivals += out[k]
+        out[t] = -rivals
+
+    return softmax_minus_target
+
+
+@implements(loss_hessian)
+def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def covariance(loss, s, t, u, out):
+        # (diag p - p p^T) u does not change with a constant added to u: relative to u_t, p_t, which may be all but 1,
+        # is never needed in full.
+        loss_gradient(loss, s, t, out)
+        mean = 0.0
+        rivals = 0.0
+        for k in range(s.shape[0]):
+            if k != t:
+                mean += np.float64(out[k]) * (np.float64(u[k]) - np.float64(u[t]))
+                rivals += np.float64(out[k])
+        for k in range(s.shape[0]):
+            out[k] *= s.dtype.type(np.float64(u[k]) - np.float64(u[t]) - mean)
+        out[t] = s.dtype.type((rivals - 1.0) * mean)
+
+    return covariance
+
+
+@implements(loss_conjugate)
+def _conjugate(loss: Any, a: Any, t: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+
+    def negative_entropy(loss, a, t):
+        value = 0.0
+        rivals = 0.0
+        for k in range(a.shape[0]):
+            p = max(-np.float64(a[k]), 0.0)
+            if k != t and p > 0.0:
+                value += p * log(max(p, 1e-300))
+                rivals += p
+        if rivals < 1.0:
+            value += (1.0 - rivals) * math.log1p(-rivals)
+        return value - np.float64(loss.margin) * rivals
+
+    return negative_entropy
+
+
+@implements(dual_step)
+def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
+    if not is_a(loss, Multinomial):
+        return None
+    # Newton doubles the digits, so that one more step after this leaves rounding alone.
+    tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
+
+    def simplex_newton(loss, s, a, t, q, new):
+        # Stationarity on the simplex: log p_k + q p_k = s_k + q p_old_k - theta, that is q p_k = omega(z_k - theta)
+        # with z = s + q p_old + log q. Newton finds the theta at which p sums to one; it starts from logsumexp(s),
+        # which is exact at the optimum.
+        n = s.shape[0]
+        one = s.dtype.type(1)
+        kept = s[t]
+        s[t] = kept - loss.margin
+        top = s[0]
+        for k in range(n):
+            top = max(top, s[k])
+        for k in range(n):
+            new[k] = exp(s[k] - top)
+        total = one - one
+        for k in range(n):  # apart from the stores: see _gradient
+            total += new[k]
+        theta = top + log(total)
+        if q > s.dtype.type(1e-12):
+            shift = log(q)
+            for k in range(n):
+                new[k] = s[k] + shift - q * a[k]
+            new[t] += q
+            for _ in range(60):
+                total = one - one
+                slope = one - one
+                for k in range(n):
+                    w = wright_omega(new[k] - theta)
+                    total += w
+                    slope += w / (one + w)
+                total /= q
+                # log p is nearly linear in theta where p is small, p itself where it is large.
+                excess = total - one
+                theta += q * (excess if excess > 0 else total * log(max(total, s.dtype.type(1e-30)))) / slope
+                if abs(excess) < tolerance:
+                    break
+            total = one - one
+            for k in range(n):
+                new[k] = wright_omega(new[k] - theta)
+                total += new[k]
+        rivals = one - one
+        for k in range(n):
+            new[k] = -new[k] / total
+        for k in range(n):
+            if k != t:
+                rivals -= new[k]
+        new[t] = min(rivals, one)
+        s[t] = kept
+
+    return simplex_newton

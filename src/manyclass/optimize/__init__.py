@@ -1,0 +1,1 @@
+"""The fitting loop: runs a solver, times it, certifies, reports, stops, writes checkpoints."""

@@ -1,0 +1,112 @@
+"""A solver's state and the history of the run on disk: renamed into place, resumed to the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import astuple, fields
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from manyclass.objective.history import History, Record, Spent
+from manyclass.objective.problem import Problem
+from manyclass.runtime.files import atomic_path
+from manyclass.solvers.base import Solver, State
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Keeps the state of one run in one file.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    problem, solver, seed
+        What the state belongs to; a file of another problem, solver or seed is refused.
+    seconds : float
+        Least time between two writes.
+    """
+
+    def __init__(self, path: str | Path, problem: Problem, solver: Solver, seed: int, seconds: float) -> None:
+        self.path = Path(path)
+        self.seconds = seconds
+        self._identity = json.dumps(
+            {
+                "solver": solver.name,
+                "seed": int(seed),
+                "loss": f"{type(problem.loss).__name__}{tuple(float(x) for x in problem.loss)}",
+                "regularizer": f"{type(problem.regularizer).__name__}{tuple(float(x) for x in problem.regularizer)}",
+                "lam": problem.lam,
+                "shape": [problem.n_samples, problem.n_features, problem.n_outputs],
+                "intercept": problem.intercept,
+                "dtype": problem.dtype.name,
+                "data": _digest(problem),
+            },
+            sort_keys=True,
+        )
+        self._written = time.monotonic()
+
+    def restore(self, state: State, history: History) -> Spent:
+        """Load the file, if there is one, into ``state`` and ``history``; returns what it had taken to get there.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a checkpoint, or belongs to another problem, solver or seed.
+        """
+        if not self.path.exists():
+            return Spent()
+        try:
+            with safe_open(str(self.path), framework="numpy") as stored:
+                identity = (stored.metadata() or {}).get("run")
+                arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"checkpoint {self.path} cannot be read ({error}): remove it to start afresh") from error
+        if identity != self._identity or arrays.keys() != {*map(_key, state), _HISTORY, _SPENT}:
+            raise ValueError(
+                f"checkpoint {self.path} belongs to another run (found {identity}, expected {self._identity}): "
+                "remove it to start afresh, or give the same data, parameters and seed"
+            )
+        history.records[:] = [Record(int(row[0]), *map(float, row[1:])) for row in arrays[_HISTORY]]
+        state.update({name: arrays[_key(name)] for name in state})
+        return Spent(*map(float, arrays[_SPENT]))
+
+    def offer(self, state: State, history: History, spent: Spent) -> None:
+        """Write, if the last write is long enough ago."""
+        if time.monotonic() - self._written >= self.seconds:
+            self.write(state, history, spent)
+
+    def write(self, state: State, history: History, spent: Spent) -> None:
+        """Write now."""
+        arrays = {_key(name): np.asarray(array, order="C") for name, array in state.items()}
+        records = [astuple(record) for record in history]
+        arrays[_HISTORY] = np.array(records, np.float64).reshape(-1, len(fields(Record)))
+        arrays[_SPENT] = np.array(spent, np.float64)
+        with atomic_path(self.path) as temporary:
+            save_file(arrays, str(temporary), metadata={"run": self._identity})
+        self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """At the end of a finished run."""
+        self.path.unlink(missing_ok=True)
+
+
+_HISTORY, _SPENT = "history", "spent"
+
+
+def _key(name: str) -> str:
+    return f"state.{name}"
+
+
+def _digest(problem: Problem) -> str:
+    """Enough of the data to notice other data of the same shape: targets and weights in full, the norms of the rows."""
+    found = hashlib.sha256()
+    for array in (*problem.targets, problem.weights, problem.norms):
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

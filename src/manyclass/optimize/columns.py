@@ -1,0 +1,258 @@
+"""Many independent outputs, a range of columns at a time.
+
+A separable loss makes K problems of one matrix. With thousands of them the duals alone are n x K numbers, and rows of W
+longer than a cache; so ranges of columns are fitted one after the other, or side by side on threads, each by the driver
+and to the same relative gap, and only W is kept. The gaps add up, so that the whole is certified as its parts are.
+
+One-vs-rest with many classes has a start that is nearly the end: to most rows and features a single class of thousands
+is as good as none, so the problem whose labels are all negative is solved once, and each column starts from its duals.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from manyclass.kernels.jit import compile_clock
+from manyclass.kernels.rows import CSRRows
+from manyclass.kernels.targets import RealTargets, SignTargets, Targets
+from manyclass.objective.history import History, Record, Reporter
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.optimize.loop import Outcome, Result, minimise
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import Solver, State
+from manyclass.solvers.dual.sdca import SDCA
+from manyclass.solvers.primal.coordinate import lone_intercept
+
+__all__ = ["WIDTH", "minimise_columns"]
+
+#: Columns of a range: rows of four cache lines in float32, whole in the caches with tens of thousands of features.
+WIDTH = 64
+
+
+def minimise_columns(
+    problem: Problem,
+    make: Callable[[Problem], Solver],
+    *,
+    tol: float = 1e-3,
+    max_iter: int = 100,
+    seed: int = 0,
+    verbose: int = 0,
+    width: int = WIDTH,
+) -> Result:
+    """Run a solver on ranges of the outputs of a separable problem until each has a certified relative gap of ``tol``.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a separable loss. Its ``n_threads`` are used on whole ranges; they never change the result.
+    make : callable
+        The solver for a problem: called for each range.
+    tol, max_iter, seed, verbose
+        See `manyclass.optimize.loop.minimise`; ``max_iter`` holds for each range.
+    width : int
+        Columns of a range.
+
+    Returns
+    -------
+    Result
+        ``n_iter`` is that of the range that took longest. The history has a record for each range, of the objective of
+        all that are done by then. The state is empty: the duals are not kept. After Ctrl-C the ranges that are done are
+        kept, the others have no weights, and the certificate is that of this model.
+
+    Raises
+    ------
+    ValueError
+        If the loss is joint.
+    MemoryError
+        If what the fit needs is more than there is; nothing has been allocated yet.
+    """
+    if problem.loss.joint:
+        raise ValueError(f"outputs of {type(problem.loss).__name__} are not independent: take `minimise`")
+    pieces = ranges(problem.n_outputs, width)
+    columns = _Columns(problem)
+    first = replace(problem, targets=columns.targets(*pieces[0]), n_threads=1)
+    at_once = min(problem.n_threads, len(pieces))
+    itemsize = problem.dtype.itemsize
+    require(
+        {
+            "weights": problem.n_features * problem.n_outputs * itemsize,
+            f"{at_once} ranges of {width} outputs": at_once * sum(make(first).nbytes(first).values()),
+        },
+        "dtype=np.float32, or fewer features (hashing)",
+    )
+    W = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
+    intercept = np.zeros(problem.n_outputs, problem.dtype)
+    begun, compiled = time.perf_counter(), compile_clock.seconds
+    history = History()
+    with Reporter(verbose, tol, len(pieces)) as reporter:
+        tally = _Tally(problem, len(pieces), begun, history, reporter)
+
+        def fit(lo: int, hi: int) -> None:
+            part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
+            solver = make(part)
+            state = start.state(part, solver)
+            found = minimise(part, solver, tol=tol, max_iter=max_iter, seed=seed, state=state, warn=False)
+            if found.outcome is Outcome.INTERRUPTED:
+                raise KeyboardInterrupt
+            W[:, lo:hi] = found.weights
+            intercept[lo:hi] = found.intercept
+            tally.add(lo, found)
+
+        try:
+            start = _Start(first, make, tol, max_iter, seed)
+            run(fit, pieces, problem.n_threads)
+        except KeyboardInterrupt:
+            tally.outcome = Outcome.INTERRUPTED
+            # The dual of a range that is not done is at least 0, its value without duals.
+            tally.record(primal=problem.value(W, intercept))
+    history.outcome = tally.outcome.name.lower()
+    history.compile_seconds = compile_clock.seconds - compiled
+    history.evaluation_seconds = max(time.perf_counter() - begun - history.last.seconds, 0.0)
+    last = history.last
+    if tally.outcome is not Outcome.CONVERGED:
+        warnings.warn(
+            f"{tally.outcome.value}: {tally.done} of {len(pieces)} ranges of outputs were fitted, {tally.short} of "
+            f"them to less than tol={tol:g}; the certified relative gap is {last.relative_gap:.2e}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return Result(
+        weights=W,
+        intercept=intercept,
+        certificate=Certificate(last.primal, last.dual, problem.resolution),
+        history=history,
+        outcome=tally.outcome,
+        n_iter=tally.n_iter,
+        state={},
+    )
+
+
+class _Columns:
+    """The targets of a range of outputs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._targets = problem.targets
+        if isinstance(self._targets, SignTargets):
+            ones = np.ones(len(self._targets.indices), np.int8)
+            shape = problem.n_samples, problem.n_outputs
+            self._by_column = sp.csr_matrix((ones, self._targets.indices, self._targets.indptr), shape=shape).tocsc()
+
+    def targets(self, lo: int, hi: int) -> Targets:
+        if isinstance(self._targets, SignTargets):
+            part = self._by_column[:, lo:hi].tocsr()
+            return SignTargets(part.indptr.astype(np.int64), part.indices.astype(np.int32), hi - lo)
+        assert isinstance(self._targets, RealTargets)
+        return RealTargets(np.ascontiguousarray(self._targets.y[:, lo:hi]), hi - lo)
+
+
+class _Start:
+    """Where a range starts: from the duals of the problem whose labels are all negative."""
+
+    def __init__(self, first: Problem, make: Callable[[Problem], Solver], tol: float, max_iter: int, seed: int) -> None:
+        self.alpha: Array | None = None
+        # With an intercept the all-negative problem has a trivial solution, or none.
+        if not isinstance(first.targets, SignTargets) or first.intercept or type(make(first)) is not SDCA:
+            return
+        nothing = SignTargets(np.zeros(first.n_samples + 1, np.int64), np.zeros(0, np.int32), 1)
+        alone = replace(first, targets=nothing)
+        found = minimise(alone, SDCA(), tol=0.1 * tol, max_iter=max_iter, seed=seed, warn=False)
+        if found.outcome is Outcome.INTERRUPTED:
+            raise KeyboardInterrupt
+        self.alpha = np.ascontiguousarray(found.state["alpha"][:, 0])
+        self.V = np.ascontiguousarray(found.state["V"][:, 0])
+
+    def state(self, part: Problem, solver: Solver) -> State | None:
+        if part.intercept and type(solver) is SDCA:
+            state = solver.state(part)
+            state["bias"] = lone_intercept(part).astype(part.dtype)
+            return state
+        if self.alpha is None:
+            return None
+        state = solver.state(part)
+        state["alpha"][:] = self.alpha[:, None]
+        V = state["V"]
+        V[:, : part.n_outputs] = self.V[:, None]
+        signs = part.targets
+        assert isinstance(signs, SignTargets)
+        # The negatives' dual is none for a positive: it starts at zero, which is feasible whatever the label.
+        rows = np.repeat(np.arange(part.n_samples), np.diff(signs.indptr))
+        state["alpha"][rows, signs.indices] = 0
+        taken = np.asarray(part.weights)[rows] * self.alpha[rows] * part.dtype.type(part.inv_lam_n)
+        member = sp.csr_matrix((taken, (np.arange(len(rows)), signs.indices)), shape=(len(rows), part.n_outputs))
+        if len(rows):
+            change = (_rows_of(part, rows).T @ member).tocoo()
+            V[change.row, change.col] -= change.data.astype(part.dtype)
+        return state
+
+
+def _rows_of(problem: Problem, chosen: Array) -> Any:
+    """Some of the rows, few, as a sparse matrix."""
+    rows = problem.rows
+    if isinstance(rows, CSRRows):
+        shape = problem.n_samples, problem.n_features
+        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape)[chosen]
+    return sp.csr_matrix(rows.x[chosen])
+
+
+#: How a range can end, from good to bad: the whole ends as its worst part.
+_BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED)
+
+
+class _Tally:
+    """What the ranges that are done add up to. Threads add to it in any order: the sums are of parts in their order."""
+
+    def __init__(self, problem: Problem, pieces: int, begun: float, history: History, reporter: Reporter) -> None:
+        self._problem, self._begun, self._history, self._reporter = problem, begun, history, reporter
+        self._lock = threading.Lock()
+        self._parts: dict[int, Result] = {}
+        self.outcome = Outcome.CONVERGED
+        self.pieces = pieces
+
+    @property
+    def done(self) -> int:
+        return len(self._parts)
+
+    @property
+    def short(self) -> int:
+        return sum(part.outcome is not Outcome.CONVERGED for part in self._parts.values())
+
+    @property
+    def n_iter(self) -> int:
+        return max((part.n_iter for part in self._parts.values()), default=0)
+
+    def add(self, lo: int, found: Result) -> None:
+        with self._lock:
+            # Its duals and weights have been taken over, or are done with.
+            empty = np.zeros((0, 0))
+            self._parts[lo] = replace(found, weights=empty, intercept=empty, state={})
+            self.outcome = max(self.outcome, found.outcome, key=_BAD.index)
+            self.record()
+
+    def record(self, primal: float | None = None) -> None:
+        """The ranges that are done, by themselves; or, with ``primal``, the model as it is, others without weights."""
+        parts = [self._parts[lo] for lo in sorted(self._parts)]
+        if primal is None:
+            primal = sum(part.certificate.primal for part in parts)
+        found = Certificate(primal, sum(part.certificate.dual for part in parts), self._problem.resolution)
+        record = Record(
+            len(parts),
+            sum(part.history.last.passes for part in parts) / max(len(parts), 1),
+            found.primal,
+            found.dual,
+            found.gap,
+            found.relative_gap,
+            sum(part.history.last.seconds for part in parts) / min(self._problem.n_threads, max(len(parts), 1)),
+            time.perf_counter() - self._begun,
+        )
+        self._history.records.append(record)
+        self._reporter.evaluated(record)

@@ -1,0 +1,1 @@
+"""What everything stands on: threads, memory limits and atomic files."""

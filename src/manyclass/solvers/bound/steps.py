@@ -1,0 +1,392 @@
+"""Steps of bound majorisation on any log-linear model: curvatures, exact searches, passes over random batches.
+
+    P(theta) = sum_i scale_i (log Z_i - log a_i(true)) + lam ||theta||^2 / 2
+
+The curvature of a step is C = (1 - share) Hessian + share bound. With share = 1 it is the bound of Jebara and
+Choromanska (2012): the quadratic with it lies above P everywhere. Less of it is closer to Newton's method, and needs a
+search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import linalg
+
+from manyclass.kernels import bound as kernels
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.bound.forms import PIECE, Form
+from manyclass.solvers.bound.labels import Labels
+from manyclass.solvers.bound.low_rank import nystrom, woodbury
+
+__all__ = ["Line", "Running", "Steps", "Stream", "low_rank_step", "solve_definite"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Newton iterations of an exact search, and halvings of one of them.
+_NEWTON, _HALVINGS = 60, 40
+
+
+class Steps:
+    """What a majorisation does at one point of one problem.
+
+    Parameters
+    ----------
+    form : Form
+    lam : float
+        Of the penalty, against the weighted mean of the losses.
+    order : {"ascending", "descending", "given"}
+        See `Labels`.
+    n_threads : int
+    """
+
+    def __init__(self, form: Form, lam: float, order: str, n_threads: int = 1) -> None:
+        self.form, self.lam, self.order, self.n_threads = form, lam, order, n_threads
+
+    def scores(self, V: Array) -> Array:
+        """One pass over the data: what a point gives, (n, n_outputs) (see `Form.scores`)."""
+        return np.concatenate([self.form.scores(V, b, e) for b, e in ranges(self.form.n, PIECE)])
+
+    def labels(self, S: Array, begin: int, end: int) -> Labels:
+        """The labels of a range of examples at scores ``S`` of all."""
+        form = self.form
+        L = form.measured(S[form.rows_of(begin, end)], begin, end)
+        return Labels(L, form.offsets[begin : end + 1] - form.offsets[begin], form.scale[begin:end], self.order)
+
+    def gradient(self, point: Array, S: Array, G: Array | None = None, share: float = 1.0) -> Array:
+        """The gradient of P at a point with these scores; ``G`` becomes the full curvature, in reduced parameters.
+
+        One pass over the data.
+        """
+        form = self.form
+        slope = self.lam * form.penalised * point
+        if G is not None:
+            G[:] = 0
+        for begin, end in form.pieces():
+            labels = self.labels(S, begin, end)
+            form.add_slope(form.gather(residuals(labels, form, begin, end)), begin, end, slope)
+            if G is not None:
+                form.add_gram(labels.blocks(share), begin, end, G)
+        if G is not None:
+            form.finish_gram(G)
+            form.add_penalty(self.lam, G)
+        return slope
+
+    def products(self, S: Array, share: float, ways: Array) -> tuple[Array, Array]:
+        """The curvature (without the penalty) times some points (q, rows, n_outputs), and its diagonal.
+
+        One pass over the data, with q times as many outputs; no block is formed.
+        """
+        form = self.form
+        q, rows, outputs = ways.shape
+        V = np.ascontiguousarray(ways.transpose(1, 0, 2)).reshape(rows, q * outputs)
+        image = np.zeros_like(V)
+        diagonal = np.zeros(form.shape)
+        for begin, end in form.pieces():
+            labels = self.labels(S, begin, end)
+            moved = form.scores(V, begin, end).reshape(-1, q, outputs)
+            turned = [
+                form.gather(labels.apply(share, form.spread(np.ascontiguousarray(moved[:, j])))) for j in range(q)
+            ]
+            form.add_slope(np.hstack(turned), begin, end, image)
+            form.add_diagonal(labels, share, begin, end, diagonal)
+        return np.ascontiguousarray(image.reshape(rows, q, outputs).transpose(1, 0, 2)), diagonal
+
+    def line(self, point: Array, S: Array, ways: Sequence[tuple[Array, Array]]) -> Line:
+        """P along some directions, each given with its scores."""
+        return Line(self, point, S, ways)
+
+
+def residuals(labels: Labels, form: Form, begin: int, end: int) -> Array:
+    """The gradients of the weighted losses by the scores of the labels, flat."""
+    r: Array = labels.p * np.repeat(labels.scale, np.diff(labels.offsets))
+    r[form.true[begin:end] - form.offsets[begin]] -= labels.scale
+    return r
+
+
+class Line:
+    """P on a plane through a point: t -> P(point + sum_q t_q V_q), in the space of the scores."""
+
+    def __init__(self, steps: Steps, point: Array, S: Array, ways: Sequence[tuple[Array, Array]]) -> None:
+        form = steps.form
+        self.steps, self.size = steps, len(ways)
+        self._L = np.concatenate(
+            [form.measured(S[form.rows_of(b, e)], b, e) for b, e in ranges(form.n, PIECE)] or [np.empty(0)]
+        )
+        self._D = np.stack([form.spread(scores) for _, scores in ways])
+        moves = [form.penalised * V for V, _ in ways]
+        self._bends = steps.lam * np.array([[np.vdot(v, u) for u in moves] for v in moves])
+        self._tilts = steps.lam * np.array([np.vdot(v, point) for v in moves])
+        self._penalty = 0.5 * steps.lam * float(np.vdot(form.penalised * point, point))
+
+    def __call__(self, t: Array) -> tuple[float, Array, Array]:
+        """P, its gradient and its Hessian by t."""
+        form, q = self.steps.form, self.size
+
+        def part(begin: int, end: int) -> Array:
+            gradient, hessian = np.empty(q), np.empty((q, q))
+            value = kernels.along(
+                self._L,
+                self._D,
+                t,
+                form.true[begin:end],
+                form.offsets[begin : end + 1],
+                form.scale[begin:end],
+                gradient,
+                hessian,
+            )
+            return np.concatenate([[value], gradient, hessian.ravel()])
+
+        parts = run(part, ranges(form.n, PIECE), self.steps.n_threads)
+        found = np.sum(parts, axis=0)
+        value = float(found[0]) + self._penalty + float(t @ self._tilts) + 0.5 * float(t @ self._bends @ t)
+        gradient = found[1 : 1 + q] + self._tilts + self._bends @ t
+        return value, gradient, found[1 + q :].reshape(q, q) + self._bends
+
+    def minimum(self, start: Array) -> tuple[Array, float, float]:
+        """Where P is least, P there, and P at 0: Newton's method, halved where it does not descend."""
+        first, gradient, hessian = self(np.zeros(self.size))
+        t, value = np.zeros(self.size), first
+        tried = self(start)
+        if tried[0] < value:
+            t, (value, gradient, hessian) = start, tried
+        for _ in range(_NEWTON):
+            step = -_solve_small(hessian, gradient)
+            fall = float(-gradient @ step)
+            if not fall > 1e-10 * max(first - value, 0.0) + 4e-16 * abs(value):
+                break
+            for _ in range(_HALVINGS):
+                tried = self(t + step)
+                if tried[0] <= value - 1e-4 * fall:
+                    break
+                step, fall = 0.5 * step, 0.5 * fall
+            else:
+                break
+            t, (value, gradient, hessian) = t + step, tried
+        return t, value, first
+
+
+def _solve_small(hessian: Array, gradient: Array) -> Array:
+    """H^-1 g, or the least-norm one where directions coincide."""
+    size = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+    found: Array = (
+        np.linalg.pinv(hessian / np.outer(size, size), rcond=1e-12, hermitian=True) @ (gradient / size) / size
+    )
+    return found
+
+
+def solve_definite(G: Array, u: Array) -> Array:
+    """``G^-1 u`` of a symmetric positive semi-definite G, which is overwritten.
+
+    Where rounding has made it indefinite, a ridge that grows from 1e-14 of its mean diagonal helps out.
+    """
+    diagonal = G.diagonal().copy()
+    lower = np.tril(G, -1) if not diagonal.all() else None
+    ridge = 0.0
+    for power in range(-14, 1):
+        try:
+            factor = linalg.cholesky(G.T, lower=False, overwrite_a=False, check_finite=False)
+            found: Array = linalg.cho_solve((factor, False), u, check_finite=False)
+            return found
+        except linalg.LinAlgError:
+            ridge = 10.0**power * (float(diagonal.mean()) or 1.0)
+            np.fill_diagonal(G, diagonal + ridge)
+    del lower
+    raise linalg.LinAlgError("the curvature is not finite: scale the features")
+
+
+class Running:
+    """A curvature that examples are added to, batch by batch, and whose inverse is wanted after each.
+
+    Kept as the sum, factored anew, where a batch is large; as the inverse, updated by Woodbury's formula, where it is
+    small: M - M Z (I + Z' M Z)^-1 Z' M.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (size, size)
+        The sum, changed in place, or the inverse.
+    inverse : bool
+        Which of the two.
+    """
+
+    def __init__(self, matrix: Array, inverse: bool) -> None:
+        self.matrix, self.inverse = matrix, inverse
+
+    @staticmethod
+    def updates(form: Form, batch: int) -> bool:
+        """Whether batches of this size are better added to the inverse."""
+        labels = float(np.diff(form.offsets).mean()) if form.n else 1.0
+        return batch * max(labels - 1.0, 1.0) < form.reduced / 6
+
+    @staticmethod
+    def first(form: Form, lam: float, inverse: bool) -> Array:
+        """The penalty alone, or its inverse; an intercept bears one here, of which the first examples make nothing."""
+        G = np.zeros((form.reduced, form.reduced))
+        form.add_penalty(lam, G, intercept=True)
+        return np.ascontiguousarray(linalg.inv(G)) if inverse else G
+
+    def add(self, part: Form, C: Array) -> None:
+        """Take in the curvature of some examples."""
+        if not self.inverse:
+            G = np.zeros_like(self.matrix)
+            part.add_gram(C, 0, part.n, G)
+            part.finish_gram(G)
+            self.matrix += G
+            return
+        Y, T = part.times(self.matrix, C)
+        T[np.diag_indices_from(T)] += 1.0
+        half = linalg.solve_triangular(linalg.cholesky(T, lower=True), Y.T, lower=True).T
+        # M is symmetric: BLAS, which counts by columns, sees itself.
+        self.matrix = linalg.blas.dgemm(-1.0, half, half, beta=1.0, c=self.matrix.T, trans_b=True, overwrite_c=True).T
+
+    def solve(self, u: Array) -> Array:
+        """The inverse times ``u``."""
+        if self.inverse:
+            found: Array = self.matrix @ u
+            return found
+        return solve_definite(self.matrix.copy(), u)
+
+
+def batches(n: int, size: int, seed: Sequence[int]) -> list[Array]:
+    """A random permutation of the examples, cut in pieces."""
+    order = np.random.default_rng(list(seed)).permutation(n)
+    return [order[b:e] for b, e in ranges(n, size)]
+
+
+def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
+    """One pass of steps M_t grad_t, M_t the inverse of the bounds so far, grad_t the gradient of the t-th batch alone.
+
+    On quadratics this is recursive least squares, which ends at the optimum.
+    """
+    form = steps.form
+    inverse = Running.updates(form, len(batches[0]))
+    running = Running(Running.first(form, steps.lam, inverse), inverse)
+    pull = steps.lam * form.penalised * point
+    for index in batches:
+        part, labels, slope = _batch(steps, point, index)
+        running.add(part, labels.blocks(1.0))
+        slope += pull
+        pull = np.zeros_like(pull)
+        point -= form.expand(running.solve(form.reduce(slope)))
+
+
+class Stream:
+    """Examples that come once: the sum of their curvatures, and a point that follows them.
+
+    The first examples bring their bounds, as many as there are parameters; of later ones the bound's share falls like 1
+    / (examples so far), for a sum of bounds alone, loose as they are, would follow a stream too slowly.
+
+    Every example brings its share of the penalty, so that the objective stays a mean.
+
+    Parameters
+    ----------
+    form : Form
+        The first examples; with each later form it has the shape in common.
+
+    Attributes
+    ----------
+    point : ndarray
+    curvature : ndarray of shape (reduced, reduced)
+    seen : int
+        Examples so far.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self.point = np.zeros(form.shape)
+        self.curvature = np.zeros((form.reduced, form.reduced))
+        self.seen = 0
+
+    def take(self, form: Form, lam: float, order: str, batch_size: int | None) -> None:
+        """Step through some examples in their order; the batch size is by default a third of the parameters."""
+        steps = Steps(form, lam, order)
+        for begin, end in ranges(form.n, batch_size or max(1, form.reduced // 3)):
+            part, labels, slope = _batch(steps, self.point, np.arange(begin, end))
+            running = Running(self.curvature, inverse=False)
+            # The bound for as many examples as there are parameters; then ever more of the Hessian.
+            running.add(part, labels.blocks(min(1.0, form.reduced / (self.seen + 1.0))))
+            # Of an intercept too, where a few examples say nothing of it: a vanishing part.
+            form.add_penalty(lam * (end - begin), self.curvature, intercept=self.seen == 0)
+            slope += lam * (end - begin) * form.penalised * self.point
+            self.point = self.point - form.expand(running.solve(form.reduce(slope)))
+            self.seen += end - begin
+
+
+def printed_pass(
+    steps: Steps, point: Array, batches: Sequence[Array], running: Running, mean: Array, eta: float
+) -> None:
+    """One pass of Choromanska and Jebara's algorithm 2, its two slips of the pen put right.
+
+    phi = M_t mu_t, mu the sum of the gradients so far, each at the point that was current then; point -= (eta / n) phi
+    an example. ``mean`` is mu, changed in place, as ``running`` is.
+    """
+    form = steps.form
+    for index in batches:
+        share = len(index) / form.n
+        part, labels, slope = _batch(steps, point, index)
+        running.add(part, labels.blocks(1.0))
+        slope += share * steps.lam * form.penalised * point
+        mean += form.reduce(slope)
+        point -= eta * share * form.expand(running.solve(mean))
+
+
+def _batch(steps: Steps, point: Array, index: Array) -> tuple[Form, Labels, Array]:
+    """Some examples by themselves: their form, their labels at a point, the gradient of their losses."""
+    part = steps.form.take(index)
+    inner = Steps(part, steps.lam, steps.order)
+    labels = inner.labels(part.scores(point, 0, part.n), 0, part.n)
+    slope = np.zeros_like(point)
+    part.add_slope(part.gather(residuals(labels, part, 0, part.n)), 0, part.n, slope)
+    return part, labels, slope
+
+
+def next_share(share: float, step: float) -> float:
+    """How much of the bound the next curvature holds, after an exact search has taken ``step`` of this one's."""
+    return share / 10.0 if step > 0.5 else min(1.0, 3.0 * share + 1e-3)
+
+
+def low_rank_step(steps: Steps, state: dict[str, Array], seed: int) -> None:
+    """One iteration with a curvature of low rank and a diagonal, and an exact search on two directions.
+
+    ``state``: "point" and its "scores", "move" and "move_scores" of the last iteration, the "basis" of the curvature (k
+    points), and the "share" of the bound. With V the basis and A the curvature, the low-rank part is Nystrom's
+    A V (V'A V)^-1 V'A, which lies below A, and the diagonal that of what is left; the next basis spans A V.
+    """
+    form, point, S = steps.form, state["point"], state["scores"]
+    size, share = point.size, float(state["share"])
+    basis = state["basis"].reshape(len(state["basis"]), -1)
+    if not basis.any():
+        basis = _orthonormal(np.random.default_rng([seed]).normal(size=basis.shape))
+    slope = steps.gradient(point, S)
+    products, diagonal = steps.products(S, share, basis.reshape(-1, *form.shape))
+    products, diagonal = products.reshape(len(basis), size), diagonal.reshape(size)
+    rows = nystrom(basis, products)
+    rest = np.maximum(diagonal - np.einsum("ks,ks->s", rows, rows), _REST * diagonal)
+    penalty = steps.lam * np.broadcast_to(form.penalised, form.shape).reshape(size)
+    # A parameter that nothing touches has no slope either.
+    rest += penalty
+    rest += _REST**2 * (float(rest.mean()) or 1.0)
+    move = -woodbury(rest, rows, slope.reshape(size)).reshape(form.shape)
+    ways = [(move, steps.scores(move))]
+    if state["move"].any():
+        ways.append((state["move"], state["move_scores"]))
+    t, _, _ = steps.line(point, S, ways).minimum(np.eye(len(ways))[0])
+    moved, scores = (sum(a * way[part] for a, way in zip(t, ways)) for part in (0, 1))
+    state.update(
+        point=point + moved,
+        scores=S + scores,
+        move=np.asarray(moved),
+        move_scores=np.asarray(scores),
+        basis=_orthonormal(products).reshape(state["basis"].shape),
+        share=np.asarray(next_share(share, float(t[0]))),
+    )
+
+
+def _orthonormal(rows: Array) -> Array:
+    """An orthonormal basis of what the rows span, as rows."""
+    return np.ascontiguousarray(np.linalg.qr(rows.T)[0].T)
+
+
+#: The least share of the diagonal that a remainder is trusted to be.
+_REST = 1e-3

@@ -1,0 +1,1 @@
+"""Prox-SDCA and its relatives: solvers that raise the dual."""

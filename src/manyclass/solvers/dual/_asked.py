@@ -1,0 +1,54 @@
+"""A search index asked for the rivals of all examples of a problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels.rows import CSRRows
+from manyclass.kernels.targets import ClassTargets
+from manyclass.mips import SearchIndex
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import ranges
+
+__all__ = ["ask"]
+
+#: Rows that are asked for at a time.
+_ROWS = 4096
+
+
+def ask(index: SearchIndex, problem: Problem, weights: Any, intercept: Array, most: int) -> Array:
+    """The ``most`` classes, or as many as there are, with the largest scores of every example but its own: (n, most).
+
+    The index is built anew from the weights, an array or CSR matrix of shape (d, K). An intercept is one more feature,
+    which every row has.
+    """
+    if not isinstance(problem.targets, ClassTargets):
+        raise TypeError("rivals are for one class a row")
+    shifted = bool(np.any(intercept))
+    if shifted:
+        row = np.asarray(intercept, weights.dtype)[None]
+        weights = sp.vstack([weights, row], format="csr") if sp.issparse(weights) else np.vstack([weights, row])
+    index.build(weights, n_jobs=problem.n_threads)
+    k = min(most, problem.n_outputs - 1)
+    asked = np.empty((problem.n_samples, k), np.int32)
+    for begin, end in ranges(problem.n_samples, _ROWS):
+        X = _part(problem, begin, end, shifted)
+        asked[begin:end] = index.query(X, k, problem.targets.y[begin:end], n_jobs=problem.n_threads)[0]
+    return asked
+
+
+def _part(problem: Problem, begin: int, end: int, shifted: bool) -> Any:
+    rows = problem.rows
+    if not isinstance(rows, CSRRows):
+        part = np.asarray(rows.x[begin:end], problem.dtype)
+        return np.hstack([part, np.ones((end - begin, 1), part.dtype)]) if shifted else part
+    lo, hi = rows.indptr[begin], rows.indptr[end]
+    found = sp.csr_matrix(
+        (rows.data[lo:hi], rows.indices[lo:hi], rows.indptr[begin : end + 1] - lo),
+        shape=(end - begin, problem.n_features),
+        copy=False,
+    )
+    return sp.hstack([found, np.ones((end - begin, 1), found.dtype)], format="csr") if shifted else found

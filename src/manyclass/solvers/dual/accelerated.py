@@ -1,0 +1,427 @@
+"""Accelerated Prox-SDCA (Shalev-Shwartz & Zhang 2014, section 3): an accelerated proximal point method around SDCA.
+
+Outer step t minimises, roughly and by epochs of Prox-SDCA started from the last duals,
+
+    (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W) + (kappa/2) ||W||^2 - kappa <W, Y_{t-1}>
+
+and extrapolates: Y_t = W_t + beta (W_t - W_{t-1}). In terms of lam' = lam + kappa the inner problem has the regulariser
+g' = ||W||^2/2 + (threshold lam/lam') ||W||_1 - <W, (kappa/lam') Y>: the kernels of SDCA on a shifted dual image V. The
+unpenalised intercept has a proximal term of its own and takes part in the extrapolation.
+
+The certificate is that of the ORIGINAL problem: the duals of an inner problem are feasible for it, and the best point
+of the segment between the best dual point so far and the present one is found by a line search, which reads no data.
+
+A loss without smoothness (hinge) is smoothed in the inner problems alone, by a gamma that follows the gap down; P and D
+are those of the loss as given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from manyclass.kernels import accelerated as kernels
+from manyclass.kernels.respond import conjugate_rows
+from manyclass.kernels.sdca import weighted_sums
+from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.penalties import ElasticNet
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
+
+__all__ = ["Accelerated", "is_ill_conditioned"]
+
+#: Rows (of V or of alpha) a piece of the vector work covers.
+_ROWS = 4096
+#: kappa begins at this part of the paper's: where one epoch solves the inner problem well it stays small.
+_START = 0.03
+#: How many times (kappa/2) ||W_t - Y_{t-1}||^2 the inner duality gap may be, at first and at the least.
+_SLACK, _LEAST_SLACK = 8.0, 0.5
+
+
+def condition(problem: Problem, gamma: float) -> float:
+    """R^2 / (gamma lam n), with R^2 = max_i c_i ||x_i||^2."""
+    radius = float((np.asarray(problem.weights) * problem.norms).max(initial=0.0))
+    return radius * problem.inv_lam_n / gamma
+
+
+def is_ill_conditioned(problem: Problem) -> bool:
+    """Whether acceleration is expected to pay: R^2 / (gamma lam n) above 10, a smooth loss, and not Crammer and
+    Singer's, whose duals plain SDCA was seen to find sooner."""
+    gamma = float(problem.loss.smoothness)
+    return gamma > 0 and not isinstance(problem.loss, CrammerSinger) and condition(problem, gamma) > 10.0
+
+
+class Accelerated(SDCA):
+    """Accelerated Prox-SDCA.
+
+    Parameters
+    ----------
+    inner : int or "accuracy"
+        Epochs per outer step; one is best by measurement, with momentum min(FISTA's, beta), restarts, and a kappa that
+        is fitted to how well an epoch solves the inner problem, R^2 / (gamma n) - lam at most. "accuracy": the method
+        as published, beta constant, epochs until the inner duality gap is eta / (2 (1 + eta^-2)) xi_{t-1};
+        each inner gap costs another pass.
+    rule : {"gap", "rate", "proximal"}
+        What certifies. "gap": the duality gap of the original problem. The paper's two stopping rules bound the
+        suboptimality instead, for ``inner="accuracy"`` without an intercept: "rate", by xi_1 exp(-eta (t - 1) / 2);
+        "proximal", by (1 + rho/mu) eps_t + (rho kappa / (2 mu)) ||W_t - Y_{t-1}||^2. ``dual`` is then P less the bound,
+        or the true dual value where that is higher.
+    option, sampling
+        See `SDCA`.
+    """
+
+    name = "accelerated"
+
+    def __init__(
+        self, *, inner: int | str = 1, rule: str = "gap", option: str = "I", sampling: str = "permutation"
+    ) -> None:
+        super().__init__(option=option, sampling=sampling)
+        if inner != "accuracy" and (not isinstance(inner, int) or inner < 1):
+            raise ValueError(f"inner must be a number of epochs of at least 1, or 'accuracy', got {inner!r}")
+        if rule not in ("gap", "rate", "proximal"):
+            raise ValueError(f"rule must be 'gap', 'rate' or 'proximal', got {rule!r}")
+        if rule != "gap" and inner != "accuracy":
+            raise ValueError(f"rule {rule!r} bounds the method with inner='accuracy' alone, got inner={inner!r}")
+        self.inner = inner
+        self.rule = rule
+
+    def state(self, problem: Problem) -> State:
+        if self.rule != "gap" and problem.intercept:
+            raise ValueError(f"rule {self.rule!r} needs every weight penalised: take rule='gap' with an intercept")
+        if problem.shift is not None:
+            raise ValueError("solver 'accelerated' shifts the regulariser itself: take solver 'sdca' with a shift")
+        state = super().state(problem)
+        return {**state, **self._arrays(state, np.zeros_like(state["V"])), **self._settings(problem)}
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """Go on from a state of this solver, or of plain Prox-SDCA, that belongs to other data or another lam.
+
+        The duals are feasible as they are; the weights reached become the centre of the first inner problem.
+        """
+        if "Y" not in state:
+            state.update(self._arrays(state, problem.primal(state["V"]).copy()))
+        state.update(self._settings(problem))
+        state["iteration"] = np.zeros((), np.int64)
+        state["Y"][:] = state["W"]
+        state["bias_centre"] = state["bias"].copy()
+        if problem.intercept:
+            problem.balance(state["best_alpha"])
+        self._refresh(problem, state)
+        return state
+
+    @staticmethod
+    def _arrays(state: State, W: Array) -> State:
+        """What is kept besides the state of plain Prox-SDCA: two points, the last and the centre, and the best dual."""
+        return {
+            "W": W,
+            "Y": W.copy(),
+            "bias_centre": state["bias"].copy(),
+            "best_alpha": state["alpha"].copy(),
+            "best_V": np.zeros_like(W),
+        }
+
+    def _settings(self, problem: Problem) -> State:
+        """The numbers a run begins with."""
+        gamma = float(problem.loss.smoothness) or 0.1
+        kappa = _largest_kappa(problem, gamma)
+        if self.inner != "accuracy":
+            kappa = min(max(_START * kappa, problem.lam), kappa)
+        return {
+            "best_dual": np.full((), np.nan),
+            "epochs": np.zeros((), np.int64),
+            "theta": np.ones(()),
+            "last_primal": np.full((), np.inf),
+            "gamma": np.asarray(gamma),
+            "kappa": np.asarray(kappa),
+            "moved": np.zeros(()),
+            "slack": np.asarray(_SLACK),
+            # The paper's: xi_1, the outer step, and the bound of the last rule.
+            "xi": np.zeros(()),
+            "outer": np.zeros((), np.int64),
+            "bound": np.full((), np.inf),
+        }
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize
+        return {
+            "weights": 5 * problem.n_features * problem.n_columns * size,
+            "dual variables": 4 * problem.n_samples * problem.n_outputs * size,
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        settings = None
+        while True:
+            kappa, gamma = float(state["kappa"]), float(state["gamma"])
+            if settings != (kappa, gamma):
+                settings = kappa, gamma
+                inner = _inner_problem(problem, kappa, gamma)
+                epoch = Epoch(inner, self._loss(inner), bias_step(inner))
+            passes = self._outer_step(problem, epoch, state, seed, kappa)
+            state["iteration"] = state["iteration"] + 1
+            yield Progress(int(state["iteration"]), passes)
+
+    def _outer_step(self, problem: Problem, epoch: Epoch, state: State, seed: int, kappa: float) -> float:
+        """One outer step; the passes over the data so far."""
+        inner = epoch.problem
+        pull = kappa / inner.lam
+        paper = self.inner == "accuracy"
+        eta = math.sqrt(0.5 * problem.lam / (0.5 * problem.lam + kappa))
+        beta = (1.0 - eta) / (1.0 + eta)
+        if paper and not int(state["outer"]):
+            self._begin(problem, state, eta)
+        live = state["bias_centre"] + state["pull"]
+        if paper:
+            centre = state["Y"].copy()
+            wanted = eta / (2.0 * (1.0 + eta**-2)) * float(state["xi"]) * (1.0 - eta / 2.0) ** (int(state["outer"]) - 1)
+            while True:
+                self._one_epoch(epoch, state, seed, live)
+                gap = _inner_gap(inner, state, live, pull)
+                if gap <= max(wanted, problem.resolution * max(1.0, float(state["xi"]))):
+                    break
+        else:
+            for _ in range(int(self.inner)):
+                self._one_epoch(epoch, state, seed, live)
+        if paper:
+            theta, momentum = 1.0, beta
+        else:
+            theta, momentum = self._momentum(problem, state, inner, beta)
+        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.regularizer
+        _each(problem, lambda b, e: kernels.extrapolate(V, reg, Y, W, momentum, pull, b, e))
+        if problem.intercept:
+            state["pull"] = live - state["bias_centre"]
+            state["bias_centre"] = live + problem.dtype.type(momentum) * (live - state["bias"])
+            state["bias"] = live
+        state["theta"] = np.asarray(theta)
+        state["outer"] = state["outer"] + 1
+        if paper:
+            state["bound"] = np.asarray(self._bound(problem, state, kappa, eta, gap, centre))
+        # In the published method an inner gap is a pass as well.
+        return float(state["passes"]) + (float(state["epochs"]) if paper else 0.0)
+
+    def _one_epoch(self, epoch: Epoch, state: State, seed: int, live: Array) -> None:
+        self._visit(epoch, state, seed, int(state["epochs"]), live)
+        state["epochs"] = state["epochs"] + 1
+
+    def _momentum(self, problem: Problem, state: State, inner: Problem, beta: float) -> tuple[float, float]:
+        """FISTA's theta and the momentum, none where it points back (O'Donoghue & Candes 2015)."""
+        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.regularizer
+        back, moved = np.sum(_each(problem, lambda b, e: kernels.momentum(V, reg, Y, W, b, e)), axis=0).tolist()
+        state["moved"] = np.asarray(moved)
+        theta = 1.0 if back > 0 else float(state["theta"])
+        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * theta * theta))
+        return following, min((theta - 1.0) / following, beta)
+
+    def _begin(self, problem: Problem, state: State, eta: float) -> None:
+        """xi_1 = (1 + eta^-2) (P(0) - D(0)); the first outer step of the paper is number 2."""
+        zero = problem.certificate(np.zeros_like(state["V"]), state["bias"] * 0, np.zeros_like(state["alpha"]))
+        state["xi"] = np.asarray((1.0 + eta**-2) * zero.gap)
+        state["outer"] = np.ones((), np.int64)
+
+    def _bound(self, problem: Problem, state: State, kappa: float, eta: float, gap: float, centre: Array) -> float:
+        """What the paper's stopping rule bounds the suboptimality by."""
+        if self.rule == "rate":
+            return float(state["xi"]) * math.exp(-0.5 * eta * (int(state["outer"]) - 1))
+        mu = 0.5 * problem.lam
+        rho = mu + kappa
+        moved = float(np.sum((state["W"] - centre) ** 2, dtype=np.float64))
+        return (1.0 + rho / mu) * gap + rho * kappa / (2.0 * mu) * moved
+
+    # --- the certificate of the original problem --------------------------------------------------------------------
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        kappa = float(state["kappa"])
+        lam = problem.lam + kappa
+        pull, scale = kappa / lam, lam / problem.lam
+        alpha, image = state["alpha"], np.zeros_like(state["V"])
+        if final:
+            self._refresh(problem, state, image)
+        else:
+            V, Y = state["V"], state["Y"]
+            _each(problem, lambda b, e: kernels.own_image(V, Y, pull, scale, image, b, e))
+        # The losses' answer to the weights is a second dual point, and comes with the primal value.
+        answer = np.empty_like(alpha)
+        losses = problem.respond(state["W"], state["bias"], answer)
+        primal = problem.objective(losses, problem.penalty(state["W"]))
+        if not final and self.inner != "accuracy":
+            self._adapt(problem, state, primal, losses, image)
+        if problem.intercept:
+            alpha = alpha.copy()
+            problem.balance(alpha)
+            problem.dual_image(alpha, image)
+            problem.balance(answer)
+        self._raise_best(problem, state, alpha, image)
+        problem.dual_image(answer, image)
+        dual = self._raise_best(problem, state, answer, image)
+        if self.rule != "gap":
+            dual = max(dual, primal - float(state["bound"]))
+        found = Certificate(primal, dual, problem.resolution)
+        if not problem.loss.smoothness:
+            self._sharpen(problem, state, found.gap)
+        return found
+
+    def _refresh(self, problem: Problem, state: State, image: Array | None = None) -> None:
+        """Make afresh what follows from the duals: the images, which gather rounding errors, and the intercept's pull.
+
+        ``image`` receives that of ``alpha`` in the original problem.
+        """
+        kappa = float(state["kappa"])
+        lam = problem.lam + kappa
+        pull, scale = problem.dtype.type(kappa / lam), problem.dtype.type(lam / problem.lam)
+        alpha, V = state["alpha"], state["V"]
+        image = V if image is None else image
+        problem.dual_image(alpha, image)
+        np.divide(image, scale, out=V)
+        V += pull * state["Y"]
+        if problem.intercept:
+            sums = weighted_sums(problem.weights, alpha)
+            state["pull"] = np.asarray(bias_step(problem) * problem.lam / lam * sums, problem.dtype)
+        problem.dual_image(state["best_alpha"], state["best_V"])
+        state["best_dual"] = np.full((), np.nan)
+
+    def _adapt(self, problem: Problem, state: State, primal: float, losses: float, image: Array) -> None:
+        """Fit kappa to how well one epoch solves an inner problem, and restart the momentum where P rose.
+
+        A small kappa makes few outer steps suffice, as long as the inner gap is not much above what the proximal term
+        weighs, (kappa/2) ||W_t - Y_{t-1}||^2 (the criterion of inexact proximal point methods). An objective that rises
+        says that it is too much already. The inner gap sums Fenchel-Young gaps, of which all parts are known here.
+        """
+        rose = primal > float(state["last_primal"])
+        state["last_primal"] = np.asarray(primal)
+        if rose:
+            state["theta"] = np.ones(())
+            if int(state["iteration"]) > 3:
+                state["slack"] = np.maximum(0.25 * state["slack"], _LEAST_SLACK)
+        alpha, kappa, moved = state["alpha"], float(state["kappa"]), float(state["moved"])
+        if not kappa * moved > 0:
+            return
+        conjugates = sum(
+            run(
+                lambda b, e: conjugate_rows(problem.targets, problem.weights, problem.loss, alpha, b, e),
+                ranges(len(alpha), _ROWS),
+                problem.n_threads,
+            )
+        )
+        gap = (losses + conjugates) / problem.n_samples
+        gap += problem.lam * problem.inner_product(state["W"], image)
+        if problem.intercept:
+            mean = weighted_sums(problem.weights, alpha) / problem.n_samples
+            gap += float(mean @ state["bias"].astype(np.float64))
+        ratio = gap / (0.5 * kappa * moved)
+        factor = min(max(ratio / float(state["slack"]), 0.125), 8.0) ** 0.7
+        largest = _largest_kappa(problem, float(state["gamma"]))
+        wanted = min(max(kappa * factor, problem.lam), largest)
+        if not 0.7 < wanted / kappa < 1.5:
+            self._change_kappa(problem, state, wanted)
+
+    def _change_kappa(self, problem: Problem, state: State, wanted: float) -> None:
+        """Other inner problems: V stands for the same duals and the same centre in other units."""
+        kappa = float(state["kappa"])
+        ratio = (problem.lam + kappa) / (problem.lam + wanted)
+        real = problem.dtype.type
+        V, Y = state["V"], state["Y"]
+        V *= real(ratio)
+        V += real((wanted - kappa) / (problem.lam + wanted)) * Y
+        state["pull"] = real(ratio) * state["pull"]
+        state["kappa"] = np.asarray(wanted)
+
+    def _raise_best(self, problem: Problem, state: State, alpha: Array, image: Array) -> float:
+        """Move the best dual point to the best place between it and ``alpha``; its dual value."""
+        best, best_image = state["best_alpha"], state["best_V"]
+
+        def value(x: float) -> float:
+            losses = sum(
+                run(
+                    lambda b, e: kernels.mixed_losses(
+                        problem.targets, problem.weights, problem.loss, best, alpha, x, b, e
+                    ),
+                    ranges(len(best), _ROWS),
+                    problem.n_threads,
+                )
+            )
+            parts = _each(
+                problem, lambda b, e: kernels.mixed_conjugate(problem.regularizer, best_image, image, x, b, e)
+            )
+            return -float(losses) / problem.n_samples - problem.lam * float(sum(parts))
+
+        known = float(state["best_dual"])
+        x, highest = _maximise(value, known if np.isfinite(known) else None)
+        state["best_dual"] = np.asarray(highest)
+        if x > 0.0:
+            run(lambda b, e: kernels.mix(best, alpha, x, b, e), ranges(len(best), _ROWS), problem.n_threads)
+            _each(problem, lambda b, e: kernels.mix(best_image, image, x, b, e))
+        return highest
+
+    def _sharpen(self, problem: Problem, state: State, gap: float) -> None:
+        """Let the smoothing follow the gap down: it may hold up to gamma/2 of it per output."""
+        gamma = float(state["gamma"])
+        outputs = 1 if problem.loss.joint else problem.n_outputs
+        wanted = min(gamma, gap / outputs)
+        if wanted >= 0.7 * gamma:
+            return
+        state["gamma"] = np.asarray(wanted)
+        self._change_kappa(problem, state, _largest_kappa(problem, wanted))
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        return np.ascontiguousarray(state["W"][:, : problem.n_outputs]), state["bias"]
+
+
+def _largest_kappa(problem: Problem, gamma: float) -> float:
+    """R^2 / (gamma n) - lam, at least 0."""
+    return max((condition(problem, gamma) - 1.0) * problem.lam, 0.0)
+
+
+def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
+    """The problem with lam' = lam + kappa in place of lam, and a loss smoothed by gamma where it is not smooth."""
+    lam = problem.lam + kappa
+    loss, reg = problem.loss, problem.regularizer
+    if not loss.smoothness:
+        loss = loss._replace(gamma=gamma)
+    if isinstance(reg, ElasticNet):
+        reg = ElasticNet(float(reg.threshold) * problem.lam / lam)
+    return replace(problem, lam=lam, loss=loss, regularizer=reg)
+
+
+def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
+    """The duality gap of an inner problem, its proximal term on the intercept included."""
+    shifted = replace(inner, shift=inner.dtype.type(pull) * state["Y"][:, : inner.n_outputs])
+    found = shifted.certificate(state["V"], live, state["alpha"])
+    gap = found.primal - found.dual
+    if inner.intercept:
+        kappa = 1.0 / (bias_step(inner) * inner.n_samples)
+        mean = weighted_sums(inner.weights, state["alpha"]) / inner.n_samples
+        gap += 0.5 * kappa * float(np.sum((live - state["bias_centre"]) ** 2, dtype=np.float64))
+        gap += 0.5 * float(mean @ mean) / kappa + float(mean @ state["bias_centre"])
+    return max(gap, 0.0)
+
+
+def _each(problem: Problem, kernel: Callable[[int, int], Any]) -> list[Any]:
+    """A kernel over ranges of features, by threads."""
+    return run(kernel, ranges(problem.n_features, _ROWS), problem.n_threads)
+
+
+def _maximise(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:
+    """The place on [0, 1] and the height of a concave function's maximum, by five evaluations or less.
+
+    Each is at the top of the parabola through the best point and its neighbours.
+    """
+    points = [(0.0, value(0.0) if at_zero is None else at_zero), (1.0, value(1.0))]
+    x = 0.3
+    for _ in range(4):
+        points = sorted([*points, (x, value(x))])
+        best = max(range(len(points)), key=lambda i: points[i][1])
+        first = min(max(best - 1, 0), len(points) - 3)
+        (a, f), (b, g), (c, h) = points[first : first + 3]
+        left, right = (g - f) / (b - a), (h - g) / (c - b)
+        if not left > right:
+            break
+        x = min(max(0.5 * (a + b) + left * (c - a) / (2.0 * (left - right)), 0.0), 1.0)
+        if min(abs(x - known) for known, _ in points) < 1e-3:
+            break
+    x, highest = max(points, key=lambda point: point[1])
+    return x, highest

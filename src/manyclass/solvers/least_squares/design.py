@@ -1,0 +1,293 @@
+"""The matrix of a least-squares fit, a chunk of rows at a time: X as it is, or the features a block makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import blas
+
+from manyclass.features.base import projection
+from manyclass.kernels.gram import add_sparse_gram
+from manyclass.kernels.rows import read_only
+from manyclass.runtime.memory import require
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.least_squares.arrays import Array, as_double, is_foreign, like, to_numpy
+from manyclass.solvers.least_squares.systems import ConjugateGradients, Factor, System, needed, rounding
+
+if TYPE_CHECKING:
+    from manyclass.features import FeatureBlock
+
+__all__ = ["Design", "Moments"]
+
+#: Numbers in a chunk of features; enough rows to make a symmetric product of it worth the call.
+_CHUNK, _LEAST_ROWS = 2**23, 1024
+
+
+class Design:
+    """Features F of n rows, (n, p), and a constant one: all that a fit reads of them, in passes over chunks of rows.
+
+    Only a chunk of the features exists at a time; those of a block are made again in each pass.
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n, d)
+        In memory, memory-mapped, or of another library, which then makes the products.
+    block : FeatureBlock, optional
+        Fitted. None: the features are the columns of X.
+    weights : ndarray of shape (n,), optional
+        Of mean 1.
+    intercept : bool
+        Whether a constant feature comes last; it bears no penalty.
+    dtype : dtype
+        Of features, products and scores, float32 or float64.
+    rows : int, optional
+        Rows of a chunk.
+    n_threads : int
+        For second moments of sparse rows; never changes a result.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        block: FeatureBlock | None = None,
+        *,
+        weights: Array | None = None,
+        intercept: bool = True,
+        dtype: Any = np.float64,
+        rows: int | None = None,
+        n_threads: int = 1,
+    ) -> None:
+        self.X, self.block, self.weights, self.intercept = X, block, weights, intercept
+        self.dtype = np.dtype(dtype)
+        self.n_threads = n_threads
+        self.n_samples = int(X.shape[0])
+        self.n_features = int(X.shape[1]) if block is None else _width(block, X)
+        #: Unknowns of a column of weights: the features, and the constant one.
+        self.q = self.n_features + int(intercept)
+        wide = max(1, self.n_features, int(X.shape[1]) if block is not None and not sp.issparse(X) else 1)
+        self.rows = rows or min(2 * _LEAST_ROWS * 8, max(_LEAST_ROWS, _CHUNK // wide))
+
+    def chunks(self) -> Iterator[tuple[int, int, Any]]:
+        """First row, last row + 1, and the features of these rows: an array, CSR, or an array of another library."""
+        foreign = is_foreign(self.X)
+        for begin, end in ranges(self.n_samples, self.rows):
+            part = self.X[begin:end, :] if foreign else self.X[begin:end]
+            if self.block is not None:
+                made = self.block.transform(to_numpy(part) if foreign else part)
+                if sp.issparse(made):
+                    made = made.tocsr()
+                if foreign and not sp.issparse(made):
+                    yield begin, end, like(made, part)
+                    continue
+                part = made
+            if not foreign or self.block is not None:
+                part = part.astype(self.dtype, copy=False) if sp.issparse(part) else np.asarray(part, self.dtype)
+            yield begin, end, part
+
+    def needs(self) -> dict[str, int]:
+        """Bytes that second moments take."""
+        return {**needed(self.q), "a chunk of features": 2 * 8 * self.rows * self.n_features}
+
+    # --- passes -----------------------------------------------------------------------------------------------------
+
+    def moments(self, ridge: float, responses: Array | None = None) -> Moments:
+        """F'F / n, and F'R / n for responses R (n, K) that get the sample weights here. One pass, or two.
+
+        Products of float32 features are made in float32 and summed over the chunks in float64, unless they would be
+        too coarse for ``ridge`` (`systems.rounding`): then a second pass makes them in float64.
+        """
+        require(self.needs(), "a smaller block of features, or system='cg' where X is used as it is")
+        found = self._moments(self.dtype, responses)
+        if self.dtype == np.float32 and rounding(ridge, found.trace):
+            found = self._moments(np.dtype(np.float64), responses)
+        return found
+
+    def _moments(self, dtype: np.dtype[Any], responses: Array | None) -> Moments:
+        p, q = self.n_features, self.q
+        room_for_all = np.zeros(q * q)
+        features = room_for_all[: p * p].reshape(p, p)
+        sums = np.zeros(p)
+        cross = None if responses is None else np.zeros((q, responses.shape[1]))
+        room = np.zeros((p, p), dtype) if dtype == np.float32 else None
+        for begin, end, F in self.chunks():
+            c = None if self.weights is None else self.weights[begin:end]
+            self._add_square(F, c, features, room)
+            sums += self._sum(F, np.ones(end - begin) if c is None else c)
+            if cross is not None and responses is not None:
+                self._add_cross(F, responses[begin:end], c, cross)
+        matrix = room_for_all.reshape(q, q)
+        if self.intercept:
+            # In place, from the last row on: a second matrix would double the memory.
+            for row in range(p - 1, 0, -1):
+                matrix[row, :p] = room_for_all[row * p : (row + 1) * p].copy()
+            matrix[p, :p] = sums
+            matrix[p, p] = self.n_samples if self.weights is None else self.weights.sum()
+        matrix /= self.n_samples
+        return Moments(matrix, None if cross is None else cross / self.n_samples, p)
+
+    def _add_square(self, F: Any, c: Array | None, G: Array, room: Array | None) -> None:
+        """``G += F' diag(c) F``, the lower triangle."""
+        if sp.issparse(F):
+            parts = read_only(F.data), read_only(F.indices), read_only(F.indptr)
+            weights = np.ones(F.shape[0]) if c is None else c
+            run(
+                lambda first, last: add_sparse_gram(*parts, read_only(weights), first, last, G),
+                ranges(self.n_features, max(1, -(-self.n_features // self.n_threads))),
+                self.n_threads,
+            )
+            return
+        if not isinstance(F, np.ndarray):
+            F = as_double(F) if room is None else F
+            weighted = F if c is None else F * like(c[:, None], F)
+            G += to_numpy(weighted.T @ F)
+            return
+        if c is not None:
+            F = F * np.sqrt(c).astype(F.dtype)[:, None]
+        if room is None:
+            # To BLAS, which thinks in columns, our lower triangle is an upper one. G is C-contiguous: it adds in place.
+            F = np.ascontiguousarray(F, np.float64)
+            blas.dsyrk(1.0, F.T, beta=1.0, c=G.T, overwrite_c=1, lower=0)
+        else:
+            F = np.ascontiguousarray(F)
+            blas.ssyrk(1.0, F.T, beta=0.0, c=room.T, overwrite_c=1, lower=0)
+            for begin, end in ranges(self.n_features, 512):
+                G[begin:end, :end] += room[begin:end, :end]
+
+    @staticmethod
+    def _sum(F: Any, c: Array) -> Array:
+        if sp.issparse(F):
+            return np.asarray(F.T @ c, np.float64)
+        sums: Array = to_numpy(like(c[None, :], F) @ F)[0].astype(np.float64)
+        return sums
+
+    def _add_cross(self, F: Any, R: Array, c: Array | None, cross: Array) -> None:
+        """``cross += [F, 1]' diag(c) R``."""
+        if c is not None:
+            R = R * c[:, None].astype(R.dtype)
+        p = self.n_features
+        cross[:p] += F.T @ R if sp.issparse(F) else to_numpy(F.T @ like(R, F))
+        if self.intercept:
+            cross[p] += R.sum(axis=0, dtype=np.float64)
+
+    def cross(self, responses: Array) -> Array:
+        """[F, 1]'R / n, (q, K) in float64; responses get the sample weights here. One pass."""
+        total = np.zeros((self.q, responses.shape[1]))
+        for begin, end, F in self.chunks():
+            self.add_chunk_cross(F, begin, end, responses[begin:end], total)
+        return total / self.n_samples
+
+    def add_chunk_cross(self, F: Any, begin: int, end: int, responses: Array, total: Array) -> None:
+        """``total += [F, 1]'R`` over the rows begin .. end - 1 of a chunk, whose responses these are."""
+        self._add_cross(F, responses, None if self.weights is None else self.weights[begin:end], total)
+
+    def add_scores(self, W: Array, scores: Array) -> None:
+        """``scores += [F, 1] W``, for W of shape (q, K). One pass."""
+        project = None if is_foreign(self.X) else projection(self.block, W[: self.n_features].astype(self.dtype))
+        if project is not None:
+            for begin, end in ranges(self.n_samples, self.rows):
+                scores[begin:end] += project(self.X[begin:end])
+            if self.intercept:
+                scores += W[self.n_features].astype(scores.dtype)
+            return
+        for begin, end, F in self.chunks():
+            self.add_chunk_scores(F, W, scores[begin:end])
+
+    def add_chunk_scores(self, F: Any, W: Array, scores: Array) -> None:
+        """`add_scores` of the rows of a chunk."""
+        top = W[: self.n_features]
+        scores += F @ top.astype(self.dtype) if sp.issparse(F) else to_numpy(F @ like(top, F))
+        if self.intercept:
+            scores += W[self.n_features].astype(scores.dtype)
+
+    # --- systems ----------------------------------------------------------------------------------------------------
+
+    def system(
+        self, alpha: float, lipschitz: float, *, factored: bool, moments: Moments | None = None, tol: float = 1e-3
+    ) -> System:
+        """(L Sigma + alpha I) over the features and the constant one, which bears no penalty.
+
+        Parameters
+        ----------
+        alpha, lipschitz : float
+        factored : bool
+            By Cholesky; or else by conjugate gradients, at two passes a product.
+        moments : Moments, optional
+            Where a pass has made them; kept as they are.
+        tol : float
+            Of conjugate gradients.
+        """
+        if factored:
+            found = self.moments(alpha / lipschitz) if moments is None else moments
+            return found.factor(alpha, lipschitz, keep=moments is not None)
+        p = self.n_features
+
+        def times(W: Array) -> Array:
+            scores = np.zeros((self.n_samples, W.shape[1]), self.dtype)
+            self.add_scores(W, scores)
+            product = lipschitz * self.cross(scores)
+            product[:p] += alpha * W[:p]
+            return product
+
+        diagonal = lipschitz * self._squares()
+        diagonal[:p] += alpha
+        return ConjugateGradients(times, diagonal, tol=tol)
+
+    def _squares(self) -> Array:
+        """The diagonal of [F, 1]' diag(c) [F, 1] / n."""
+        total = np.zeros(self.q)
+        for begin, end, F in self.chunks():
+            c = np.ones(end - begin) if self.weights is None else np.asarray(self.weights[begin:end], np.float64)
+            square = F.multiply(F) if sp.issparse(F) else F * F
+            total[: self.n_features] += self._sum(square, c)
+            total[self.n_features :] += c.sum()
+        return total / self.n_samples
+
+    def release(self) -> None:
+        """Drop what the block can make again."""
+        release = getattr(self.block, "release", None)  # a transformer of scikit-learn's has none
+        if release is not None:
+            release()
+
+
+def _width(block: Any, X: Any) -> int:
+    """How many features a fitted block makes."""
+    found = getattr(block, "n_features_out_", None)
+    if found is None:
+        found = block.transform(to_numpy(X[:1, :]) if is_foreign(X) else X[:1]).shape[1]
+    return int(found)
+
+
+class Moments:
+    """Second moments of features and a constant, and their products with responses.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (q, q)
+        The lower triangle of [F, 1]' diag(c) [F, 1] / n.
+    cross : ndarray of shape (q, K), optional
+    n_features : int
+        p: the first p unknowns bear a penalty.
+    """
+
+    def __init__(self, matrix: Array, cross: Array | None, n_features: int) -> None:
+        self.matrix, self.cross, self.n_features = matrix, cross, n_features
+
+    @property
+    def trace(self) -> float:
+        """Of F'F / n: the mean squared norm of a row."""
+        return float(self.matrix.diagonal()[: self.n_features].sum())
+
+    def factor(self, alpha: float, lipschitz: float = 1.0, *, keep: bool = False) -> Factor:
+        """(L Sigma + alpha I), ready to solve; the constant feature bears no penalty.
+
+        Unless ``keep``, the matrix is overwritten, and serves no other alpha.
+        """
+        matrix = self.matrix.copy() if keep else self.matrix
+        if lipschitz != 1.0:
+            matrix *= lipschitz
+        inner = np.arange(self.n_features)
+        matrix[inner, inner] += alpha
+        return Factor(matrix)

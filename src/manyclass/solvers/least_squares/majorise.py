@@ -1,0 +1,231 @@
+"""Generalised least squares: Newton-like steps with one fixed matrix that bounds the curvature of every smooth loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels import primal as kernels
+from manyclass.kernels.rows import CSRRows, DenseRows
+from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.least_squares.design import Design, Moments
+from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
+from manyclass.solvers.primal.base import ROWS, BatchSolver, constant, smoothness
+
+__all__ = ["Majorise", "certify", "lipschitz", "matrix", "momentum"]
+
+#: Numbers of X that a product takes at a time.
+_CHUNK = 2**22
+
+
+class Majorise(BatchSolver):
+    """Generalised least squares: W <- W - (L Sigma + lam I)^-1 grad P(W), Sigma = X' diag(c) X / n, L the Lipschitz
+    constant of the link (1/2 for multinomial, 1/4 for log loss, 1 for squared).
+
+    The matrix bounds the Hessian of P at every W, so that each step minimises a bound that touches P: it needs no step
+    length and no line search, and the number of iterations does not depend on the conditioning of X. One factor serves
+    all iterations. For the squared loss the first step is the ridge solution.
+
+    Accelerated, the gradient is taken at W_t + beta_t (W_t - W_{t-1}) with Nesterov's beta in the same metric; the
+    momentum starts again where the step points against the gradient, <grad, W_{t+1} - W_t> > 0.
+
+    Passes over the data: one an iteration, one for the matrix; with conjugate gradients one for each product besides.
+
+    Parameters
+    ----------
+    accelerated : bool
+        Nesterov's momentum with the gradient restart.
+    system : {"auto", "cholesky", "cg"}
+        How the step is found: ``cholesky`` holds (d + 1)^2 numbers in float64, ``cg`` only a few of the size of the
+        weights, and is inexact; its steps still lower a bound of P. ``auto``: cholesky up to 10 000 features, where
+        twice its memory is there.
+    keep : bool
+        Keep the second moments from one run to the next on the same rows and weights: of problems that differ in lam,
+        each then costs a factor but no pass. Twice the memory.
+
+    Raises
+    ------
+    ValueError
+        If ``system`` is unknown, the loss has a kink, or the regulariser is not l2.
+
+    References
+    ----------
+    Agarwal, Kakade, Karampatziakis, Song and Valiant, "Least squares revisited: scalable approaches for multi-class
+    prediction", ICML 2014, algorithm 1 and theorem 1; the ridge is inside the bound here. Boehning, "Multinomial
+    logistic regression algorithm", 1992. O'Donoghue and Candes, "Adaptive restart for accelerated gradient schemes",
+    Found. Comput. Math. 2015, section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
+    >>> from manyclass.solvers import Majorise
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
+    >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
+    >>> minimise(problem, Majorise(), tol=1e-6).n_iter < 100
+    True
+    """
+
+    name = "majorise"
+    needs_regularizer = frozenset({"gradient"})
+
+    def __init__(self, *, accelerated: bool = True, system: str = "auto", keep: bool = False) -> None:
+        if system not in SYSTEMS:
+            raise ValueError(f"system must be one of {', '.join(map(repr, SYSTEMS))}, got {system!r}")
+        self.accelerated, self.system, self.keep = bool(accelerated), system, bool(keep)
+        self._kept: tuple[Any, Array, Moments] | None = None
+
+    def state(self, problem: Problem) -> State:
+        state = self._first(problem)
+        return {**state, "last": state["point"].copy(), "momentum": np.ones(())}
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize * problem.n_outputs
+        parts = {
+            "weights (two points, the next, the extrapolated one, a gradient)": 5 * (problem.n_features + 1) * size,
+            "responses of the losses": problem.n_samples * size,
+        }
+        if not self._factors(problem):
+            return parts
+        kept = {"second moments to keep": 8 * (problem.n_features + 1) ** 2} if self.keep else {}
+        return {**parts, **needed(problem.n_features + 1), **kept}
+
+    def _factors(self, problem: Problem) -> bool:
+        """Whether the system is solved by a factor."""
+        return is_factored(self.system, problem.n_features + 1)
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        passes = 1.0 if self._factors(problem) else 0.0
+        system = self._system(problem)
+        if state["iteration"] == 0:  # a new run, wherever it starts
+            state["passes"], state["momentum"] = np.asarray(passes), np.ones(())
+            state["last"][:] = state["point"]
+        start, new = np.empty_like(state["point"]), np.empty_like(state["point"])
+        # Of a point; the system has the constant feature 1.
+        d, q, scale = problem.n_features, problem.n_features + int(problem.intercept), constant(problem) or 1.0
+        while True:
+            point, last = state["point"], state["last"]
+            beta, later = momentum(float(state["momentum"])) if self.accelerated else (0.0, 1.0)
+            np.subtract(point, last, out=start)
+            start *= problem.dtype.type(beta)
+            start += point
+            gradient = self._gradient(problem, start, state)
+            before = system.n_products if isinstance(system, ConjugateGradients) else 0
+            step = system.solve(np.concatenate([gradient[:d], gradient[d:q] / scale]))
+            step[d:] /= scale
+            new[:] = start
+            new[:q] -= step
+            products = system.n_products - before if isinstance(system, ConjugateGradients) else 0
+            if float(np.vdot(gradient, np.subtract(new, point, out=start))) > 0:
+                later = 1.0
+            state["last"], state["point"], new = point, new, last
+            state["momentum"] = np.asarray(later)
+            yield self._ended(state, 1 + products)
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        W, bias = self.weights(problem, state)
+        return certify(problem, W, bias, state["alpha"], self._image(state))
+
+    def _gradient(self, problem: Problem, point: Array, state: State) -> Array:
+        """Of P at a point, in float64."""
+        W, bias = self._split(problem, point)
+        _respond(problem, W, bias, state["alpha"])
+        self._slope(problem, state, lambda alpha, V: _dual_image(problem, alpha, V))
+        gradient = state["slope"].astype(np.float64)
+        gradient[:-1] += problem.lam * point[:-1].astype(np.float64)
+        return gradient
+
+    def _system(self, problem: Problem) -> System:
+        """L Sigma + lam I over the features and, last, a constant one, which bears no penalty."""
+        L = lipschitz(problem)
+        design = Design(
+            matrix(problem),
+            weights=problem.weights,
+            intercept=problem.intercept,
+            dtype=problem.dtype,
+            n_threads=problem.n_threads,
+        )
+        factored = self._factors(problem)
+        if not (factored and self.keep):
+            return design.system(problem.lam, L, factored=factored)
+        same = self._kept is not None and self._kept[0] is problem.rows
+        if self._kept is None or not same or not np.array_equal(self._kept[1], np.asarray(problem.weights)):
+            # For any ridge: as those of the least.
+            self._kept = problem.rows, np.asarray(problem.weights), design.moments(0.0)
+        return design.system(problem.lam, L, factored=True, moments=self._kept[2])
+
+
+def momentum(t: float) -> tuple[float, float]:
+    """Nesterov's beta, and the t of the next iteration."""
+    later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+    return (t - 1.0) / later, later
+
+
+def lipschitz(problem: Problem) -> float:
+    """L: how fast the gradient of the loss of an example changes with its scores, in the Euclidean norm."""
+    # Crammer and Singer's smoothing acts on differences of scores, whose map has norm sqrt(K).
+    wide = problem.n_outputs if isinstance(problem.loss, CrammerSinger) else 1
+    return wide / smoothness(problem, Majorise.name)
+
+
+def certify(problem: Problem, W: Array, bias: Array, alpha: Array, V: Array) -> Certificate:
+    """The certificate at weights, of dense rows by products of BLAS; ``alpha`` (n, K) and ``V`` (d, K) are room."""
+    losses = _respond(problem, W, bias, alpha)
+    return problem.certify(W, bias, losses, alpha, V, lambda alpha, V: _dual_image(problem, alpha, V))
+
+
+def matrix(problem: Problem) -> Any:
+    """The rows as a matrix again; no value is copied."""
+    rows = problem.rows
+    if isinstance(rows, CSRRows):
+        shape = problem.n_samples, problem.n_features
+        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)
+    return rows.x
+
+
+def _pieces(problem: Problem) -> list[tuple[int, int]]:
+    return ranges(problem.n_samples, max(ROWS, _CHUNK // max(1, problem.n_features)))
+
+
+def _respond(problem: Problem, W: Array, bias: Array, alpha: Array) -> float:
+    """`Problem.respond`; dense rows have their scores from BLAS."""
+    if not isinstance(problem.rows, DenseRows):
+        return problem.respond(W, bias, alpha)
+    for begin, end in _pieces(problem):
+        np.matmul(np.asarray(problem.rows.x[begin:end], problem.dtype), W, out=alpha[begin:end])
+    alpha += bias
+    losses = run(
+        lambda b, e: kernels.respond_at(problem.targets, problem.weights, problem.loss, alpha, b, e),
+        ranges(problem.n_samples, ROWS),
+        problem.n_threads,
+    )
+    return float(np.sum(losses))
+
+
+def _dual_image(problem: Problem, alpha: Array, V: Array) -> None:
+    """`Problem.dual_image`; dense rows have theirs from BLAS, summed over chunks in float64."""
+    if not isinstance(problem.rows, DenseRows):
+        problem.dual_image(alpha, V)
+        return
+    total = np.zeros(V.shape)
+    weights = np.asarray(problem.weights)
+    for begin, end in _pieces(problem):
+        part = np.asarray(problem.rows.x[begin:end], problem.dtype)
+        total += part.T @ (weights[begin:end, None] * alpha[begin:end])
+    V[:] = total * problem.inv_lam_n
+    if problem.shift is not None:
+        V += problem.shift

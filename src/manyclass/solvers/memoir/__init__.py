@@ -1,0 +1,1 @@
+"""MEMOIR: stochastic steps on a row's class and its best rival."""

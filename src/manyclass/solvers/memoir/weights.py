@@ -1,0 +1,290 @@
+"""How MEMOIR holds its unscaled weights U: as an array, or as a sparse table; and the best rival on either."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels import memoir as kernels
+from manyclass.kernels import table as tables
+from manyclass.kernels.live_bounds import BLOCK, LiveBounds, Scratch, follow, make_bounds, make_scratch, no_bounds
+from manyclass.kernels.rows import CSRRows, make_rows
+from manyclass.kernels.scoring import Scorer
+from manyclass.objective.penalties import L2
+from manyclass.runtime.threads import ranges, run
+
+__all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Rows whose scores of all classes are held at a time.
+_ROWS = 64
+#: Classes from which on their blocks are bounded.
+_BOUNDED = 512
+#: Entries that are read, for each of the table, until the bounds are made afresh.
+_REFRESHED = 16
+
+
+class Weights(Protocol):
+    """What the solver asks of either. Batches are CSR matrices of the dtype of the weights."""
+
+    dtype: np.dtype[Any]
+    n_classes: int
+
+    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+        """The best class of each row but y, its score, and that of y: see `manyclass.kernels.memoir.table_rivals`."""
+
+    def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
+        """``u_y += step x``, ``u_r -= step x`` for each row; by how much ||U||^2 has grown."""
+
+    def view(self) -> Any:
+        """For kernels."""
+
+    def settle(self, features: Array, total: float, stamp: Array) -> None:
+        """The truncation that these features have missed."""
+
+    def truncate(self, chosen: Array, tau: float) -> None:
+        """Soft-threshold the chosen classes (a mask)."""
+
+    def scale(self, factor: float) -> None:
+        """``U *= factor``."""
+
+    def grow(self, n_classes: int) -> None:
+        """More classes, with weights 0."""
+
+    def vectors(self, ids: Array) -> Any:
+        """The weights of some classes, one a row."""
+
+    def export(self) -> Any:
+        """U: an array, or a CSR matrix with sorted rows. Not a view."""
+
+    def put(self, weights: Any) -> None:
+        """U, zero so far, becomes an array or a CSR matrix."""
+
+    def squares(self) -> float:
+        """||U||^2."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+
+
+class DenseWeights:
+    """A d x K array."""
+
+    def __init__(self, n_features: int, n_classes: int, dtype: Any) -> None:
+        self._U: Array = np.zeros((n_features, n_classes), dtype)
+        self.dtype = self._U.dtype
+        self.n_classes = n_classes
+
+    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+        scorer = Scorer(self._U, np.zeros(self.n_classes, self.dtype))
+        numbers, values = scorer.best(batch, 1, n_threads, exclude=np.asarray(y, np.int64))
+        rivals, best = numbers[:, 0].astype(np.int32), values[:, 0]
+        for begin, end in ranges(len(tied := np.flatnonzero(best == 0)), _ROWS):
+            # The first class after y that has score 0, cyclically.
+            some = tied[begin:end]
+            zero = scorer.scores(batch[some], n_threads) == 0
+            around = (y[some, None] + np.arange(1, self.n_classes)) % self.n_classes
+            first = np.take_along_axis(zero, around, axis=1).argmax(axis=1)
+            rivals[some] = around[np.arange(len(some)), first]
+        own, _ = pair_scores(self, batch, y, y)
+        return rivals, best, own
+
+    def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
+        return float(kernels.add_steps(make_rows(batch), y, rivals, steps, self._U, 0)[1])
+
+    def view(self) -> Any:
+        return self._U
+
+    def settle(self, features: Array, total: float, stamp: Array) -> None:
+        none = np.empty(0, np.int64), np.empty(0, self.dtype)
+        kernels.settle(self._U, features, total, stamp, no_bounds(self.dtype), *none)
+
+    def truncate(self, chosen: Array, tau: float) -> None:
+        part = self._U[:, chosen]
+        self._U[:, chosen] = part - np.clip(part, -tau, tau)
+
+    def scale(self, factor: float) -> None:
+        self._U *= self.dtype.type(factor)
+
+    def grow(self, n_classes: int) -> None:
+        more = np.zeros((len(self._U), n_classes - self.n_classes), self.dtype)
+        self._U = np.hstack([self._U, more])
+        self.n_classes = n_classes
+
+    def vectors(self, ids: Array) -> Any:
+        return np.ascontiguousarray(self._U[:, ids].T)
+
+    def export(self) -> Any:
+        return self._U.copy()
+
+    def put(self, weights: Any) -> None:
+        self._U[:] = weights.toarray() if sp.issparse(weights) else weights
+
+    def squares(self) -> float:
+        return float(kernels.sum_of_squares(self._U))
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._U.nbytes)
+
+
+class TableWeights:
+    """A `WeightTable`: memory in proportion to the weights there are."""
+
+    def __init__(self, n_features: int, n_classes: int, dtype: Any) -> None:
+        self._table = tables.make_table(n_features, 1 << 10, dtype)
+        self.dtype = np.dtype(dtype)
+        self.n_classes = n_classes
+        self._scratch: dict[int, Scratch] = {}
+        self._bounds, self._read = no_bounds(self.dtype), 0
+
+    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+        bounds = self._bounds_for(batch)
+        n, rows = len(y), make_rows(batch)
+        rivals, best, own = np.empty(n, np.int32), np.empty(n, self.dtype), np.empty(n, self.dtype)
+        # As many pieces as threads, so that each has scratch of its own; rows do not depend on each other.
+        size = max(1, -(-n // n_threads))
+        work = np.zeros(-(-n // size) if n else 0, np.int64)
+
+        def task(begin: int, end: int) -> None:
+            part, scratch = slice(begin, end), self._scratch_of(begin // size)
+            found = rivals[part], best[part], own[part]
+            work[begin // size] = kernels.table_rivals(
+                _part(rows, begin, end), y[part], self._table, bounds, scale, scratch, *found
+            )
+
+        run(task, ranges(n, size), n_threads)
+        self._read += int(work.sum())
+        return rivals, best, own
+
+    def _bounds_for(self, batch: Any) -> LiveBounds:
+        """The bounds, afresh where more has been read since they were made than it costs to make them."""
+        if self.n_classes >= max(_BOUNDED, BLOCK):
+            reads = self._read
+            if not self._bounds.bound.shape[1]:
+                reads += int(self._table.held[batch.indices].sum(dtype=np.int64))
+            if reads > _REFRESHED * (int(self._table.held.sum(dtype=np.int64)) + len(self._table.held)):
+                self._bounds, self._read = make_bounds(self._table, self.n_classes), 0
+        return self._bounds
+
+    def _forget_bounds(self) -> None:
+        self._bounds, self._read = no_bounds(self.dtype), 0
+
+    def _scratch_of(self, piece: int) -> Scratch:
+        found = self._scratch.get(piece)
+        if found is None or len(found.full) != self.n_classes + 1 or len(found.sums) != self._bounds.bound.shape[1]:
+            found = self._scratch[piece] = make_scratch(self.n_classes, self._bounds)
+        return found
+
+    def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
+        rows, total, done = make_rows(batch), 0.0, 0
+        while done < len(y):
+            done, change = kernels.add_steps(rows, y, rivals, steps, self._table, done)
+            total += change
+            if done < len(y):
+                self._enlarge()
+        if self._bounds.bound.shape[1]:
+            follow(rows, y, rivals, steps, self._table, self._bounds)
+        return total
+
+    def _enlarge(self) -> None:
+        old = self._table
+        live = int(old.capacity.sum(dtype=np.int64))
+        # Half as many slots again as are in use: it lasts, and what truncation has freed is not carried along.
+        new = tables.make_table(len(old.start), live + max(live // 2, 1 << 12), self.dtype)
+        tables.move_table(old, new)
+        self._table = new
+
+    def view(self) -> Any:
+        return self._table
+
+    def settle(self, features: Array, total: float, stamp: Array) -> None:
+        scratch = np.empty(self.n_classes, np.int64), np.empty(self.n_classes, self.dtype)
+        kernels.settle(self._table, features, total, stamp, self._bounds, *scratch)
+
+    def truncate(self, chosen: Array, tau: float) -> None:
+        kernels.truncate(self._table, chosen, tau)
+        self._forget_bounds()
+
+    def scale(self, factor: float) -> None:
+        # The places of entries that have moved are scaled as well: nobody reads them.
+        used = int(self._table.used[0])
+        values = self._table.values[1 : 2 * used : 2]
+        held = self._table.keys[: 2 * used : 2] >= 0
+        values[held] *= self.dtype.type(factor)
+        self._forget_bounds()
+
+    def grow(self, n_classes: int) -> None:
+        self.n_classes = n_classes
+        self._forget_bounds()
+
+    def vectors(self, ids: Array) -> Any:
+        place = np.full(self.n_classes, -1, np.int64)
+        place[ids] = np.arange(len(ids))
+        indptr = np.zeros(len(ids) + 1, np.int64)
+        kernels.columns(self._table, place, indptr, np.empty(0, np.int32), np.empty(0, self.dtype))
+        np.cumsum(indptr, out=indptr)
+        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], self.dtype)
+        if len(indices):
+            kernels.columns(self._table, place, indptr.copy(), indices, data)
+        return sp.csr_matrix((data, indices, indptr), shape=(len(ids), len(self._table.start)), copy=False)
+
+    def export(self) -> Any:
+        d = len(self._table.start)
+        indptr = np.empty(d + 1, np.int64)
+        tables.compress(self._table, L2(), indptr, np.empty(0, np.int32), np.empty(0, self.dtype))
+        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], self.dtype)
+        if len(indices):
+            tables.compress(self._table, L2(), indptr, indices, data)
+        if indptr[-1] < 2**31:
+            indptr = indptr.astype(np.int32)
+        weights = sp.csr_matrix((data, indices, indptr), shape=(d, self.n_classes), copy=False)
+        weights.sort_indices()
+        return weights
+
+    def put(self, weights: Any) -> None:
+        rows = sp.csr_matrix(weights, dtype=self.dtype)
+        held = np.diff(rows.indptr).astype(np.int64)
+        # The least power of two that is at most three quarters full.
+        capacity = np.where(held > 0, 4, 0).astype(np.int64)
+        while (small := 4 * held > 3 * capacity).any():
+            capacity[small] *= 2
+        table = tables.make_table(len(held), int(capacity.sum()) + (1 << 10), self.dtype)
+        table.start[:] = np.cumsum(capacity) - capacity
+        table.capacity[:] = capacity
+        table.used[0] = capacity.sum()
+        kernels.fill(table, make_rows(rows))
+        self._table = table
+        self._forget_bounds()
+
+    def squares(self) -> float:
+        # Half of it is what the penalty counts.
+        return 2.0 * float(tables.table_sums(self._table, L2())[0])
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [*self._table.arrays().values(), *self._bounds]
+        return sum(int(array.nbytes) for array in arrays)
+
+
+def pair_scores(weights: Weights, batch: Any, first: Array, second: Array) -> tuple[Array, Array]:
+    """``x . u_k`` of each row for two classes, on the live weights."""
+    of_first, of_second = np.empty(len(first), weights.dtype), np.empty(len(first), weights.dtype)
+    kernels.pair_scores(make_rows(batch), first, second, weights.view(), of_first, of_second)
+    return of_first, of_second
+
+
+def rows_of(X: Any, chosen: Any, dtype: np.dtype[Any]) -> sp.csr_matrix[Any]:
+    """Some rows as a CSR matrix of that dtype with int32 indices: what the kernels are compiled for."""
+    batch = sp.csr_matrix(X[chosen], dtype=dtype)
+    batch.indices = batch.indices.astype(np.int32, copy=False)
+    batch.indptr = batch.indptr.astype(np.int32, copy=False)
+    return batch
+
+
+def _part(rows: Any, begin: int, end: int) -> CSRRows:
+    return CSRRows(rows.data, rows.indices, rows.indptr[begin : end + 1])

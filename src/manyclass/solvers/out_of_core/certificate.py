@@ -1,0 +1,178 @@
+"""Both sides of the duality gap of a softmax regression whose rows and weights are on disk.
+
+With the scores s_i at weights W, the simplex points p_i = softmax(s_i) give the dual point a_i = e_{y_i} - p_i, and
+
+    P = (1/n) sum_i c_i (log sum exp s_i - s_{i y_i}) + (lam/2) ||W||^2
+    D = -(1/n) sum_i c_i sum_k p_ik log p_ik - (lam/2) ||V||^2,      V = X^T (c * a) / (lam n).
+
+An intercept without penalty asks for sum_i c_i a_i = 0: mass is moved between the classes of each p_i (see
+`Problem.balance`). All sums go over windows of rows and blocks of classes, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from manyclass.distributed import Communicator
+from manyclass.io.store.view import RowView
+from manyclass.kernels.scoring import Scorer
+from manyclass.objective.problem import Certificate
+from manyclass.runtime.threads import ranges
+from manyclass.solvers.out_of_core.steps import accumulate
+
+__all__ = ["Rows", "certify"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: Scores that are held at a time, in float64.
+_TILE = 1 << 20
+
+
+class Rows(NamedTuple):
+    """The rows of a rank, and how they are weighed.
+
+    view : RowView
+    window_bytes : int
+    scale : float
+        What sample weights are multiplied with, so that their mean over all ranks is 1.
+    n : int
+        Rows of all ranks.
+    """
+
+    view: RowView
+    window_bytes: int
+    scale: float
+    n: int
+
+    def weights(self, given: Array | None, rows: int) -> Array:
+        """Of the rows of a window, float64."""
+        return np.ones(rows) if given is None else given * self.scale
+
+
+class _Tile(NamedTuple):
+    """Some rows and a block of classes."""
+
+    at: slice  # rows, counted in the view
+    X: Any
+    y: Array  # classes, of the block where 0 <= y < width
+    c: Array
+    S: Array  # scores, float64
+
+
+def _tiles(rows: Rows, lo: int, W: Array, bias: Array) -> Iterator[_Tile]:
+    scorer = Scorer(W, bias)
+    for window in rows.view.windows(rows.window_bytes):
+        c = rows.weights(window.weights, window.end - window.begin)
+        for begin, end in ranges(window.end - window.begin, max(1, _TILE // len(bias))):
+            X = window.X[begin:end]
+            S = X @ W + bias if isinstance(X, np.ndarray) else scorer.scores(X, None)
+            first = window.begin - rows.view.begin
+            yield _Tile(slice(first + begin, first + end), X, window.y[begin:end] - lo, c[begin:end], S.astype(float))
+
+
+def certify(
+    rows: Rows,
+    bounds: list[int],
+    block: Callable[[int], tuple[Array, Array]],
+    lam: float,
+    intercept: bool,
+    comm: Communicator,
+) -> Certificate:
+    """P and D at the weights on disk.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of this rank.
+    bounds : list of int
+        First class of each block, and the number of classes.
+    block : callable
+        Number of a block -> its weights and intercept.
+    lam : float
+    intercept : bool
+        Whether there is one, without penalty.
+    comm : Communicator
+
+    Returns
+    -------
+    Certificate
+        The same on every rank.
+    """
+    blocks = [(number, lo, hi) for number, (lo, hi) in enumerate(zip(bounds[:-1], bounds[1:]))]
+    log_sums = np.full(len(rows.view), -np.inf)
+    losses = penalty = 0.0
+    dtype = np.dtype(np.float64)
+    for number, lo, hi in blocks:
+        W, bias = block(number)
+        dtype = W.dtype
+        penalty += sum(float(np.sum(np.square(W[b:e], dtype=np.float64))) for b, e in _pieces(W))
+        for tile in _tiles(rows, lo, W, bias):
+            top = tile.S.max(axis=1)
+            sums = top + np.log(np.exp(tile.S - top[:, None]).sum(axis=1))
+            np.logaddexp(log_sums[tile.at], sums, out=log_sums[tile.at])
+            inside = np.flatnonzero((tile.y >= 0) & (tile.y < hi - lo))
+            losses -= float(np.sum(tile.c[inside] * tile.S[inside, tile.y[inside]]))
+    for window in rows.view.windows(rows.window_bytes):
+        at = slice(window.begin - rows.view.begin, window.end - rows.view.begin)
+        losses += float(np.sum(rows.weights(window.weights, window.end - window.begin) * log_sums[at]))
+    losses = float(comm.allreduce(np.float64(losses)))
+    remove, share, taken = _balance(rows, blocks, block, log_sums, comm) if intercept else (None, None, None)
+
+    entropy = square = 0.0
+    for number, lo, hi in blocks:
+        W, bias = block(number)
+        V = np.zeros(W.shape)
+        for tile in _tiles(rows, lo, W, bias):
+            P = np.exp(tile.S - log_sums[tile.at, None])
+            if remove is not None and share is not None and taken is not None:
+                P *= 1.0 - remove[lo:hi]
+                P += taken[tile.at, None] * share[lo:hi]
+            entropy -= float(np.sum(tile.c[:, None] * P * np.log(np.maximum(P, 1e-300))))
+            inside = np.flatnonzero((tile.y >= 0) & (tile.y < hi - lo))
+            np.negative(P, out=P)
+            P[inside, tile.y[inside]] += 1.0
+            P *= tile.c[:, None]
+            accumulate(tile.X, P, V)
+        if comm.size > 1:
+            V = comm.allreduce(V)
+        square += sum(float(np.sum(np.square(V[b:e]))) for b, e in _pieces(V))
+    entropy = float(comm.allreduce(np.float64(entropy)))
+    return Certificate(
+        primal=losses / rows.n + lam / 2 * penalty,
+        dual=entropy / rows.n - square / (2 * lam * rows.n**2),
+        resolution=4.0 * float(np.finfo(dtype).eps),
+    )
+
+
+def _pieces(W: Array) -> list[tuple[int, int]]:
+    return ranges(len(W), max(1, _TILE // W.shape[1]))
+
+
+def _balance(
+    rows: Rows,
+    blocks: list[tuple[int, int, int]],
+    block: Callable[[int], tuple[Array, Array]],
+    log_sums: Array,
+    comm: Communicator,
+) -> tuple[Array, Array, Array] | tuple[None, None, None]:
+    """What each class gives away of its mass, what it gets of all that is given, and what each row has to give."""
+    masses = np.zeros((2, blocks[-1][2]))
+    wanted, present = masses
+    for number, lo, hi in blocks:
+        for tile in _tiles(rows, lo, *block(number)):
+            present[lo:hi] += tile.c @ np.exp(tile.S - log_sums[tile.at, None])
+            inside = np.flatnonzero((tile.y >= 0) & (tile.y < hi - lo))
+            wanted[lo:hi] += np.bincount(tile.y[inside], tile.c[inside], minlength=hi - lo)
+    wanted, present = comm.allreduce(masses)
+    lacking = np.maximum(wanted - present, 0.0)
+    if not lacking.sum() > 0:
+        return None, None, None
+    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
+    taken = np.zeros(len(rows.view))
+    for number, lo, hi in blocks:
+        for tile in _tiles(rows, lo, *block(number)):
+            taken[tile.at] += np.exp(tile.S - log_sums[tile.at, None]) @ remove[lo:hi]
+    return remove, lacking / lacking.sum(), taken

@@ -1,0 +1,1 @@
+"""Solvers that lower the objective itself."""

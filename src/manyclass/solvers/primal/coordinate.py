@@ -1,0 +1,376 @@
+"""Primal coordinate descent with working sets: the solver for penalties that leave few weights.
+
+Each output is a problem of its own: one pass over the data tells the slope of the mean loss by every weight, and with
+it the duality gap; the features whose weights are not zero, and as many again that are nearest to the bound
+|slope| <= l1 (by their distance to it in the dual: Massias, Gramfort & Salmon 2018), are then solved for alone, to a
+fraction of the violation found. Nothing is ever screened out: each certificate looks at every feature.
+
+The squared loss is its own quadratic model. Any other separable smooth loss is modelled by its second derivative at
+the current scores (prox-Newton: Lee, Sun & Saunders 2014) and the step is searched along a line. How a model is
+minimised is told in `manyclass.solvers.primal._columns`: on a Gram matrix where the features are few, else by cyclic
+descent on the residuals with Anderson's extrapolation (Bertrand & Massias 2021).
+
+An unpenalised intercept is eliminated from every model exactly: it moves with each weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels import coordinate as kernels
+from manyclass.kernels.rows import CSRRows
+from manyclass.kernels.targets import RealTargets, SignTargets
+from manyclass.objective.losses import Squared
+from manyclass.objective.penalties import L1
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import run
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal._columns import FULL, MOST, ColumnView, Gram, Model, column_view
+
+__all__ = ["CoordinateDescent", "largest_penalty", "lone_intercept"]
+
+#: Beyond it the logistic loss of a label is zero to any weight an example may have.
+_FAR = 64.0
+#: Least part of its largest value that a second derivative counts for: a model must bend everywhere.
+_FLOOR = 1e-4
+#: Least number of features in a working set.
+_LEAST = 100
+#: Most numbers (128 MiB) kept of the points of all outputs, so that they need not be computed twice.
+_KEPT = 1 << 24
+
+
+class _Point(NamedTuple):
+    """One output at its weights: scores, minus the slope of the mean loss by each weight, both sides of the gap."""
+
+    s: Array
+    pull: Array
+    primal: float
+    dual: float
+
+
+class CoordinateDescent:
+    """Coordinate descent on the weights of a separable smooth loss with an l1, elastic net or l2 penalty.
+
+    One iteration solves a working set of every output whose gap counts, and certifies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import RealTargets
+    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L1
+    >>> X, y = np.eye(3), np.array([[3.0], [-6.0], [0.5]])
+    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), Squared(), L1(), 1 / 3, n_features=3)
+    >>> np.round(minimise(lasso, CoordinateDescent(), tol=1e-9).weights.T, 6)
+    array([[ 2., -5.,  0.]])
+    """
+
+    name = "cd"
+    needs_loss = frozenset({"gradient", "conjugate"})
+    needs_regularizer = frozenset({"prox"})
+    certifies = True
+
+    def state(self, problem: Problem) -> State:
+        _require_smooth(problem)
+        return {
+            "iteration": np.zeros((), np.int64),
+            "passes": np.zeros(()),
+            "W": np.zeros((problem.n_features, problem.n_outputs), problem.dtype),
+            "bias": lone_intercept(problem),
+        }
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        n, d, K = problem.n_samples, problem.n_features, problem.n_outputs
+        held = {
+            "weights": d * K * problem.dtype.itemsize,
+            "scores and slopes": 8 * (12 * n + 6 * d) * problem.n_threads,
+        }
+        if isinstance(problem.rows, CSRRows):
+            stored = problem.rows.data.nbytes + problem.rows.indices.nbytes + problem.rows.indptr.itemsize * d
+            held["a copy of X by columns"] = stored
+        held["Gram matrices"] = 3 * 8 * min(d, MOST) ** 2 * min(problem.n_threads, K)
+        return held
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        _require_smooth(problem)
+        work = _Work(problem)
+        points: dict[int, _Point] = {}
+        keep = problem.n_outputs * (problem.n_samples + problem.n_features) <= _KEPT
+        sides = np.empty((problem.n_outputs, 2))
+
+        def evaluate(k: int) -> None:
+            point = work.evaluate(k, state["W"], state["bias"])
+            sides[k] = point.primal, point.dual
+            if keep:
+                points[k] = point
+
+        def improve(k: int) -> float:
+            point = points.pop(k) if keep else work.evaluate(k, state["W"], state["bias"])
+            passes = work.improve(k, state["W"], state["bias"], point)
+            evaluate(k)
+            return passes + (1.0 if keep else 2.0)
+
+        outputs = [(k, k + 1) for k in range(problem.n_outputs)]
+        run(lambda k, _: evaluate(k), outputs, problem.n_threads)
+        # A warm start counts from zero, a resumed run goes on.
+        passes = 1.0 + (float(state["passes"]) if int(state["iteration"]) else 0.0)
+        while True:
+            gaps = sides[:, 0] - sides[:, 1]
+            # What is left of the others together is a tenth of the whole.
+            live = [outputs[k] for k in np.flatnonzero(gaps >= 0.1 * gaps.mean())]
+            passes += sum(run(lambda k, _: improve(k), live, problem.n_threads)) / problem.n_outputs
+            iteration = int(state["iteration"]) + 1
+            state["iteration"], state["passes"] = np.asarray(iteration, np.int64), np.asarray(passes)
+            primal, dual = sides.sum(axis=0).tolist()
+            yield Progress(iteration, passes, Certificate(primal, dual, problem.resolution))
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        alpha = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+        losses = problem.respond(state["W"], state["bias"], alpha)
+        return problem.certify(state["W"], state["bias"], losses, alpha, np.empty_like(state["W"]))
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        return state["W"], state["bias"]
+
+
+class _Work:
+    """What is derived from a problem for a run: columns, norms, the penalty's two strengths."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.view: ColumnView = column_view(problem)
+        self.loss = type(problem.loss)(*(float(value) for value in problem.loss))
+        self.share = np.asarray(problem.weights, np.float64) / problem.n_samples
+        self.l2 = 0.0 if isinstance(problem.regularizer, L1) else problem.lam
+        self.l1 = problem.lam
+        if self.l2:
+            self.l1 *= float(getattr(problem.regularizer, "threshold", 0.0))
+        self.quadratic = isinstance(self.loss, Squared)
+        self.few = few = problem.n_features <= (FULL if self.quadratic else FULL // 4)
+        #: Lengths of the columns, where there are so many features that a choice is made.
+        self.norms = np.zeros(0) if few else np.sqrt(self.view.norms(self.share))
+        self.gram: Gram | None = self.view.gram(self.view.all, self.share) if few and self.quadratic else None
+        targets = problem.targets
+        self.labels = (
+            sp.csr_matrix(
+                (np.ones(len(targets.indices)), targets.indices, targets.indptr),
+                shape=(problem.n_samples, problem.n_outputs),
+            ).tocsc()
+            if isinstance(targets, SignTargets)
+            else None
+        )
+
+    def target(self, k: int) -> Array:
+        if self.labels is not None:
+            y = np.full(self.problem.n_samples, -1.0)
+            y[self.labels.indices[self.labels.indptr[k] : self.labels.indptr[k + 1]]] = 1.0
+            return y
+        assert isinstance(self.problem.targets, RealTargets)
+        return np.ascontiguousarray(self.problem.targets.y[:, k], np.float64)
+
+    def penalty(self, w: Array) -> float:
+        return float(self.l1 * np.abs(w).sum() + 0.5 * self.l2 * (w @ w))
+
+    def evaluate(self, k: int, W: Array, bias: Array) -> _Point:
+        """The scores afresh from the weights, every feature looked at."""
+        w, y = W[:, k].astype(np.float64), self.target(k)
+        support = np.flatnonzero(w)
+        s = self.view.scores(support, w[support]) + float(bias[k])
+        u = np.empty(len(s))
+        kernels.slopes(self.loss, s, y, self.share, u)
+        primal = kernels.value(self.loss, s, y, self.share) + self.penalty(w[support])
+        if self.problem.intercept:
+            self._balance(u)
+        pull = -self.view.dots(u)
+        return _Point(s, pull, primal, self._dual(u, y, pull))
+
+    def _balance(self, u: Array) -> None:
+        """To sum zero, within the domain of phi* (as `Problem.balance`)."""
+        if self.problem.loss.free_dual:
+            u -= self.share * (u.sum() / self.share.sum())
+            return
+        positive, negative = float(np.maximum(u, 0).sum()), float(np.maximum(-u, 0).sum())
+        if positive > negative:
+            u[u > 0] *= negative / positive
+        elif negative > positive:
+            u[u < 0] *= positive / negative
+
+    def _dual(self, u: Array, y: Array, pull: Array) -> float:
+        """The better of the dual point as it is (where g* is finite) and shrunk until no |slope| exceeds l1."""
+        largest = float(np.abs(pull).max(initial=0.0))
+        found = []
+        if self.l1 > 0.0 or largest == 0.0:
+            scale = min(1.0, self.l1 / largest) if largest > 0 else 1.0
+            found.append(-kernels.conjugate(self.loss, u, y, self.share, scale))
+        if self.l2:
+            excess = np.maximum(np.abs(pull) - self.l1, 0.0)
+            found.append(-kernels.conjugate(self.loss, u, y, self.share, 1.0) - float(excess @ excess) / (2 * self.l2))
+        return float(max(found))
+
+    def improve(self, k: int, W: Array, bias: Array, point: _Point) -> float:
+        """Solve a working set of output k; returns the passes over the data this took."""
+        whole = W[:, k].astype(np.float64)
+        violations = self.violations(whole, point.pull)
+        worst = float(violations.max(initial=0.0))
+        features = self.working_set(whole, point.pull, violations)
+        enough = max(0.3 * worst, 1e-13 * float(np.abs(point.pull).max(initial=0.0)))
+        y, w, s, b = self.target(k), whole[features], point.s, float(bias[k])
+        u = np.empty(len(s))
+        kernels.slopes(self.loss, s, y, self.share, u)
+        passes, left = 0.0, worst
+        for _ in range(1 if self.quadratic else 20):
+            if self.quadratic:
+                model, finish = Model(u, self.share, -point.pull[features], self.gram), enough
+            else:
+                h = np.empty(len(s))
+                kernels.curvatures(self.loss, s, y, self.share, _FLOOR / self.loss.smoothness, h)
+                # A model is worth minimising no further than it is true.
+                model, finish = Model(u, h), max(enough, 0.1 * left)
+            new, shift, cost = self.view.minimise(features, w, model, self.l1, self.l2, finish)
+            passes += cost
+            if self.quadratic:
+                w, b = new, b + shift
+                break
+            step = self.view.scores(features, new - w) + shift
+            t = self.search(s, y, step, u, w, new)
+            if t == 0.0:
+                break
+            w, s, b = w + t * (new - w), s + t * step, b + t * shift
+            kernels.slopes(self.loss, s, y, self.share, u)
+            left = self.left(features, w, u)
+            if left <= enough:
+                break
+        W[features, k] = w
+        bias[k] = b
+        return passes
+
+    def violations(self, w: Array, pull: Array) -> Array:
+        """How far each weight is from optimal, in the unit of a slope."""
+        pull = pull - self.l2 * w if self.l2 else pull
+        return np.where(w == 0.0, np.maximum(np.abs(pull) - self.l1, 0.0), np.abs(pull - self.l1 * np.sign(w)))
+
+    def working_set(self, w: Array, pull: Array, violations: Array) -> Array:
+        """The features whose weights are not zero and as many again: those nearest to the bound |slope| <= l1."""
+        size = max(_LEAST, 2 * int(np.count_nonzero(w)))
+        if self.few or size >= len(w) <= self.view.most:
+            return self.view.all
+        # An empty column's weight is zero unless a warm start says otherwise: it comes last, or is put right.
+        norms = np.where(self.norms > 0.0, self.norms, 1.0)
+        rank = np.where(self.norms > 0.0, (np.abs(pull) - self.l1) / norms, -np.inf)
+        if size <= self.view.most:
+            rank[w != 0.0] = np.inf
+        else:
+            size = int(self.view.most)
+            rank = np.where(w == 0.0, rank, violations / norms)
+        return np.sort(np.argpartition(-rank, size - 1)[:size])
+
+    def left(self, features: Array, w: Array, u: Array) -> float:
+        """The largest violation over ``features``, and of the intercept."""
+        lean = abs(float(u.sum())) if self.problem.intercept else 0.0
+        return max(lean, float(self.violations(w, -self.view.part(features, u)).max(initial=0.0)))
+
+    def search(self, s: Array, y: Array, step: Array, u: Array, w: Array, new: Array) -> float:
+        """The longest of 1, 1/2, 1/4, ... of a step by which the objective falls as it should (Armijo's rule)."""
+        before = kernels.value(self.loss, s, y, self.share) + self.penalty(w)
+        promised = float(u @ step) + self.penalty(new) - self.penalty(w)
+        rounding = 1e-15 * abs(before)
+        t = 1.0
+        for _ in range(40):
+            after = kernels.value(self.loss, s + t * step, y, self.share) + self.penalty(w + t * (new - w))
+            if after <= before + 0.01 * t * min(promised, 0.0) + rounding:
+                return t
+            t *= 0.5
+        return 0.0
+
+
+def _require_smooth(problem: Problem) -> None:
+    loss = problem.loss
+    if loss.joint or not loss.smoothness > 0:
+        what = "is joint in its outputs" if loss.joint else "has a kink"
+        raise ValueError(
+            f"solver 'cd' needs a loss that is separable and smooth; {type(loss).__name__} {what}: choose another "
+            "solver or another loss (a hinge with gamma > 0 is smooth)"
+        )
+    if problem.shift is not None:
+        raise ValueError("solver 'cd' needs a problem without shift: choose another solver")
+
+
+def largest_penalty(problem: Problem) -> float:
+    """The least strength of an l1 penalty at which W = 0 is optimal.
+
+    That is max |dL/dW_jk| of the mean loss L at W = 0 and the intercept that is then best. ``lam`` of an `L1` problem,
+    or ``lam * threshold`` of an `ElasticNet`, at or above it gives W = 0. Neither of the two in ``problem`` matters.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    float
+        In the unit of ``lam``.
+
+    Raises
+    ------
+    ValueError
+        If the problem has an intercept and a joint loss (multinomial, Crammer-Singer).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import RealTargets
+    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L1
+    >>> X, y = np.array([[1.0], [3.0]]), np.array([[0.0], [4.0]])
+    >>> largest_penalty(Problem(make_rows(X), RealTargets(y, 1), Squared(), L1(), 1.0, n_features=1, intercept=True))
+    2.0
+    """
+    shape = problem.n_features, problem.n_outputs
+    alpha = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+    V = np.zeros(shape, problem.dtype)
+    problem.respond(V, lone_intercept(problem), alpha)
+    if problem.intercept:
+        problem.balance(alpha)
+    problem.dual_image(alpha, V)
+    return float(np.abs(V).max(initial=0.0)) * problem.lam
+
+
+def lone_intercept(problem: Problem) -> Array:
+    """The intercept that is best where W = 0; zero in a problem without one.
+
+    Raises
+    ------
+    ValueError
+        If the problem has an intercept and a joint loss.
+    """
+    if not problem.intercept or isinstance(problem.loss, Squared):
+        return problem.first_intercept()
+    if problem.loss.joint:
+        raise ValueError(
+            f"the problem must have no intercept or a separable loss, got {type(problem.loss).__name__} with an "
+            "intercept: leave the intercept out, or use one output a class"
+        )
+    loss = type(problem.loss)(*(float(value) for value in problem.loss))
+    weights = np.asarray(problem.weights, np.float64)
+    found = np.empty(problem.n_outputs)
+    if isinstance(problem.targets, SignTargets):
+        signs = problem.targets
+        labels = np.repeat(weights, np.diff(signs.indptr))
+        positive = np.bincount(signs.indices, labels, minlength=problem.n_outputs)
+        for k, mass in enumerate(positive.tolist()):
+            masses = np.array([mass, max(weights.sum() - mass, 0.0)])
+            found[k] = kernels.best_intercept(loss, np.array([1.0, -1.0]), masses, -_FAR, _FAR)
+    else:
+        for k in range(problem.n_outputs):
+            y = np.ascontiguousarray(problem.targets.y[:, k], np.float64)
+            found[k] = kernels.best_intercept(loss, y, weights, float(y.min()), float(y.max()))
+    return found.astype(problem.dtype)

@@ -1,0 +1,208 @@
+"""FISTA: accelerated proximal gradient descent with backtracking and restart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from manyclass.kernels import primal as kernels
+from manyclass.kernels import respond
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature, smoothness
+
+__all__ = ["FISTA"]
+
+
+class FISTA(BatchSolver):
+    """Accelerated proximal gradient descent (Beck & Teboulle 2009, with backtracking), for a smooth loss and any
+    regulariser with a prox; the momentum restarts by itself (O'Donoghue & Candes 2015).
+
+    With F = f + lam g, f the mean loss, each iteration takes
+
+        y = x_k + (t_{k-1} - 1) / t_k (x_k - x_{k-1}),      x_{k+1} = prox_{lam g / L}(y - grad f(y) / L)
+
+    with the least L of L, 2 L, 4 L, ... for which, up to the rounding of f,
+
+        f(x_{k+1}) <= f(y) + <grad f(y), x_{k+1} - y> + (L/2) ||x_{k+1} - y||^2
+
+    The momentum starts again, t = 1, where it has carried uphill: F(x_{k+1}) > F(x_k) (the function scheme) or
+    <y - x_{k+1}, x_{k+1} - x_k> > 0 (the gradient scheme); L is halved then, as the curvature here may be less than
+    where L was found, unless the steps are so short that rounding would decide the test of L.
+
+    Scores are linear in the weights: those at y follow from those at x_k and x_{k-1}, which are kept (n x K each).
+    Passes over the data: the gradient at y and the scores at x_{k+1} are one, the scores for each further L that is
+    tried one more, and those at the start another: little above one an iteration.
+
+    Raises
+    ------
+    ValueError
+        If the loss has a kink (hinge, Crammer-Singer with gamma = 0), or the regulariser has no prox.
+
+    References
+    ----------
+    Beck and Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM J. Imaging
+    Sciences 2009, section 4. O'Donoghue and Candes, "Adaptive restart for accelerated gradient schemes", Found. Comput.
+    Math. 2015, section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import RealTargets
+    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L1
+    >>> from manyclass.solvers import FISTA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 5))
+    >>> y = X[:, :1] - 2 * X[:, 1:2]
+    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), Squared(), L1(), lam=0.1, n_features=5)
+    >>> result = minimise(lasso, FISTA(), tol=1e-6)
+    >>> np.flatnonzero(result.weights).tolist()
+    [0, 1]
+    """
+
+    name = "fista"
+    needs_regularizer = frozenset({"prox"})
+
+    def state(self, problem: Problem) -> State:
+        state = self._first(problem)
+        return {
+            **state,
+            "last": state["point"].copy(),
+            "momentum": np.ones(()),
+            "L": np.asarray(curvature(problem, self.name) / _OPTIMISM),
+        }
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize * problem.n_outputs
+        return {
+            "weights (the last two points, the next, the extrapolated one, a gradient)": 5
+            * (problem.n_features + 1)
+            * size,
+            "scores at the last two points, responses of the losses": 3 * problem.n_samples * size,
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        smoothness(problem, self.name)
+        if state["iteration"] == 0:  # a new run, wherever it starts
+            fresh = {"passes": 1.0, "momentum": 1.0, "L": curvature(problem, self.name) / _OPTIMISM}
+            state.update({name: np.asarray(number) for name, number in fresh.items()})
+            state["last"][:] = state["point"]
+        start, new = np.empty_like(state["point"]), np.empty_like(state["point"])
+        # Not kept in the state: they would be those of another objective after a warm start on other data.
+        scores, earlier = np.empty_like(state["alpha"]), np.empty_like(state["alpha"])
+        value = self._evaluate(problem, state["point"], scores)
+        if state["iteration"] == 0:
+            earlier[:] = scores
+        else:
+            self._evaluate(problem, state["last"], earlier)
+        while True:
+            point, last = state["point"], state["last"]
+            t = float(state["momentum"])
+            later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+            _extrapolate(point, last, (t - 1.0) / later, start)
+            _extrapolate(scores, earlier, (t - 1.0) / later, state["alpha"])
+            smooth = self._respond(problem, start, state)
+            taken = self._step(problem, state, start, new, earlier, smooth)
+            L = taken.L
+            if taken.value > value + taken.noise or taken.uphill > 0:
+                later = 1.0
+                # A test that rounding decides would let any L pass, and steps too long would never settle.
+                if taken.quadratic > _TOLD * taken.noise:
+                    L *= 0.5
+            state["last"], state["point"] = point, new
+            new = last
+            scores, earlier = earlier, scores
+            value = taken.value
+            state["momentum"], state["L"] = np.asarray(later), np.asarray(L)
+            yield self._ended(state, taken.tried)
+
+    def _evaluate(self, problem: Problem, point: Array, scores: Array) -> float:
+        """F at a point, whose ``scores`` are filled."""
+        W, bias = self._split(problem, point)
+        pieces = ranges(problem.n_samples, ROWS)
+        run(lambda b, e: kernels.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
+        losses = run(
+            lambda b, e: kernels.losses_at(problem.targets, problem.weights, problem.loss, scores, b, e),
+            pieces,
+            problem.n_threads,
+        )
+        return problem.objective(float(np.sum(losses)), problem.penalty(W))
+
+    def _respond(self, problem: Problem, start: Array, state: State) -> float:
+        """f at ``start``, whose scores ``alpha`` become the responses of the losses, and its slope."""
+        losses = run(
+            lambda b, e: kernels.respond_at(problem.targets, problem.weights, problem.loss, state["alpha"], b, e),
+            ranges(problem.n_samples, ROWS),
+            problem.n_threads,
+        )
+        self._slope(problem, state)
+        value = problem.objective(float(np.sum(losses)), problem.penalty(start[:-1]))
+        return value - problem.lam * _penalty(problem, start)
+
+    def _step(self, problem: Problem, state: State, start: Array, new: Array, scores: Array, smooth: float) -> _Step:
+        """Fill ``new``, the proximal step from ``start``, where f is ``smooth``, and its ``scores``."""
+        pieces = ranges(len(start), ROWS)
+        slope, point, reg = state["slope"], state["point"], problem.regularizer
+        noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(smooth)
+        # An L of that size needs no test (a joint loss may count its K outputs in, as Crammer and Singer's does): so
+        # the search ends even where f is so small that its rounding is more than ``noise``.
+        safe = problem.n_outputs * curvature(problem, self.name)
+        L, tried = min(float(state["L"]), safe), 0
+        while True:
+            step, penalty = 1.0 / L, problem.lam / L
+            run(
+                lambda b, e, step=step, penalty=penalty: kernels.proximal_step(  # type: ignore[misc]
+                    start, slope, reg, step, penalty, new, b, e
+                ),
+                pieces,
+                problem.n_threads,
+            )
+            sums = run(lambda b, e: kernels.step_sums(start, slope, new, point, b, e), pieces, problem.n_threads)
+            linear, square, uphill = np.sum(np.asarray(sums), axis=0).tolist()
+            value, tried = self._evaluate(problem, new, scores), tried + 1
+            quadratic = 0.5 * L * square
+            bound = smooth + linear + quadratic + noise
+            if safe <= L or value - problem.lam * _penalty(problem, new) <= bound:
+                return _Step(L, value, uphill, quadratic, noise, tried)
+            L = min(2.0 * L, safe)
+
+
+class _Step(NamedTuple):
+    """The L of a step, F at its end, the gradient scheme's test, (L/2) ||x - y||^2, the rounding of f, the tries."""
+
+    L: float
+    value: float
+    uphill: float
+    quadratic: float
+    noise: float
+    tried: int
+
+
+def _extrapolate(new: Array, old: Array, share: float, out: Array) -> None:
+    """``out = new + share (new - old)``."""
+    np.subtract(new, old, out=out)
+    out *= share
+    out += new
+
+
+#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
+_PLAIN = L2()
+#: The first L is the trace of the Hessian's bound over this: where it is too small, backtracking says so.
+_OPTIMISM = 64.0
+#: The test of L has said something where its quadratic term is this many times the rounding of f.
+_TOLD = 10.0
+
+
+def _penalty(problem: Problem, point: Array) -> float:
+    """g of the weights, without the shift of the problem: that is smooth, and part of f."""
+    pieces = ranges(problem.n_features, ROWS)
+    return float(np.sum(run(lambda b, e: respond.penalty(point, problem.regularizer, b, e), pieces, problem.n_threads)))

@@ -1,0 +1,246 @@
+"""Newton's method, its linear systems solved by conjugate gradients as far as it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from manyclass.kernels import newton as kernels
+from manyclass.kernels import primal
+from manyclass.kernels.sdca import weighted_sums
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal.base import ROWS, constant, smoothness
+from manyclass.solvers.primal.descent import DescentSolver, Found, line_search, rounding
+
+__all__ = ["Newton"]
+
+
+class Newton(DescentSolver):
+    """Truncated Newton for a smooth loss and a smooth regulariser: no matrix is formed, whatever d and K.
+
+    The system H D = -g, with H v = X^T (c * phi''(S) X v) / n + lam v, is solved by conjugate gradients until its
+    residual is below a part of ||g|| that falls with ||g|| (Eisenstat & Walker 1996, choice 2), so that the last steps
+    converge faster than linearly. For a loss whose gradient has kinks (hinges, Huber) the Hessian is that of one
+    side, and the method is slower than others.
+
+    The step along D is found in the scores, S + t X D, until the slope has fallen to a tenth: that costs no pass over
+    the data, and the objective falls at every step.
+
+    Passes over the data: one for each product with the Hessian (the scores of a direction, and their way back), one
+    for the scores and the gradient at the new point, and one at the start.
+
+    Raises
+    ------
+    ValueError
+        If the loss has a kink, or the regulariser has no gradient (l1 and elastic net).
+
+    References
+    ----------
+    Nocedal and Wright, "Numerical Optimization", 2nd edition, Springer 2006, algorithm 7.1. Eisenstat and Walker,
+    "Choosing the forcing terms in an inexact Newton method", SIAM J. Scientific Computing 1996, equation 2.6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
+    >>> from manyclass.solvers import Newton
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
+    >>> result = minimise(problem, Newton(), tol=1e-8)
+    >>> result.certificate.relative_gap <= 1e-8
+    True
+    """
+
+    name = "newton"
+    needs_loss = frozenset({"gradient", "hessian", "conjugate"})
+
+    def state(self, problem: Problem) -> State:
+        return {
+            **self._first(problem),
+            # The part of the gradient that the last system was solved to, and the size of that gradient (0: none yet).
+            "forcing": np.zeros(()),
+            "size": np.zeros(()),
+        }
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize * problem.n_outputs
+        return {
+            "weights (two points, a gradient, a direction, three of the conjugate gradients)": 7
+            * (problem.n_features + 1)
+            * size,
+            "scores, scores of two directions, responses of the losses": 4 * problem.n_samples * size,
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        smoothness(problem, self.name)
+        trial, gradient, direction, residual, search = (np.empty_like(state["point"]) for _ in range(5))
+        scores, moves, along = (np.empty_like(state["alpha"]) for _ in range(3))
+        if state["iteration"] == 0:  # a new run, wherever it starts
+            state["passes"], state["forcing"], state["size"] = np.ones(()), np.zeros(()), np.zeros(())
+        # Not kept in the state: they would be those of another objective after a warm start on other data.
+        value = self._respond(problem, state["point"], state, scores, gradient)
+        while True:
+            size = math.sqrt(problem.inner_product(gradient, gradient))
+            forcing = _forcing(size, float(state["size"]), float(state["forcing"]))
+            passes = self._solve(problem, state, gradient, forcing, scores, direction, moves, along, residual, search)
+            fall = problem.inner_product(gradient, direction)
+            found = Found(0.0, value, 0)
+            if fall < 0:
+                found = self._search_scores(problem, state["point"], direction, scores, moves, value, fall)
+            if found.step:
+                np.multiply(direction, found.step, out=trial)
+                np.add(trial, state["point"], out=trial)
+                # Scores afresh: so a resumed run goes on to the same bits, and no rounding piles up.
+                value = self._respond(problem, trial, state, scores, gradient)
+                state["point"], trial = trial, state["point"]
+                passes += 1
+            state["size"], state["forcing"] = np.asarray(size), np.asarray(forcing)
+            yield self._ended(state, passes)
+
+    def _respond(self, problem: Problem, point: Array, state: State, scores: Array, gradient: Array) -> float:
+        """P at ``point``, its ``scores`` and its gradient."""
+        pieces = ranges(problem.n_samples, ROWS)
+        W, bias = self._split(problem, point)
+        run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
+        state["alpha"][:] = scores
+        losses = run(
+            lambda b, e: primal.respond_at(problem.targets, problem.weights, problem.loss, state["alpha"], b, e),
+            pieces,
+            problem.n_threads,
+        )
+        self._slope(problem, state)
+        self._add_penalty(problem, point, state, gradient)
+        return problem.objective(float(np.sum(losses)), problem.penalty(W))
+
+    def _solve(
+        self,
+        problem: Problem,
+        state: State,
+        gradient: Array,
+        forcing: float,
+        scores: Array,
+        direction: Array,
+        moves: Array,
+        along: Array,
+        residual: Array,
+        search: Array,
+    ) -> int:
+        """``direction`` with ``||H direction + gradient|| <= forcing ||gradient||`` and its scores, ``moves``.
+
+        Returns the number of products with H. ``along``, ``residual`` and ``search`` are room, as are the ``alpha`` and
+        ``slope`` of the state.
+        """
+        bent = state["slope"]
+        # The intercept bears no penalty, and may meet no curvature at all (all margins beyond the band of a smooth
+        # hinge): so some of lam, the less of it the nearer the optimum is.
+        damping = forcing * problem.lam
+        direction[:], moves[:] = 0, 0
+        np.negative(gradient, out=residual)
+        search[:] = residual
+        square = problem.inner_product(residual, residual)
+        enough = forcing * math.sqrt(square)
+        for product in range(_PRODUCTS):
+            if math.sqrt(square) <= enough:
+                return product
+            self._bend(problem, state, search, scores, along, damping)
+            curved = problem.inner_product(search, bent)
+            if not curved > 0:
+                return product + 1  # rounding: H is at least lam I, or the damping
+            step = square / curved
+            _add(direction, search, step)
+            _add(moves, along, step)
+            _add(residual, bent, -step)
+            old, square = square, problem.inner_product(residual, residual)
+            search *= square / old
+            search += residual
+        return _PRODUCTS
+
+    def _bend(self, problem: Problem, state: State, search: Array, scores: Array, along: Array, damping: float) -> None:
+        """``state["slope"] = H search``, with the scores of ``search`` in ``along``; one pass."""
+        pieces = ranges(problem.n_samples, ROWS)
+        W, bias = self._split(problem, search)
+        alpha, bent = state["alpha"], state["slope"]
+        run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, along, b, e), pieces, problem.n_threads)
+        run(
+            lambda b, e: kernels.bend_at(problem.targets, problem.loss, scores, along, alpha, b, e),
+            pieces,
+            problem.n_threads,
+        )
+        problem.pull(alpha, bent[:-1])
+        bent[:-1] += W
+        bent[:-1] *= problem.lam
+        bent[-1] = 0
+        if problem.intercept:
+            bent[-1] = constant(problem) / problem.n_samples * weighted_sums(problem.weights, alpha)
+            bent[-1] += problem.dtype.type(damping) * search[-1]
+
+    def _search_scores(
+        self,
+        problem: Problem,
+        point: Array,
+        direction: Array,
+        scores: Array,
+        moves: Array,
+        value: float,
+        fall: float,
+    ) -> Found:
+        """`line_search` along ``direction``, whose scores are ``moves``; no pass over the data."""
+        pieces = ranges(problem.n_samples, ROWS)
+        W, D = point[:-1], direction[:-1]
+        flat = problem.penalty(W)
+        tilt = problem.inner_product(W, D)
+        if problem.shift is not None:
+            tilt -= problem.inner_product(D, problem.shift)
+        square = problem.inner_product(D, D)
+
+        def evaluate(step: float) -> tuple[float, float]:
+            parts = run(
+                lambda b, e: kernels.slope_at(
+                    problem.targets, problem.weights, problem.loss, scores, moves, step, b, e
+                ),
+                pieces,
+                problem.n_threads,
+            )
+            losses, slope = np.sum(np.asarray(parts), axis=0).tolist()
+            penalty = flat + step * (tilt + 0.5 * step * square)
+            return (
+                problem.objective(float(losses), penalty),
+                float(slope) / problem.n_samples + problem.lam * (tilt + step * square),
+            )
+
+        return line_search(evaluate, value, fall, rounding(problem, value), within=_WITHIN)
+
+
+def _forcing(size: float, last: float, old: float) -> float:
+    """To which part of its size the gradient is to be solved for (Eisenstat & Walker's choice 2, with safeguards)."""
+    if not last > 0:
+        return _LOOSE
+    chosen = 0.9 * (size / last) ** 2
+    safe = 0.9 * old**2
+    return min(_LOOSE, max(chosen, safe) if safe > 0.1 else chosen)
+
+
+def _add(total: Array, part: Array, share: float) -> None:
+    """``total += share * part``, without room of its size."""
+    for begin, end in ranges(len(total), _PIECE):
+        total[begin:end] += total.dtype.type(share) * part[begin:end]
+
+
+#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
+_PLAIN = L2()
+#: Products with the Hessian for a step, at most; the part of the gradient left by the first system; the slope left.
+_PRODUCTS, _LOOSE, _WITHIN = 250, 0.25, 0.1
+#: Rows that are added at a time.
+_PIECE = 128

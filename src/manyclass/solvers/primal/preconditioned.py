@@ -1,0 +1,168 @@
+"""L-BFGS that begins with the inverse of a least-squares matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from manyclass.kernels import primal as kernels
+from manyclass.kernels.rows import DenseRows
+from manyclass.objective.losses import LogLoss, Multinomial
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.least_squares.design import Design, Moments
+from manyclass.solvers.least_squares.majorise import certify, lipschitz, matrix
+from manyclass.solvers.least_squares.systems import FACTORED, Factor
+from manyclass.solvers.primal.base import constant
+from manyclass.solvers.primal.lbfgs import LBFGS
+
+__all__ = ["PreconditionedLBFGS"]
+
+#: Bytes of dense rows that scores and gradient take at a time: what a processor's last cache keeps between the two.
+_PIECE = 1 << 22
+#: The matrix is factored anew where the curvature of the losses has changed by this much.
+_CHANGE = 1.5
+
+
+class PreconditionedLBFGS(LBFGS):
+    """L-BFGS whose recursion begins with (c Sigma + lam I)^-1, scaled, in place of a multiple of the identity.
+
+    Sigma = X' diag(c) X / n as in `Majorise`, which has the Lipschitz constant of the link for c, a bound. Here c is
+    the mean curvature of the losses at the weights, mean of p (1 - p) over rows and classes for multinomial and log
+    loss (for other losses it is the bound): the conditioning of X is out of the way, and lam weighs what it should.
+    Where features are dense, correlated and not too many it takes a fraction of the iterations of `LBFGS` and of
+    `Majorise`. One factor, of (d + 1)^2 numbers in float64, made anew some times as c falls.
+
+    Passes over the data: one for the matrix, one at the start, one for each trial step; dense rows are read once for
+    scores and gradient.
+
+    Parameters
+    ----------
+    memory : int
+        Pairs of changes, of the point and of the gradient, that are kept.
+
+    Raises
+    ------
+    ValueError
+        If ``memory`` is less than 1, the loss has a kink, the regulariser is not l2, or there are 10 000 features or
+        more: the cube of their number is a matter of minutes.
+
+    References
+    ----------
+    Liu and Nocedal, "On the limited memory BFGS method for large scale optimization", Math. Programming 1989. Agarwal,
+    Kakade, Karampatziakis, Song and Valiant, "Least squares revisited: scalable approaches for multi-class prediction",
+    ICML 2014, for the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
+    >>> from manyclass.solvers import PreconditionedLBFGS
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
+    >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
+    >>> minimise(problem, PreconditionedLBFGS(), tol=1e-6).n_iter < 40
+    True
+    """
+
+    name = "preconditioned_lbfgs"
+
+    def state(self, problem: Problem) -> State:
+        if problem.n_features >= FACTORED:
+            raise ValueError(
+                f"solver {self.name!r} factors a matrix of the size of the features, of which there are "
+                f"{problem.n_features}; expected fewer than {FACTORED}: choose 'lbfgs', or for sparse rows 'auto'"
+            )
+        return {**super().state(problem), "curvature": np.zeros(())}
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        # While they are made, what else there is takes less than the factor later.
+        square = 8 * (problem.n_features + 1) ** 2
+        return {**super().nbytes(problem), "second moments": square, "their factor": square}
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        design = Design(
+            matrix(problem),
+            weights=problem.weights,
+            intercept=problem.intercept,
+            dtype=problem.dtype,
+            n_threads=problem.n_threads,
+        )
+        self._moments: Moments = design.moments(problem.lam)
+        self._factor: Factor | None = None
+        fresh = state["iteration"] == 0
+        if fresh:
+            state["curvature"] = np.zeros(())
+        for number, progress in enumerate(super().iterate(problem, state, seed)):
+            if fresh and not number:  # the pass for the matrix
+                state["passes"] = np.asarray(state["passes"] + 1)
+            yield Progress(progress.iteration, float(state["passes"]))
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        W, bias = self.weights(problem, state)
+        return certify(problem, W, bias, state["alpha"], self._image(state))
+
+    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
+        # In the state: a run that is resumed goes on with the factor it had.
+        held, seen = float(state["curvature"]), self._seen
+        if not held / _CHANGE <= seen <= held * _CHANGE:
+            held, self._factor = seen, None
+            state["curvature"] = np.asarray(held)
+        if self._factor is None:
+            self._factor = self._moments.factor(problem.lam, held, keep=True)
+        stepped = self._solved(problem, self._factor, direction)
+        if turn is not None:
+            stepped *= bend / float(np.vdot(turn, self._solved(problem, self._factor, turn)))
+        direction[:] = stepped
+
+    @staticmethod
+    def _solved(problem: Problem, factor: Factor, gradient: Array) -> Array:
+        """The inverse times a gradient; the matrix's constant feature is 1, that of a point is `constant`."""
+        d, q, scale = problem.n_features, problem.n_features + int(problem.intercept), constant(problem) or 1.0
+        solved = factor.solve(np.concatenate([gradient[:d], gradient[d:q] / scale]).astype(np.float64))
+        solved[d:] /= scale
+        return solved if q > d else np.concatenate([solved, np.zeros((1, solved.shape[1]))])
+
+    def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
+        if not isinstance(problem.rows, DenseRows):
+            value = super()._descend(problem, point, state, gradient)
+            self._seen = _curvature(problem, state["alpha"], np.asarray(problem.weights)) / problem.n_samples
+            return value
+        W, bias = self._split(problem, point)
+        alpha, weights = state["alpha"], np.asarray(problem.weights)
+        total, losses, seen = np.zeros(W.shape), 0.0, 0.0
+        size = max(64, _PIECE // max(1, problem.n_features * problem.dtype.itemsize))
+        for begin, end in ranges(problem.n_samples, size):
+            part = np.asarray(problem.rows.x[begin:end], problem.dtype)
+            np.matmul(part, W, out=alpha[begin:end])
+            alpha[begin:end] += bias
+            losses += float(kernels.respond_at(problem.targets, problem.weights, problem.loss, alpha, begin, end))
+            total += part.T @ (weights[begin:end, None] * alpha[begin:end])
+            seen += _curvature(problem, alpha[begin:end], weights[begin:end])
+        self._seen = seen / problem.n_samples
+
+        def image(_: Array, V: Array) -> None:
+            V[:] = total * problem.inv_lam_n
+            if problem.shift is not None:
+                V += problem.shift
+
+        self._slope(problem, state, image)
+        self._add_penalty(problem, point, state, gradient)
+        return problem.objective(losses, problem.penalty(W))
+
+
+def _curvature(problem: Problem, alpha: Array, weights: Array) -> float:
+    """The sum over rows of the mean curvature of their losses, from the responses: a = y - p, a (1 - a) = p (1 - p)."""
+    if not isinstance(problem.loss, Multinomial | LogLoss):
+        return lipschitz(problem) * float(weights.sum(dtype=np.float64))
+    size = np.abs(alpha)
+    spread = np.maximum(size - size * size, 1e-6).mean(axis=1, dtype=np.float64)
+    return float(weights @ spread)

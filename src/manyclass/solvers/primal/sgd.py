@@ -1,0 +1,283 @@
+"""Stochastic gradient descent on the weights, plain and averaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from manyclass.kernels import sgd as kernels
+from manyclass.kernels.rows import n_stored
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal.base import PrimalSolver, constant
+
+__all__ = ["GAINS", "SGD", "AveragedSGD"]
+
+#: How the size of a step falls with their number.
+GAINS = ("optimal", "constant", "tau", "inverse")
+
+#: Multiply-adds after which the kernel returns to Python, so that Ctrl-C is heard within about a second.
+_WORK = 2e9
+#: Least columns a thread takes when the outputs are split: a few cache lines, so that threads do not share any.
+_COLUMNS = 64
+
+
+class SGD(PrimalSolver):
+    """Stochastic gradient descent (Bottou 2010), one random permutation of the examples per iteration.
+
+    Step t on example i: with eta_t = eta_0 / (1 + lam eta_0 t),
+
+        W = (1 - eta_t lam) W - eta_t c_i x_i grad phi(W^T x_i + b)^T,      b = b - eta_t m c_i grad phi(W^T x_i + b)
+
+    eta_t is Bottou's 1 / (lam (t_0 + t)) with t_0 = 1 / (lam eta_0), and nothing is left to tune: the first step is the
+    largest that no example can overshoot with, 1 / eta_0 = max_i c_i (||x_i||^2 + m) / gamma + lam, for a
+    (1/gamma)-smooth loss. For a loss with a kink gamma is taken as 1: the first step moves an example's own score by
+    about its margin. m is the mean squared norm of the rows: the intercept is the weight of one more feature of that
+    size.
+
+    A step costs the stored values of its row times K: the decay of W is kept in a number. For a separable loss several
+    threads take a range of columns each, and the result is the same to the last bit. One iteration is one pass.
+
+    For comparison there are gains that are to be tuned, and mini-batches: the sum of the gradients of m examples is
+    taken at the same weights, and t counts the steps.
+
+    The gap is true, but closes slowly with the noise of the steps; where the loss has a kink it may not close at all,
+    for the dual point at an example is then a subgradient at a kink, and not the one of the optimum.
+
+    Parameters
+    ----------
+    gain : {"optimal", "constant", "tau", "inverse"}
+        eta_t for t = 0, 1, ...: "optimal" as above, "constant" eta_0, "tau" eta_0 tau / (tau + t), "inverse"
+        eta_0 / (t + 1) (Choromanska and Jebara, section 2.1, where the last two are called ASGD, for adaptive gain).
+    eta0 : float, optional
+        eta_0 > 0; by default, that of the first step above.
+    tau : float
+        Steps, > 0, after which the gain "tau" has fallen to a half.
+    batch_size : int
+        m. The sum of m gradients takes the place of one: eta_0 is for their sum.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is none of the above, the regulariser has no gradient (l1 and elastic net), or the problem is
+        shifted.
+
+    References
+    ----------
+    Bottou, "Large-scale machine learning with stochastic gradient descent", COMPSTAT 2010, table 1. Shalev-Shwartz,
+    Singer and Srebro, "Pegasos", ICML 2007, for the decay kept in a number. Choromanska and Jebara, "Stochastic bound
+    majorization", 2013, section 2.1, for the other gains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
+    >>> from manyclass.solvers import SGD
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.1, n_features=5)
+    >>> result = minimise(problem, SGD(), tol=1e-2)
+    >>> result.certificate.relative_gap <= 1e-2
+    True
+    """
+
+    name = "sgd"
+    needs_regularizer = frozenset({"gradient"})
+    #: eta_t = eta_0 (1 + lam eta_0 t)^-power, of the gain "optimal"
+    power = 1.0
+
+    def __init__(
+        self, *, gain: str = "optimal", eta0: float | None = None, tau: float = 1.0, batch_size: int = 1
+    ) -> None:
+        if gain not in GAINS:
+            raise ValueError(f"gain must be one of {', '.join(GAINS)}, got {gain!r}")
+        for name, number in (("eta0", eta0), ("tau", tau)):
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise ValueError(f"{name} must be a positive finite number, got {number!r}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+        self.gain = gain
+        self.eta0 = eta0
+        self.tau = float(tau)
+        self.batch_size = int(batch_size)
+
+    def state(self, problem: Problem) -> State:
+        self._require_unshifted(problem)
+        shape = problem.n_features, problem.n_outputs
+        return {
+            "iteration": np.zeros((), np.int64),
+            "W": np.zeros(shape, problem.dtype),
+            "bias": problem.first_intercept(),
+            # Of the certificates.
+            "V": np.zeros(shape, problem.dtype),
+            "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
+        }
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        size = problem.dtype.itemsize * problem.n_outputs
+        return {
+            "weights, and the dual image of the certificates": 2 * problem.n_features * size,
+            "responses of the losses": problem.n_samples * size,
+        }
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        self._require_unshifted(problem)
+        while True:
+            epoch = int(state["iteration"])
+            # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
+            order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
+            self._epoch(problem, state, order, epoch * self._steps_of(problem))
+            state["iteration"] = np.asarray(epoch + 1, np.int64)
+            yield Progress(epoch + 1, float(epoch + 1))
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        return state["W"], state["bias"]
+
+    def _epoch(self, problem: Problem, state: State, order: Array, first: int) -> None:
+        self._steps(problem, state, order, first, np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype), 0)
+
+    def _steps(
+        self, problem: Problem, state: State, order: Array, first: int, mean: Array, mean_bias: Array, averaged: int
+    ) -> None:
+        """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept."""
+        threads = 1 if problem.loss.joint else problem.n_threads
+        width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
+        rate = first_rate(problem) if self.eta0 is None else float(self.eta0)
+        decay, power = self._decay(problem, rate)
+        batch = self.batch_size
+        work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
+        most = len(order) * min(1.0, _WORK / max(work, 1.0))
+        for begin, end in ranges(len(order), max(1, int(most / batch)) * batch):
+
+            def part(lo: int, hi: int, begin: int = begin, end: int = end) -> None:
+                kernels.sgd_epoch(
+                    problem.rows,
+                    problem.targets,
+                    problem.weights,
+                    order[begin:end],
+                    problem.loss,
+                    _PLAIN,
+                    state["W"],
+                    state["bias"],
+                    mean,
+                    mean_bias,
+                    problem.lam,
+                    rate,
+                    decay,
+                    power,
+                    batch,
+                    constant(problem) ** 2,
+                    first + begin // batch,
+                    averaged + begin // batch if averaged else 0,
+                    lo,
+                    hi,
+                )
+
+            run(part, ranges(problem.n_outputs, width), threads)
+
+    def _decay(self, problem: Problem, rate: float) -> tuple[float, float]:
+        """``decay`` and ``power`` of ``eta_t = eta_0 (1 + decay t)^-power``."""
+        return {
+            "optimal": (problem.lam * rate, self.power),
+            "constant": (0.0, 1.0),
+            "tau": (1.0 / self.tau, 1.0),
+            "inverse": (1.0, 1.0),
+        }[self.gain]
+
+    def _steps_of(self, problem: Problem) -> int:
+        """Steps of a pass."""
+        return -(-problem.n_samples // self.batch_size)
+
+    def _require_unshifted(self, problem: Problem) -> None:
+        if problem.shift is not None:
+            raise ValueError(
+                f"solver {self.name!r} needs a problem without shift, got one of shape {problem.shift.shape}: "
+                "choose another solver"
+            )
+
+
+class AveragedSGD(SGD):
+    """Averaged stochastic gradient descent (Xu 2011; Bottou 2010): the mean of the weights after each step.
+
+    The steps are those of `SGD` with eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which fall more slowly; the mean starts
+    with the weights after the first pass, and takes in every step from there on, at the cost of a sparse step as well.
+
+    Parameters
+    ----------
+    gain, eta0, tau, batch_size
+        See `SGD`.
+
+    Raises
+    ------
+    ValueError
+        As `SGD`.
+
+    References
+    ----------
+    Xu, "Towards optimal one pass large scale learning with averaged stochastic gradient descent", arXiv:1107.2490,
+    section 3. Bottou, "Large-scale machine learning with stochastic gradient descent", COMPSTAT 2010, section 4.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import RealTargets
+    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
+    >>> from manyclass.solvers import AveragedSGD
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = X @ rng.normal(size=(5, 2)) + rng.normal(size=(200, 2))
+    >>> ridge = Problem(make_rows(X), RealTargets(y, 2), Squared(), L2(), lam=0.1, n_features=5)
+    >>> result = minimise(ridge, AveragedSGD(), tol=1e-2)
+    >>> result.certificate.relative_gap <= 1e-2
+    True
+    """
+
+    name = "asgd"
+    power = 0.75
+
+    def state(self, problem: Problem) -> State:
+        state = super().state(problem)
+        return {**state, "mean": state["W"].copy(), "mean_bias": state["bias"].copy()}
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        found = super().nbytes(problem)
+        return {**found, "mean of the weights": problem.dtype.itemsize * problem.n_features * problem.n_outputs}
+
+    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        return state["mean"], state["mean_bias"]
+
+    def _epoch(self, problem: Problem, state: State, order: Array, first: int) -> None:
+        if first == 0:
+            state["W"][:] = state["mean"]  # where a warm start begins
+            state["bias"][:] = state["mean_bias"]
+            super()._epoch(problem, state, order, first)
+            state["mean"][:] = state["W"]
+            state["mean_bias"][:] = state["bias"]
+        else:
+            averaged = 1 + first - self._steps_of(problem)
+            self._steps(problem, state, order, first, state["mean"], state["mean_bias"], averaged)
+
+
+def first_rate(problem: Problem) -> float:
+    """eta_0 of `SGD`."""
+    sizes = np.asarray(problem.weights, np.float64) * (problem.norms + constant(problem) ** 2)
+    gamma = float(problem.loss.smoothness) or 1.0
+    return 1.0 / (float(sizes.max(initial=0.0)) / gamma + problem.lam)
+
+
+#: Its primal map is the identity: says to the kernel that it is given the weights themselves.
+_PLAIN = L2()
