@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from registry import DTYPES, LOSSES, REGULARIZERS, VIEWS
+from registry import DTYPES, LOSSES, PENALTIES, VIEWS
 
 # Examples compile kernels: their times say nothing, and the same examples run everywhere.
 settings.register_profile("laws", deadline=None, derandomize=True, max_examples=100)
@@ -47,10 +47,10 @@ def case(request):
     return LOSSES[request.param]
 
 
-@pytest.fixture(params=REGULARIZERS)
+@pytest.fixture(params=PENALTIES)
 def reg(request):
-    """A regulariser under test."""
-    return REGULARIZERS[request.param]
+    """A penalty under test."""
+    return PENALTIES[request.param]
 
 
 @pytest.fixture(params=VIEWS)

@@ -114,7 +114,7 @@ def huber(delta: float) -> Formula:
 
 
 def cast(part: Any, dtype: Any) -> Any:
-    """A loss or a regulariser with its numbers in the working precision, as `Problem` makes it."""
+    """A loss or a penalty with its numbers in the working precision, as `Problem` makes it."""
     return type(part)(*(np.dtype(dtype).type(value) for value in part))
 
 
@@ -240,7 +240,7 @@ def make_problem(loss, data: Data, *, reg=None, lam=0.05, view="csr", dtype=np.f
         rows=make_rows(sp.csr_matrix(X) if view == "csr" else X),
         targets=make_targets(loss.targets, data.T, data.K, dtype),
         loss=loss,
-        regularizer=L2() if reg is None else reg,
+        penalty=L2() if reg is None else reg,
         lam=lam,
         n_features=X.shape[1],
         weights=data.weights,
@@ -250,7 +250,7 @@ def make_problem(loss, data: Data, *, reg=None, lam=0.05, view="csr", dtype=np.f
 
 
 def g(reg: Any, W: Array) -> float:
-    """The regulariser, by its definition."""
+    """The penalty, by its definition."""
     return 0.5 * float((W**2).sum()) + float(getattr(reg, "threshold", 0.0)) * float(np.abs(W).sum())
 
 

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from helpers import Data, objective
-from manyclass.objective.losses import CrammerSinger, SquaredHinge
+from manyclass.objective.losses import CrammerSingerLoss, SquaredHingeLoss
 
 
 def quasi_newton(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -> float:
@@ -70,7 +70,7 @@ def quadratic_program(case: Any, data: Data, reg: Any, lam: float, intercept: bo
         ).x
         return z[:size].reshape(-1, d + 1).T
 
-    if isinstance(case.loss, CrammerSinger):
+    if isinstance(case.loss, CrammerSingerLoss):
         pairs = [(i, k) for i in range(n) for k in range(K) if k != data.T[i]]
         rows = np.zeros((len(pairs), K, d + 1))
         for row, (i, k) in zip(rows, pairs):
@@ -95,7 +95,7 @@ def linear_svc(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -> 
         if data.T.ndim == 1:
             W = LinearSVC(multi_class="crammer_singer", **options).fit(data.X, data.T, sample_weight=weights).coef_.T
         else:
-            loss = "squared_hinge" if isinstance(case.loss, SquaredHinge) else "hinge"
+            loss = "squared_hinge" if isinstance(case.loss, SquaredHingeLoss) else "hinge"
             fits = [LinearSVC(loss=loss, **options).fit(data.X, y, sample_weight=weights) for y in data.T.T]
             W = np.hstack([fit.coef_.T for fit in fits])
     return objective(case.formula, data, reg, lam, W)

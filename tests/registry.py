@@ -1,4 +1,4 @@
-"""The registries the laws run over. One line here puts a loss, a regulariser or a row view under every law."""
+"""The registries the laws run over. One line here puts a loss, a penalty or a row view under every law."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import helpers
-from manyclass.objective.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
-from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.objective.losses import CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss,
+SquaredLoss, SquaredHingeLoss from manyclass.objective.penalties import L2, ElasticNet
 
 
 class LossCase(NamedTuple):
@@ -29,22 +29,22 @@ class LossCase(NamedTuple):
 
 
 LOSSES = {
-    "multinomial": LossCase(Multinomial(), helpers.multinomial, "simplex"),
-    "softmax_hinge": LossCase(Multinomial(1.0), helpers.softmax_hinge, "simplex"),
-    "crammer_singer-0": LossCase(CrammerSinger(0.0), helpers.crammer_singer(0.0), "simplex", "rivals"),
-    "crammer_singer-0.1": LossCase(CrammerSinger(0.1), helpers.crammer_singer(0.1), "simplex", "rivals"),
-    "crammer_singer-1": LossCase(CrammerSinger(1.0), helpers.crammer_singer(1.0), "simplex", "rivals"),
-    "hinge": LossCase(SmoothHinge(0.0), helpers.smooth_hinge(0.0), "box"),
-    "smooth_hinge-0.5": LossCase(SmoothHinge(0.5), helpers.smooth_hinge(0.5), "box"),
-    "smooth_hinge-1": LossCase(SmoothHinge(1.0), helpers.smooth_hinge(1.0), "box"),
-    "squared_hinge": LossCase(SquaredHinge(), helpers.squared_hinge, "half_line"),
-    "log_loss": LossCase(LogLoss(), helpers.log_loss, "box"),
-    "softplus_hinge": LossCase(LogLoss(1.0), helpers.softplus_hinge, "box"),
-    "squared": LossCase(Squared(), helpers.squared, "line"),
-    "huber-0.5": LossCase(Huber(0.5), helpers.huber(0.5), "band"),
+    "multinomial": LossCase(MultinomialLoss(), helpers.multinomial, "simplex"),
+    "softmax_hinge": LossCase(MultinomialLoss(1.0), helpers.softmax_hinge, "simplex"),
+    "crammer_singer-0": LossCase(CrammerSingerLoss(0.0), helpers.crammer_singer(0.0), "simplex", "rivals"),
+    "crammer_singer-0.1": LossCase(CrammerSingerLoss(0.1), helpers.crammer_singer(0.1), "simplex", "rivals"),
+    "crammer_singer-1": LossCase(CrammerSingerLoss(1.0), helpers.crammer_singer(1.0), "simplex", "rivals"),
+    "hinge": LossCase(SmoothHingeLoss(0.0), helpers.smooth_hinge(0.0), "box"),
+    "smooth_hinge-0.5": LossCase(SmoothHingeLoss(0.5), helpers.smooth_hinge(0.5), "box"),
+    "smooth_hinge-1": LossCase(SmoothHingeLoss(1.0), helpers.smooth_hinge(1.0), "box"),
+    "squared_hinge": LossCase(SquaredHingeLoss(), helpers.squared_hinge, "half_line"),
+    "log_loss": LossCase(LogisticLoss(), helpers.log_loss, "box"),
+    "softplus_hinge": LossCase(LogisticLoss(1.0), helpers.softplus_hinge, "box"),
+    "squared": LossCase(SquaredLoss(), helpers.squared, "line"),
+    "huber-0.5": LossCase(HuberLoss(0.5), helpers.huber(0.5), "band"),
 }
 
-REGULARIZERS = {
+PENALTIES = {
     "l2": L2(),
     "elastic_net-0": ElasticNet(0.0),
     "elastic_net-0.1": ElasticNet(0.1),

@@ -9,11 +9,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import Data, make_data, make_problem
-from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.losses import CrammerSingerLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import Outcome, minimise
-from manyclass.solvers import SDCA, Accelerated
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.solvers import SDCA, AcceleratedSDCA
 from manyclass.solvers.dual.accelerated import condition, is_ill_conditioned
 from registry import LOSSES
 
@@ -21,21 +21,21 @@ NET = ElasticNet(0.25)
 
 
 def optimum(problem: Problem) -> float:
-    return minimise(problem, SDCA(), tol=1e-11, max_iter=100_000).certificate.primal
+    return minimize(problem, SDCA(), tol=1e-11, max_iter=100_000).certificate.primal
 
 
 @pytest.mark.parametrize("intercept", [False, True], ids=["no-intercept", "intercept"])
-@pytest.mark.parametrize("regularizer", [L2(), NET], ids=["l2", "elastic_net"])
-def test_the_optimum_is_that_of_sdca_and_every_gap_is_true(case, regularizer, intercept):
+@pytest.mark.parametrize("penalty", [L2(), NET], ids=["l2", "elastic_net"])
+def test_the_optimum_is_that_of_sdca_and_every_gap_is_true(case, penalty, intercept):
     smooth = case.loss.smoothness > 0
     data = make_data(case.loss.targets, n=60, d=6, K=4, seed=2, weighted=True)
-    problem = make_problem(case.loss, data, reg=regularizer, lam=0.01 if smooth else 0.05, intercept=intercept)
+    problem = make_problem(case.loss, data, reg=penalty, lam=0.01 if smooth else 0.05, intercept=intercept)
     best = optimum(problem)
     tol = 1e-7 if smooth else 1e-3
     with warnings.catch_warnings():
         if not smooth:  # the smoothing's last digits take long; what is reached must be certified all the same
             warnings.simplefilter("ignore", ConvergenceWarning)
-        found = minimise(problem, Accelerated(), tol=tol, max_iter=3000, check_every=3)
+        found = minimize(problem, AcceleratedSDCA(), tol=tol, max_iter=3000, check_every=3)
     assert not smooth or found.outcome is Outcome.CONVERGED
     assert found.certificate.relative_gap <= max(tol, 0.02 * (not smooth))
     for record in found.history:
@@ -49,7 +49,7 @@ def test_float32(name):
     case = LOSSES[name]
     data = make_data(case.loss.targets, n=60, K=3, seed=3, dtype=np.float32)
     problem = make_problem(case.loss, data, reg=NET, lam=0.01, intercept=True, dtype=np.float32)
-    found = minimise(problem, Accelerated(), tol=2e-5, max_iter=2000)
+    found = minimize(problem, AcceleratedSDCA(), tol=2e-5, max_iter=2000)
     double = make_problem(case.loss, data, reg=NET, lam=0.01, intercept=True)
     assert found.outcome is Outcome.CONVERGED
     assert found.certificate.primal == pytest.approx(optimum(double), rel=5e-5)
@@ -59,10 +59,10 @@ def test_float32(name):
 def test_the_method_as_published_keeps_its_promises(rule):
     """Every bound of the paper's rules is above the true suboptimality, and they end where they say."""
     data = make_data("sign", n=50, d=5, K=1, seed=4)
-    problem = make_problem(SmoothHinge(1.0), data, lam=0.01)
+    problem = make_problem(SmoothHingeLoss(1.0), data, lam=0.01)
     assert condition(problem, 1.0) > 10
     best = optimum(problem)
-    found = minimise(problem, Accelerated(inner="accuracy", rule=rule), tol=1e-3, max_iter=3000, check_every=1)
+    found = minimize(problem, AcceleratedSDCA(inner="accuracy", rule=rule), tol=1e-3, max_iter=3000, check_every=1)
     assert found.outcome is Outcome.CONVERGED
     for record in found.history:
         assert record.dual <= best + 1e-12
@@ -77,29 +77,29 @@ def ill_conditioned(loss, seed: int = 0) -> Problem:
     return make_problem(loss, Data(X, T, 1, None), reg=ElasticNet(10.0), lam=1e-5, intercept=True)
 
 
-@pytest.mark.parametrize("loss", [SmoothHinge(1.0), LogLoss()], ids=["smooth_hinge", "log_loss"])
+@pytest.mark.parametrize("loss", [SmoothHingeLoss(1.0), LogisticLoss()], ids=["smooth_hinge", "log_loss"])
 def test_it_needs_fewer_passes_where_it_is_said_to(loss):
     problem = ill_conditioned(loss)
     assert is_ill_conditioned(problem)
-    fast = minimise(problem, Accelerated(), tol=1e-3, max_iter=2000)
+    fast = minimize(problem, AcceleratedSDCA(), tol=1e-3, max_iter=2000)
     assert fast.outcome is Outcome.CONVERGED
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        plain = minimise(problem, SDCA(), tol=1e-3, max_iter=2 * int(fast.history.last.passes))
+        plain = minimize(problem, SDCA(), tol=1e-3, max_iter=2 * int(fast.history.last.passes))
     assert plain.outcome is Outcome.MAX_ITER
 
 
 def test_where_acceleration_does_not_pay():
     data = make_data("class")
-    assert not is_ill_conditioned(make_problem(Multinomial(), data, lam=1.0))
-    assert not is_ill_conditioned(make_problem(CrammerSinger(0.0), data, lam=1e-6))
-    assert not is_ill_conditioned(make_problem(CrammerSinger(0.1), data, lam=1e-6))
-    assert is_ill_conditioned(make_problem(Multinomial(), data, lam=1e-6))
+    assert not is_ill_conditioned(make_problem(MultinomialLoss(), data, lam=1.0))
+    assert not is_ill_conditioned(make_problem(CrammerSingerLoss(0.0), data, lam=1e-6))
+    assert not is_ill_conditioned(make_problem(CrammerSingerLoss(0.1), data, lam=1e-6))
+    assert is_ill_conditioned(make_problem(MultinomialLoss(), data, lam=1e-6))
     # kappa is zero where the problem is well conditioned, and the method is then SDCA itself.
-    problem = make_problem(Multinomial(), data, lam=10.0)
+    problem = make_problem(MultinomialLoss(), data, lam=10.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        one, two = (minimise(problem, solver, tol=1e-13, max_iter=4) for solver in (Accelerated(), SDCA()))
+        one, two = (minimize(problem, solver, tol=1e-13, max_iter=4) for solver in (AcceleratedSDCA(), SDCA()))
     assert one.n_iter == two.n_iter
     np.testing.assert_allclose(one.weights, two.weights, rtol=1e-12, atol=1e-15)
 
@@ -107,18 +107,18 @@ def test_where_acceleration_does_not_pay():
 @pytest.mark.parametrize("inner", [1, 2, "accuracy"])
 def test_threads_and_a_killed_run_change_nothing(inner, tmp_path):
     data = make_data("class", n=80, K=5, seed=7)
-    whole = minimise(
-        make_problem(Multinomial(), data, reg=NET, lam=0.003, intercept=inner != "accuracy"),
-        Accelerated(inner=inner),
+    whole = minimize(
+        make_problem(MultinomialLoss(), data, reg=NET, lam=0.003, intercept=inner != "accuracy"),
+        AcceleratedSDCA(inner=inner),
         tol=1e-7,
         max_iter=400,
     )
-    threaded = make_problem(Multinomial(), data, reg=NET, lam=0.003, intercept=inner != "accuracy", n_threads=2)
+    threaded = make_problem(MultinomialLoss(), data, reg=NET, lam=0.003, intercept=inner != "accuracy", n_threads=2)
     path = tmp_path / "run.npz"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        minimise(threaded, Accelerated(inner=inner), tol=1e-7, max_iter=4, checkpoint=path)
-    resumed = minimise(threaded, Accelerated(inner=inner), tol=1e-7, max_iter=400, checkpoint=path)
+        minimize(threaded, AcceleratedSDCA(inner=inner), tol=1e-7, max_iter=4, checkpoint=path)
+    resumed = minimize(threaded, AcceleratedSDCA(inner=inner), tol=1e-7, max_iter=400, checkpoint=path)
     assert resumed.n_iter == whole.n_iter
     np.testing.assert_array_equal(resumed.weights, whole.weights)
     np.testing.assert_array_equal(resumed.intercept, whole.intercept)
@@ -127,10 +127,10 @@ def test_threads_and_a_killed_run_change_nothing(inner, tmp_path):
 def test_what_is_refused_and_said():
     for wrong in ({"inner": 0}, {"inner": "exact"}, {"rule": "time"}, {"rule": "rate"}, {"option": "VI"}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}|rule"):
-            Accelerated(**wrong)
-    problem = make_problem(Squared(), make_data("real"), intercept=True)
+            AcceleratedSDCA(**wrong)
+    problem = make_problem(SquaredLoss(), make_data("real"), intercept=True)
     with pytest.raises(ValueError, match="intercept"):
-        minimise(problem, Accelerated(inner="accuracy", rule="rate"))
+        minimize(problem, AcceleratedSDCA(inner="accuracy", rule="rate"))
 
 
 def test_shifted_l2_is_ridge_towards_a_prior():
@@ -138,12 +138,12 @@ def test_shifted_l2_is_ridge_towards_a_prior():
     data = make_data("real", n=40, d=5, K=2, seed=8)
     prior = np.random.default_rng(0).normal(size=(5, 2))
     lam = 0.3
-    found = minimise(make_problem(Squared(), data, lam=lam, shift=prior), SDCA(), tol=1e-12, max_iter=5000)
+    found = minimize(make_problem(SquaredLoss(), data, lam=lam, shift=prior), SDCA(), tol=1e-12, max_iter=5000)
     n = len(data.X)
     expected = np.linalg.solve(data.X.T @ data.X / n + lam * np.eye(5), data.X.T @ data.T / n + lam * prior)
     np.testing.assert_allclose(found.weights, expected, atol=1e-6)
     for wrong in (prior[:3], prior.astype(np.float32)):
         with pytest.raises(ValueError, match="shift must be"):
-            make_problem(Squared(), data, shift=wrong)
+            make_problem(SquaredLoss(), data, shift=wrong)
     with pytest.raises(ValueError, match="shift"):
-        minimise(make_problem(Squared(), data, shift=prior), Accelerated())
+        minimize(make_problem(SquaredLoss(), data, shift=prior), AcceleratedSDCA())

@@ -10,9 +10,9 @@ from helpers import make_data, make_problem
 from manyclass import SDCAClassifier
 from manyclass.kernels import proposals
 from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
-from manyclass.objective.losses import CrammerSinger
-from manyclass.optimize.loop import minimise
-from manyclass.solvers import SDCA, ActiveSDCA, AsyncActiveSDCA
+from manyclass.objective.losses import CrammerSingerLoss
+from manyclass.optimize.loop import minimize
+from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncActiveSetSDCA
 from manyclass.solvers.dual._asked import ask
 
 INDEXES = {
@@ -24,16 +24,16 @@ INDEXES = {
 
 def problem_of(view="csr", intercept=False, dtype=np.float64):
     data = make_data("class", n=120, d=12, K=20, seed=3, density=0.4)
-    return make_problem(CrammerSinger(0.1), data, view=view, intercept=intercept, dtype=dtype, lam=0.01)
+    return make_problem(CrammerSingerLoss(0.1), data, view=view, intercept=intercept, dtype=dtype, lam=0.01)
 
 
 @pytest.mark.parametrize("name", INDEXES)
 @pytest.mark.parametrize(("view", "intercept", "storage"), [("csr", True, "sparse"), ("dense", False, "dense")])
 def test_same_optimum(name, view, intercept, storage):
     problem = problem_of(view, intercept)
-    reference = minimise(problem, SDCA(), tol=1e-6, max_iter=2000)
-    solver = ActiveSDCA(search=INDEXES[name](), storage=storage, first=1, more=2)
-    found = minimise(problem, solver, tol=1e-6, max_iter=2000)
+    reference = minimize(problem, SDCA(), tol=1e-6, max_iter=2000)
+    solver = ActiveSetSDCA(search=INDEXES[name](), storage=storage, first=1, more=2)
+    found = minimize(problem, solver, tol=1e-6, max_iter=2000)
     assert found.certificate.relative_gap <= 1e-6
     assert found.certificate.primal == pytest.approx(reference.certificate.primal, rel=3e-6)
 
@@ -41,8 +41,8 @@ def test_same_optimum(name, view, intercept, storage):
 def test_the_index_is_what_finds_rivals(monkeypatch):
     """Without exact passes, which propose too: an exact index alone leads to the optimum, whatever the first rivals."""
     problem = problem_of()
-    reference = minimise(problem, SDCA(), tol=1e-7, max_iter=2000)
-    solver = ActiveSDCA(search=ExactSearch(), first=1, more=2)
+    reference = minimize(problem, SDCA(), tol=1e-7, max_iter=2000)
+    solver = ActiveSetSDCA(search=ExactSearch(), first=1, more=2)
     state = solver.state(problem)
     steps = solver.iterate(problem, state, 0)
     monkeypatch.setattr(proposals, "propose", None)
@@ -57,8 +57,8 @@ def test_the_index_is_what_finds_rivals(monkeypatch):
 def test_the_best_rival_is_active_after_each_pass():
     """That which comes near and looks twice, too: what it found first is not dropped for what it found then."""
     data = make_data("class", n=300, d=12, K=40, seed=3, density=0.4)
-    problem = make_problem(CrammerSinger(0.0), data, intercept=False, lam=0.003)
-    solver = ActiveSDCA(first=2, more=1, epochs=2)
+    problem = make_problem(CrammerSingerLoss(0.0), data, intercept=False, lam=0.003)
+    solver = ActiveSetSDCA(first=2, more=1, epochs=2)
     state = solver.state(problem)
     steps = solver.iterate(problem, state, 0)
     y, gaps, rows = problem.targets.y, [], np.arange(300)
@@ -102,7 +102,7 @@ def test_kept_violators_are_those_of_a_full_scan():
     bias = np.zeros(20)
     b = np.where(rng.random(120) < 0.5, 0.3, 0.0)
     total = proposals.keep_violators(
-        problem.rows, y, problem.regularizer, W, bias, indptr, active, b, everyone, 0.5, found
+        problem.rows, y, problem.penalty, W, bias, indptr, active, b, everyone, 0.5, found
     )
     assert total == (found >= 0).sum() > 0
     scores = X @ W
@@ -118,7 +118,7 @@ def test_kept_violators_are_those_of_a_full_scan():
         np.testing.assert_allclose(scores[i, got], scores[i, expected])  # equal scores, in an empty row, have no order
 
 
-@pytest.mark.parametrize("solver", [ActiveSDCA, AsyncActiveSDCA])
+@pytest.mark.parametrize("solver", [ActiveSetSDCA, AsyncActiveSetSDCA])
 def test_rivals_without_a_dual_are_dropped(solver):
     problem = problem_of()
     run = solver(first=8, more=2, epochs=100)

@@ -14,13 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from helpers import cast, evaluate, make_data, make_problem, random_scores, random_targets
 from manyclass.kernels.operations import loss_hessian
-from manyclass.objective.losses import LogLoss, Multinomial, SmoothHinge, SquaredHinge
-from manyclass.optimize.loop import Outcome, minimise
-from manyclass.solvers import LBFGS, SDCA, SGD, AveragedSGD, ConjugateGradient, Newton, SteepestDescent
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredHingeLoss
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.solvers import LBFGS, SDCA, SGD, AveragedSGD, ConjugateGradient, Newton, GradientDescent
 from manyclass.solvers.primal.descent import line_search
 from registry import LOSSES
 
-SOLVERS = (Newton(), ConjugateGradient(), SteepestDescent())
+SOLVERS = (Newton(), ConjugateGradient(), GradientDescent())
 SMOOTH = {name: case for name, case in LOSSES.items() if case.loss.smoothness}
 
 
@@ -79,7 +79,7 @@ def test_small_probabilities_keep_their_curvature():
     """In float32 too: where one class has almost all of the mass, p (1 - p) must not be lost to 1 - p = 0."""
     s = np.array([30.0, 0.0, -2.0], np.float32)
     for t in (0, 1):
-        H = np.stack([bend(Multinomial(), s, t, e) for e in np.eye(3, dtype=np.float32)])
+        H = np.stack([bend(MultinomialLoss(), s, t, e) for e in np.eye(3, dtype=np.float32)])
         p = np.exp(s.astype(np.float64) - 30)
         if t == 0:
             np.testing.assert_allclose(np.diag(H)[1:], p[1:], rtol=1e-5)
@@ -123,13 +123,13 @@ def test_no_step_is_found_where_nothing_falls():
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
-@pytest.mark.parametrize("loss", [Multinomial(), SquaredHinge()], ids=["multinomial", "squared_hinge"])
+@pytest.mark.parametrize("loss", [MultinomialLoss(), SquaredHingeLoss()], ids=["multinomial", "squared_hinge"])
 def test_every_iteration_lowers_the_objective(solver, loss):
     data = make_data(loss.targets, n=150, d=12, K=4, seed=2, weighted=True)
     problem = make_problem(loss, data, lam=1e-3, intercept=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        result = minimise(problem, solver, tol=1e-9, max_iter=60, check_every=1)
+        result = minimize(problem, solver, tol=1e-9, max_iter=60, check_every=1)
     values = result.history.column("primal")
     for before, after in itertools.pairwise(values):
         assert after <= before * (1 + 1e-15)
@@ -140,7 +140,7 @@ def test_every_iteration_lowers_the_objective(solver, loss):
 def test_dense_and_sparse_rows_are_one_problem(solver):
     data = make_data("class", n=100, d=9, K=3, seed=3, weighted=True)
     runs = [
-        minimise(make_problem(Multinomial(), data, view=view, intercept=True), solver, tol=1e-10, max_iter=3000)
+        minimize(make_problem(MultinomialLoss(), data, view=view, intercept=True), solver, tol=1e-10, max_iter=3000)
         for view in ("csr", "dense")
     ]
     assert all(run.outcome is Outcome.CONVERGED for run in runs)
@@ -151,10 +151,10 @@ def test_dense_and_sparse_rows_are_one_problem(solver):
 @pytest.mark.parametrize("lam", [1e-2, 1e-5])
 def test_newton_needs_few_steps_and_agrees_with_the_dual(lam):
     """Even where lam is so small that first-order methods crawl; and faster than linearly at the end."""
-    problem = make_problem(Multinomial(), make_data("class", n=300, d=15, K=4, seed=4), lam=lam, intercept=True)
-    result = minimise(problem, Newton(), tol=1e-10, max_iter=25, check_every=1)
+    problem = make_problem(MultinomialLoss(), make_data("class", n=300, d=15, K=4, seed=4), lam=lam, intercept=True)
+    result = minimize(problem, Newton(), tol=1e-10, max_iter=25, check_every=1)
     assert result.outcome is Outcome.CONVERGED
-    dual = minimise(problem, SDCA(), tol=1e-7, max_iter=50_000)
+    dual = minimize(problem, SDCA(), tol=1e-7, max_iter=50_000)
     assert result.certificate.primal == pytest.approx(dual.certificate.primal, rel=2e-7)
     errors = [record.primal - result.certificate.primal for record in result.history][:-1]
     falls = [after / before for before, after in itertools.pairwise(errors) if after > 1e-12]
@@ -164,26 +164,26 @@ def test_newton_needs_few_steps_and_agrees_with_the_dual(lam):
 def test_newton_with_nothing_that_bends():
     """All margins beyond the band of a smooth hinge: no curvature along the intercept."""
     data = make_data("sign", n=300, d=10, K=3, seed=5)
-    problem = make_problem(SmoothHinge(0.5), data, lam=1e-3, intercept=True)
-    assert minimise(problem, Newton(), tol=1e-6, max_iter=100).outcome is Outcome.CONVERGED
+    problem = make_problem(SmoothHingeLoss(0.5), data, lam=1e-3, intercept=True)
+    assert minimize(problem, Newton(), tol=1e-6, max_iter=100).outcome is Outcome.CONVERGED
 
 
 def test_newton_takes_wide_sparse_rows():
     """No matrix is formed: 200 000 features and 3 classes; and as many passes as the count says."""
     data = make_data("class", n=60, d=50, K=3, seed=6)
     wide = data._replace(X=np.hstack([data.X, np.zeros((60, 1))]))
-    problem = make_problem(Multinomial(), wide, intercept=True)
+    problem = make_problem(MultinomialLoss(), wide, intercept=True)
     rows = problem.rows._replace(indices=problem.rows.indices * 4000)
     large = replace(problem, rows=rows, n_features=200_001)
-    results = [minimise(found, Newton(), tol=1e-8) for found in (problem, large)]
+    results = [minimize(found, Newton(), tol=1e-8) for found in (problem, large)]
     assert results[0].n_iter == results[1].n_iter
     np.testing.assert_allclose(results[1].weights[::4000], results[0].weights, atol=1e-9)
 
 
 def test_conjugate_gradients_beat_steepest_descent():
-    problem = make_problem(LogLoss(), make_data("sign", n=300, d=20, K=2, seed=7), lam=1e-3, intercept=True)
+    problem = make_problem(LogisticLoss(), make_data("sign", n=300, d=20, K=2, seed=7), lam=1e-3, intercept=True)
     passes = {
-        solver.name: minimise(problem, solver, tol=1e-6, max_iter=5000).history.last.passes
+        solver.name: minimize(problem, solver, tol=1e-6, max_iter=5000).history.last.passes
         for solver in (*SOLVERS, LBFGS())
     }
     assert passes["cg"] < 0.5 * passes["gd"]
@@ -234,17 +234,17 @@ def test_gains_and_mini_batches_are_the_plain_recursion(gain, batch_size, averag
 
 
 def test_by_default_the_gain_is_the_one_that_needs_no_tuning():
-    problem = make_problem(Multinomial(), make_data("class", seed=10), intercept=True)
+    problem = make_problem(MultinomialLoss(), make_data("class", seed=10), intercept=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        one, other = (minimise(problem, s, tol=0, max_iter=3) for s in (SGD(), SGD(gain="optimal", batch_size=1)))
+        one, other = (minimize(problem, s, tol=0, max_iter=3) for s in (SGD(), SGD(gain="optimal", batch_size=1)))
     np.testing.assert_array_equal(one.weights, other.weights)
 
 
 def test_a_gain_that_is_too_large_is_told():
-    problem = make_problem(LogLoss(), make_data("sign", seed=11), lam=1.0)
+    problem = make_problem(LogisticLoss(), make_data("sign", seed=11), lam=1.0)
     with pytest.warns(ConvergenceWarning, match="no longer a finite number"):
-        minimise(problem, SGD(gain="constant", eta0=1e300), max_iter=5)
+        minimize(problem, SGD(gain="constant", eta0=1e300), max_iter=5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from helpers import make_data, make_problem
-from manyclass.objective.losses import LogLoss, Multinomial
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.solvers.bound import LowRankDiagonal, partition_bound
 from manyclass.solvers.bound.features import FeatureForm
 from manyclass.solvers.bound.forms import KroneckerForm
@@ -207,7 +207,7 @@ def general(form, X, K):
 
 
 @pytest.mark.parametrize("view", ["csr", "dense"])
-@pytest.mark.parametrize("loss", [Multinomial(), LogLoss()])
+@pytest.mark.parametrize("loss", [MultinomialLoss(), LogisticLoss()])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("density", [0.05, 0.6])
 def test_kronecker_is_the_general_form(view, loss, intercept, density):
@@ -254,7 +254,7 @@ def test_the_updated_inverse_is_the_inverse_of_the_sum(kind):
         F = sp.csr_matrix(rng.normal(size=(offsets[-1], 20)))
         form = FeatureForm(F, offsets, np.zeros(30, np.int64), np.full(30, 1 / 30))
     else:
-        loss = Multinomial() if kind == "multinomial" else LogLoss()
+        loss = MultinomialLoss() if kind == "multinomial" else LogisticLoss()
         data = make_data(loss.targets, n=30, d=20, K=3 if loss.joint else 1, seed=1)
         problem = make_problem(loss, data, intercept=True)
         form = KroneckerForm.of(problem, constant(problem))

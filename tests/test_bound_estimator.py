@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import BoundMajorizationClassifier, SDCAClassifier, load_model
+from manyclass import BoundMajorizationClassifier, SDCAClassifier, load
 
 ALPHA = 1e-2
 
@@ -159,7 +159,7 @@ def test_a_stream_has_no_certificate_and_a_fit_ends_it(tmp_path):
     model.partial_fit(X, y)
     assert not hasattr(model, "duality_gap_")
     model.model_.save(tmp_path / "model")
-    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.predict(X))
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
     assert not hasattr(BoundMajorizationClassifier(rank=3), "partial_fit")
     assert hasattr(model.fit(X, y), "duality_gap_")
 

@@ -12,9 +12,9 @@ from sklearn.preprocessing import StandardScaler
 
 import references
 from helpers import Data, make_data, make_problem, objective
-from manyclass.objective.losses import LogLoss, Multinomial, SmoothHinge
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L2, ElasticNet
-from manyclass.optimize.loop import Outcome, minimise
+from manyclass.optimize.loop import Outcome, minimize
 from manyclass.solvers import BatchBound, BoundMajorization
 from manyclass.solvers.dual.warm import warm_state
 from registry import LOSSES
@@ -36,16 +36,16 @@ MONOTONE = ("full", "one by one", "rank 1", "rank 5", "batch")
 def quietly(problem, solver, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return minimise(problem, solver, check_every=1, **options)
+        return minimize(problem, solver, check_every=1, **options)
 
 
 def real(name, lam, **options):
     X, y = SETS[name](return_X_y=True)
     X = StandardScaler().fit_transform(X)
     if y.max() == 1:
-        data, loss = Data(X, np.where(y, 1.0, -1.0)[:, None], 1, None), LogLoss()
+        data, loss = Data(X, np.where(y, 1.0, -1.0)[:, None], 1, None), LogisticLoss()
     else:
-        data, loss = Data(X, y, int(y.max()) + 1, None), Multinomial()
+        data, loss = Data(X, y, int(y.max()) + 1, None), MultinomialLoss()
     return data, make_problem(loss, data, lam=lam / len(y), view="dense", intercept=True, **options)
 
 
@@ -74,7 +74,7 @@ def test_twelve_epochs_reach_the_optimum_monotonically(name, lam):
 def test_the_optimum_is_that_of_an_independent_solver(name):
     data, problem = real(name, 1.0)
     best = references.quasi_newton(case_of(problem), data, L2(), problem.lam, True)
-    result = minimise(problem, BoundMajorization(), tol=1e-10)
+    result = minimize(problem, BoundMajorization(), tol=1e-10)
     reached = objective(case_of(problem).formula, data, L2(), problem.lam, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel=1e-8)
     assert result.outcome is Outcome.CONVERGED
@@ -83,7 +83,7 @@ def test_the_optimum_is_that_of_an_independent_solver(name):
 @pytest.mark.parametrize("name", ["wine", "breast cancer"])
 def test_low_rank_needs_few_more(name):
     _, problem = real(name, 1.0)
-    results = [minimise(problem, BoundMajorization(rank=rank), tol=1e-6, max_iter=n) for rank, n in ((1, 60), (8, 30))]
+    results = [minimize(problem, BoundMajorization(rank=rank), tol=1e-6, max_iter=n) for rank, n in ((1, 60), (8, 30))]
     assert results[1].n_iter < results[0].n_iter
     assert all(result.outcome is Outcome.CONVERGED for result in results)
 
@@ -93,7 +93,7 @@ def test_low_rank_needs_few_more(name):
 
 @pytest.mark.parametrize("eta", [0.05, 0.5, 1.0, 1.5, 1.95])
 @pytest.mark.parametrize("order", ["ascending", "descending", "given"])
-@pytest.mark.parametrize("loss", [Multinomial(), LogLoss()])
+@pytest.mark.parametrize("loss", [MultinomialLoss(), LogisticLoss()])
 def test_every_batch_step_descends(eta, order, loss):
     data = make_data(loss.targets, n=60, d=5, K=4 if loss.joint else 1, seed=3, weighted=True)
     problem = make_problem(loss, data, lam=1e-3, intercept=True)
@@ -106,7 +106,7 @@ def test_every_batch_step_descends(eta, order, loss):
 def test_searches_descend_from_anywhere(name, start):
     """From points with scores of 1e4 too: nothing overflows."""
     data = make_data("class", n=60, d=5, K=4, seed=4, weighted=True)
-    problem = make_problem(Multinomial(), data, lam=1e-3, intercept=True)
+    problem = make_problem(MultinomialLoss(), data, lam=1e-3, intercept=True)
     solver = SCHEDULES[name]
     state = solver.state(problem)
     state["point"] = np.random.default_rng(0).normal(size=state["point"].shape) * start
@@ -120,11 +120,11 @@ def test_searches_descend_from_anywhere(name, start):
 @pytest.mark.parametrize(
     ("loss", "K", "view", "dtype", "intercept"),
     [
-        (Multinomial(), 4, "csr", np.float64, True),
-        (Multinomial(1.0), 3, "dense", np.float64, False),
-        (Multinomial(), 2, "dense", np.float32, True),
-        (LogLoss(), 1, "csr", np.float64, True),
-        (LogLoss(1.0), 1, "dense", np.float32, False),
+        (MultinomialLoss(), 4, "csr", np.float64, True),
+        (MultinomialLoss(1.0), 3, "dense", np.float64, False),
+        (MultinomialLoss(), 2, "dense", np.float32, True),
+        (LogisticLoss(), 1, "csr", np.float64, True),
+        (LogisticLoss(1.0), 1, "dense", np.float32, False),
     ],
 )
 def test_gaps_are_true(name, loss, K, view, dtype, intercept):
@@ -154,15 +154,15 @@ def run_of(name, problem, n=6, **options):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_sparse_rows_threads_and_precisions_agree(name):
     data = make_data("class", n=70, d=30, K=4, seed=6, density=0.1)
-    one = run_of(name, make_problem(Multinomial(), data, view="csr", intercept=True))
-    dense = run_of(name, make_problem(Multinomial(), data, view="dense", intercept=True))
+    one = run_of(name, make_problem(MultinomialLoss(), data, view="csr", intercept=True))
+    dense = run_of(name, make_problem(MultinomialLoss(), data, view="dense", intercept=True))
     np.testing.assert_allclose(one.weights, dense.weights, atol=1e-8)
-    threads = run_of(name, make_problem(Multinomial(), data, view="csr", intercept=True, n_threads=3))
+    threads = run_of(name, make_problem(MultinomialLoss(), data, view="csr", intercept=True, n_threads=3))
     np.testing.assert_array_equal(one.weights, threads.weights)
     np.testing.assert_array_equal(one.intercept, threads.intercept)
     found = []
     for dtype in (np.float64, np.float32):  # without the driver, that stops at what float32 can certify
-        problem = make_problem(Multinomial(), data, view="csr", dtype=dtype, intercept=True)
+        problem = make_problem(MultinomialLoss(), data, view="csr", dtype=dtype, intercept=True)
         state = SCHEDULES[name].state(problem)
         for _ in zip(range(6), SCHEDULES[name].iterate(problem, state, 0)):
             pass
@@ -177,7 +177,7 @@ def test_weights_are_repetitions(name):
     counts[:3] = 1
     repeated = Data(np.repeat(data.X, counts, axis=0), np.repeat(data.T, counts), 3, None)
     results = [
-        minimise(make_problem(Multinomial(), part, intercept=True), SCHEDULES[name], tol=1e-10, max_iter=500)
+        minimize(make_problem(MultinomialLoss(), part, intercept=True), SCHEDULES[name], tol=1e-10, max_iter=500)
         for part in (data._replace(weights=counts.astype(float)), repeated)
     ]
     np.testing.assert_allclose(results[0].weights, results[1].weights, atol=1e-4)
@@ -187,7 +187,7 @@ def test_weights_are_repetitions(name):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_resumed_is_uninterrupted(name, tmp_path):
     data = make_data("class", n=60, d=6, K=3, seed=8)
-    problem = make_problem(Multinomial(), data, intercept=True)
+    problem = make_problem(MultinomialLoss(), data, intercept=True)
     whole = run_of(name, problem, 7, seed=5)
     run_of(name, problem, 3, seed=5, checkpoint=tmp_path / "run")
     rest = run_of(name, problem, 4, seed=5, checkpoint=tmp_path / "run")
@@ -198,7 +198,7 @@ def test_resumed_is_uninterrupted(name, tmp_path):
 
 def test_the_seed_decides_the_batches_alone():
     data = make_data("class", n=60, d=6, K=3, seed=9)
-    problem = make_problem(Multinomial(), data)
+    problem = make_problem(MultinomialLoss(), data)
     first, again, other = (run_of("one by one", problem, 1, seed=seed).weights for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0
@@ -208,10 +208,10 @@ def test_the_seed_decides_the_batches_alone():
 def test_a_warm_start_goes_on(name):
     data = make_data("class", n=80, d=6, K=4, seed=10)
     solver = SCHEDULES[name]
-    first = minimise(make_problem(Multinomial(), data, lam=0.01, intercept=True), solver, tol=1e-9, max_iter=100)
-    near = make_problem(Multinomial(), data, lam=0.011, intercept=True)
-    warm = minimise(near, solver, tol=1e-9, max_iter=100, state=warm_state(near, solver, first.state))
-    cold = minimise(near, solver, tol=1e-9, max_iter=100)
+    first = minimize(make_problem(MultinomialLoss(), data, lam=0.01, intercept=True), solver, tol=1e-9, max_iter=100)
+    near = make_problem(MultinomialLoss(), data, lam=0.011, intercept=True)
+    warm = minimize(near, solver, tol=1e-9, max_iter=100, state=warm_state(near, solver, first.state))
+    cold = minimize(near, solver, tol=1e-9, max_iter=100)
     assert warm.n_iter < cold.n_iter
     np.testing.assert_allclose(warm.weights, cold.weights, atol=1e-4)
 
@@ -219,11 +219,11 @@ def test_a_warm_start_goes_on(name):
 def test_the_freedom_of_softmax_is_taken_out():
     """Weights of all classes moved together change nothing but the penalty."""
     data = make_data("class", n=60, d=6, K=4, seed=11)
-    problem = make_problem(Multinomial(), data, intercept=True)
+    problem = make_problem(MultinomialLoss(), data, intercept=True)
     solver = BoundMajorization()
     state = solver.state(problem)
     state["point"] += np.random.default_rng(0).normal(size=(7, 1)) * 5
-    result = minimise(problem, solver, tol=1e-9, state=state)
+    result = minimize(problem, solver, tol=1e-9, state=state)
     np.testing.assert_allclose(result.weights.sum(axis=1), 0, atol=1e-9)
     np.testing.assert_allclose(result.intercept.sum(), 0, atol=1e-9)
 
@@ -233,7 +233,7 @@ def test_the_freedom_of_softmax_is_taken_out():
 
 def test_memory_is_told_before():
     data = make_data("class", n=20, d=8, K=4)
-    problem = make_problem(Multinomial(), data, intercept=True)
+    problem = make_problem(MultinomialLoss(), data, intercept=True)
     full = BoundMajorization().nbytes(problem)
     assert any("rank=8" in what and size == 2 * 8 * 27**2 for what, size in full.items())
     low = sum(BoundMajorization(rank=8).nbytes(problem).values())
@@ -261,11 +261,11 @@ def test_parameters_out_of_range(call, message):
 def test_what_is_not_log_linear_is_refused(solver):
     sign, classes = make_data("sign", K=3), make_data("class")
     for problem, message in (
-        (make_problem(LogLoss(), sign), "got LogLoss with 3 outputs"),
-        (make_problem(SmoothHinge(1.0), sign), "takes log-linear models"),
-        (make_problem(Multinomial(), classes, shift=np.ones((8, 4))), "without shift"),
+        (make_problem(LogisticLoss(), sign), "got LogLoss with 3 outputs"),
+        (make_problem(SmoothHingeLoss(1.0), sign), "takes log-linear models"),
+        (make_problem(MultinomialLoss(), classes, shift=np.ones((8, 4))), "without shift"),
     ):
         with pytest.raises(ValueError, match=message):
-            minimise(problem, solver)
+            minimize(problem, solver)
     with pytest.raises(ValueError, match="gradient"):
-        minimise(make_problem(Multinomial(), classes, reg=ElasticNet(0.1)), solver)
+        minimize(make_problem(MultinomialLoss(), classes, reg=ElasticNet(0.1)), solver)

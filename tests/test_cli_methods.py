@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from manyclass import StagedModel, estimators, features, load_model
+from manyclass import StagedModel, estimators, features, load
 from manyclass.cli import methods
 from manyclass.io import Dataset, read, write
 from test_cli_support import digits, left, make, refused, run
@@ -29,7 +29,7 @@ CASES = {
 CLASSES = {
     "bound": estimators.BoundMajorizationClassifier,
     "ds_mlr": estimators.DSMLRClassifier,
-    "least_squares": estimators.LeastSquaresClassifier,
+    "least_squares": estimators.GeneralizedLeastSquaresClassifier,
     "calibrated": estimators.CalibratedLeastSquaresClassifier,
     "stagewise": estimators.StagewiseClassifier,
     "memoir": estimators.MemoirClassifier,
@@ -60,7 +60,7 @@ def test_a_method_gives_the_model_of_its_estimator(capsys, tmp_path, method):
     assert ran.code == 0, ran.err
     data = read(path)
     expected = estimator_of(method, parameters).fit(data.X, data.y)
-    found = load_model(model)
+    found = load(model)
     np.testing.assert_array_equal(found.scores(data.X), expected.model_.scores(data.X))
     np.testing.assert_array_equal(found.classes, expected.classes_)
     with open(tmp_path / "h.csv", newline="") as file:
@@ -83,7 +83,7 @@ def test_numbers_to_predict(capsys, tmp_path):
     write(tmp_path / "d.svm", Dataset(X, y + 0.5))
     ran = run(capsys, "fit", tmp_path / "d.svm", "-o", tmp_path / "m", "--method", "stagewise", "--set", "n_blocks=2")
     assert ran.code == 0, ran.err
-    assert load_model(tmp_path / "m").task == "regression"
+    assert load(tmp_path / "m").task == "regression"
     refused(run(capsys, "fit", tmp_path / "d.svm", "-o", tmp_path / "m", "--method", "bound"), "takes classes")
 
 

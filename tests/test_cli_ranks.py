@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from manyclass import load_model
+from manyclass import load
 from manyclass.cli import _ranks
 from manyclass.io import read
 from manyclass.solvers.ds_mlr import SCHEDULES
@@ -53,7 +53,7 @@ def test_a_checkpoint_is_not_overwritten_and_is_resumed(capsys, tmp_path):
     assert ran.code == 0, ran.err
     assert not kept.exists()
     whole = run(capsys, *command[:3], tmp_path / "whole", *command[4:])
-    found, expected = (load_model(tmp_path / name) for name in ("m", "whole"))
+    found, expected = (load(tmp_path / name) for name in ("m", "whole"))
     assert whole.code == 0
     np.testing.assert_allclose(found.weights, expected.weights, atol=1e-3)
 
@@ -117,7 +117,7 @@ def test_processes_fit_what_threads_fit(capsys, tmp_path):
     assert done.returncode == 0, done.stderr
     ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--n-workers", "2")
     assert ran.code == 0, ran.err
-    two, one = load_model(tmp_path / "two"), load_model(tmp_path / "one")
+    two, one = load(tmp_path / "two"), load(tmp_path / "one")
     data = read(path)
     np.testing.assert_allclose(two.scores(data.X), one.scores(data.X), atol=1e-9)
     # One process speaks.
@@ -133,7 +133,7 @@ def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
     assert done.returncode == 0, done.stderr
     ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--n-workers", "2")
     assert ran.code == 0, ran.err
-    two, one = load_model(tmp_path / "two"), load_model(tmp_path / "one")
+    two, one = load(tmp_path / "two"), load(tmp_path / "one")
     data = read(path)
     np.testing.assert_allclose(two.scores(data.X), one.scores(data.X), atol=1e-9)
     assert two.classes.tolist() == one.classes.tolist()
@@ -175,5 +175,5 @@ def test_an_interrupt_of_one_process_stops_all_and_keeps_the_model(capsys, tmp_p
     done = launch(2, str(program), *command)
     assert done.returncode == 0, done.stderr
     assert "interrupted after 5 epochs: the model reached so far is kept" in done.stderr
-    assert load_model(tmp_path / "m").n_features
+    assert load(tmp_path / "m").n_features
     assert (kept / "manifest.json").exists()

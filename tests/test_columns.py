@@ -10,11 +10,11 @@ from sklearn.preprocessing import normalize
 
 from helpers import make_data, make_problem
 from manyclass import SDCAClassifier, SDCARegressor
-from manyclass.objective.losses import Multinomial
+from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.penalties import ElasticNet
-from manyclass.optimize.columns import minimise_columns
-from manyclass.optimize.loop import Outcome, minimise
-from manyclass.solvers import SDCA, Accelerated
+from manyclass.optimize.columns import minimize_columns
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.solvers import SDCA, AcceleratedSDCA
 from registry import LOSSES
 
 SEPARABLE = [name for name, case in LOSSES.items() if not case.loss.joint]
@@ -28,8 +28,8 @@ def test_ranges_reach_the_optimum_of_the_whole(name, intercept, view):
     data = make_data(case.loss.targets, n=60, d=6, K=11, seed=1, weighted=True)
     problem = make_problem(case.loss, data, view=view, reg=ElasticNet(0.1), intercept=intercept)
     tol = 1e-8 if case.loss.smoothness else 1e-4
-    whole = minimise(problem, SDCA(), tol=tol, max_iter=50_000)
-    parts = minimise_columns(problem, lambda part: SDCA(), tol=tol, max_iter=50_000, width=4)
+    whole = minimize(problem, SDCA(), tol=tol, max_iter=50_000)
+    parts = minimize_columns(problem, lambda part: SDCA(), tol=tol, max_iter=50_000, width=4)
     assert parts.outcome is Outcome.CONVERGED
     assert parts.certificate.relative_gap <= tol
     assert parts.certificate.primal == pytest.approx(whole.certificate.primal, rel=1.1 * tol)
@@ -39,12 +39,12 @@ def test_ranges_reach_the_optimum_of_the_whole(name, intercept, view):
     assert len(parts.history) == 3
 
 
-@pytest.mark.parametrize("solver", [SDCA, Accelerated])
+@pytest.mark.parametrize("solver", [SDCA, AcceleratedSDCA])
 def test_threads_change_nothing(solver):
     case = LOSSES["squared_hinge"]
     data = make_data("sign", n=80, d=7, K=20, seed=2)
     one, two = (
-        minimise_columns(make_problem(case.loss, data, n_threads=n), lambda part: solver(), tol=1e-6, width=4)
+        minimize_columns(make_problem(case.loss, data, n_threads=n), lambda part: solver(), tol=1e-6, width=4)
         for n in (1, 2)
     )
     np.testing.assert_array_equal(one.weights, two.weights)
@@ -64,8 +64,8 @@ def test_the_start_from_no_positives_saves_epochs():
     data = make_data("sign", n=3000, d=300, K=40)
     data = data._replace(X=X.toarray(), T=np.where(y[:, None] == np.arange(40), 1.0, -1.0))
     problem = make_problem(LOSSES["squared_hinge"].loss, data, lam=1e-3)
-    cold = minimise(problem, SDCA(), tol=1e-3)
-    warm = minimise_columns(problem, lambda part: SDCA(), tol=1e-3, width=20)
+    cold = minimize(problem, SDCA(), tol=1e-3)
+    warm = minimize_columns(problem, lambda part: SDCA(), tol=1e-3, width=20)
     assert warm.outcome is Outcome.CONVERGED
     assert warm.n_iter < cold.n_iter
     assert warm.certificate.primal == pytest.approx(cold.certificate.primal, rel=2e-3)
@@ -85,9 +85,9 @@ def test_an_interrupt_keeps_the_ranges_that_are_done():
                     raise KeyboardInterrupt
                 yield progress
 
-    whole = minimise_columns(problem, lambda part: SDCA(), tol=1e-3, width=4)
+    whole = minimize_columns(problem, lambda part: SDCA(), tol=1e-3, width=4)
     with pytest.warns(ConvergenceWarning, match="interrupted.*: 2 of 3 ranges"):
-        found = minimise_columns(problem, lambda part: Interrupted(), tol=1e-3, width=4)
+        found = minimize_columns(problem, lambda part: Interrupted(), tol=1e-3, width=4)
     assert found.outcome is Outcome.INTERRUPTED
     assert np.abs(found.weights[:, :8]).max() > 0
     assert np.abs(found.weights[:, 8:]).max() == 0
@@ -99,11 +99,11 @@ def test_what_falls_short_is_told_once():
     data = make_data("sign", n=60, d=5, K=12, seed=5)
     problem = make_problem(LOSSES["log_loss"].loss, data, lam=1e-4)
     with pytest.warns(ConvergenceWarning, match=r"3 of 3 ranges of outputs were fitted, 3 of them to less") as caught:
-        found = minimise_columns(problem, lambda part: SDCA(), tol=1e-9, max_iter=2, width=4)
+        found = minimize_columns(problem, lambda part: SDCA(), tol=1e-9, max_iter=2, width=4)
     assert len(caught) == 1
     assert found.outcome is Outcome.MAX_ITER
     with pytest.raises(ValueError, match="not independent"):
-        minimise_columns(make_problem(Multinomial(), make_data("class")), lambda part: SDCA())
+        minimize_columns(make_problem(MultinomialLoss(), make_data("class")), lambda part: SDCA())
 
 
 def test_estimators_take_ranges_where_there_are_many_outputs():
@@ -130,7 +130,7 @@ def test_an_interrupt_of_the_start_is_heard(monkeypatch):
 
     monkeypatch.setattr(SDCA, "_epoch", interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted.*: 0 of 3 ranges"):
-        found = minimise_columns(problem, lambda part: SDCA(), width=4)
+        found = minimize_columns(problem, lambda part: SDCA(), width=4)
     assert found.outcome is Outcome.INTERRUPTED
     assert not found.weights.any()
     assert found.certificate.primal == pytest.approx(problem.value(found.weights, found.intercept))
@@ -144,7 +144,7 @@ def test_the_whole_ends_as_its_worst_range(order, monkeypatch):
     ends = {0: Outcome.MAX_ITER, 4: Outcome.PRECISION}
     data = make_data("sign", n=40, d=5, K=8, seed=6)
     problem = make_problem(LOSSES["log_loss"].loss, data)
-    whole = columns.minimise
+    whole = columns.minimize
     upcoming = iter(order)
 
     def ended(*args, **options):
@@ -154,4 +154,4 @@ def test_the_whole_ends_as_its_worst_range(order, monkeypatch):
     monkeypatch.setattr(columns, "minimise", ended)
     monkeypatch.setattr(columns, "ranges", lambda n, size: [(lo, lo + 4) for lo in order])
     with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
-        assert minimise_columns(problem, lambda part: SDCA(), width=4).outcome is Outcome.MAX_ITER
+        assert minimize_columns(problem, lambda part: SDCA(), width=4).outcome is Outcome.MAX_ITER

@@ -17,10 +17,10 @@ from sklearn.linear_model import Lasso, LogisticRegression
 import references
 from helpers import Data, make_data, make_problem, make_targets, objective
 from manyclass.kernels.rows import make_rows
-from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.losses import CrammerSingerLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredLoss
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import Outcome, minimise
+from manyclass.optimize.loop import Outcome, minimize
 from manyclass.solvers import SDCA, CoordinateDescent, largest_penalty
 from manyclass.solvers.primal import _columns as views
 from registry import LOSSES
@@ -40,7 +40,7 @@ def way(request, monkeypatch):
 
 
 def solve(problem, *, tol=1e-10, **options):
-    return minimise(problem, CoordinateDescent(), tol=tol, max_iter=options.pop("max_iter", 300), **options)
+    return minimize(problem, CoordinateDescent(), tol=tol, max_iter=options.pop("max_iter", 300), **options)
 
 
 def value(case, data: Data, reg: Any, lam: float, W: Any, b: Any) -> float:
@@ -108,13 +108,13 @@ def test_lasso_and_elastic_net_are_scikit_learns(way, view, share, intercept):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(50, 80)) * (rng.random((50, 80)) < 0.4) + rng.normal(size=80) * (view == "dense")
     data = Data(X, X[:, :4] @ rng.normal(size=(4, 1)) + 3 + rng.normal(size=(50, 1)), 1, None)
-    lam = share * largest_penalty(make_problem(Squared(), data, intercept=intercept))
+    lam = share * largest_penalty(make_problem(SquaredLoss(), data, intercept=intercept))
     for ratio, reg in ((1.0, L1()), (0.7, ElasticNet(0.7 / 0.3))):
         options = {"fit_intercept": intercept, "tol": 1e-14, "max_iter": 10**6}
         model = SklearnElasticNet(lam, l1_ratio=ratio, **options) if ratio < 1 else Lasso(lam, **options)
         model.fit(X, data.T[:, 0])
         strength = lam if ratio == 1 else 0.3 * lam
-        result = solve(make_problem(Squared(), data, reg=reg, lam=strength, view=view, intercept=intercept), tol=1e-12)
+        result = solve(make_problem(SquaredLoss(), data, reg=reg, lam=strength, view=view, intercept=intercept), tol=1e-12)
         assert result.outcome is Outcome.CONVERGED
         np.testing.assert_allclose(result.weights[:, 0], model.coef_, atol=2e-6 * np.abs(model.coef_).max())
         assert result.intercept[0] == pytest.approx(model.intercept_, abs=1e-5)
@@ -123,7 +123,7 @@ def test_lasso_and_elastic_net_are_scikit_learns(way, view, share, intercept):
 @pytest.mark.parametrize("view", ["csr", "dense"])
 def test_l1_logistic_regression_is_liblinears(way, view):
     data = make_data("sign", n=90, d=60, K=1, seed=4)
-    lam = 0.03 * largest_penalty(make_problem(LogLoss(), data))
+    lam = 0.03 * largest_penalty(make_problem(LogisticLoss(), data))
     new = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8)  # where l1_ratio says what penalty said
     model = LogisticRegression(
         C=1 / (lam * 90),
@@ -139,7 +139,7 @@ def test_l1_logistic_regression_is_liblinears(way, view):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data.X, data.T[:, 0])
     expected = value(LOSSES["log_loss"], data, L1(), lam, model.coef_.T, 0.0)
-    result = solve(make_problem(LogLoss(), data, reg=L1(), lam=lam, view=view))
+    result = solve(make_problem(LogisticLoss(), data, reg=L1(), lam=lam, view=view))
     assert result.certificate.primal == pytest.approx(expected, rel=1e-7)
     assert result.certificate.primal <= expected * (1 + 1e-9)
 
@@ -148,7 +148,7 @@ def test_l1_logistic_regression_is_liblinears(way, view):
 def test_it_agrees_with_sdca(name):
     case, reg = LOSSES[name], ElasticNet(0.5)
     problem = make_problem(case.loss, make_data(case.loss.targets, weighted=True), reg=reg, intercept=True)
-    expected = minimise(problem, SDCA(), tol=1e-9, max_iter=20_000)
+    expected = minimize(problem, SDCA(), tol=1e-9, max_iter=20_000)
     found = solve(problem, tol=1e-9)
     assert found.certificate.primal == pytest.approx(expected.certificate.primal, rel=2e-9)
     np.testing.assert_allclose(found.weights, expected.weights, atol=1e-3)
@@ -260,10 +260,10 @@ def test_the_largest_penalty_is_where_weights_begin(name, intercept):
 
 def test_a_warm_start_on_a_path_ends_where_a_cold_one_does(way):
     data = make_data("real", n=50, d=40, K=2, seed=12)
-    most = largest_penalty(make_problem(Squared(), data, intercept=True))
+    most = largest_penalty(make_problem(SquaredLoss(), data, intercept=True))
     state = None
     for share in (0.5, 0.1, 0.02):
-        problem = make_problem(Squared(), data, reg=L1(), lam=share * most, intercept=True)
+        problem = make_problem(SquaredLoss(), data, reg=L1(), lam=share * most, intercept=True)
         cold = solve(problem)
         warm = solve(problem, state=state)
         assert warm.certificate.primal == pytest.approx(cold.certificate.primal, rel=1e-9)
@@ -280,7 +280,7 @@ def test_products_by_columns_are_numpys(view, intercept):
     data = make_data("real", n=50, d=12, K=1, seed=14, density=0.6)
     data = data._replace(X=data.X + 3.0 * (data.X != 0))
     X = data.X
-    columns = views.column_view(make_problem(Squared(), data, view=view, intercept=intercept))
+    columns = views.column_view(make_problem(SquaredLoss(), data, view=view, intercept=intercept))
     features, h, u, w = np.array([1, 4, 5, 11]), rng.random(50), rng.normal(size=50), rng.normal(size=4)
     h[7] = 0.0
     np.testing.assert_allclose(columns.dots(u), X.T @ u, atol=1e-13)
@@ -303,10 +303,10 @@ def test_products_by_columns_are_numpys(view, intercept):
 def test_a_model_is_minimised_to_what_was_asked(way, view, intercept, l1, l2):
     rng = np.random.default_rng(15)
     data = make_data("real", n=50, d=30, K=1, seed=15)
-    columns = views.column_view(make_problem(Squared(), data, view=view, intercept=intercept))
+    columns = views.column_view(make_problem(SquaredLoss(), data, view=view, intercept=intercept))
     features, w = np.arange(3, 25), rng.normal(size=22)
     u, h = rng.normal(size=50) / 50, rng.random(50) / 50
-    new, shift, passes = columns.minimise(features, w, views.Model(u, h), l1, l2, 1e-9)
+    new, shift, passes = columns.minimize(features, w, views.Model(u, h), l1, l2, 1e-9)
     X = data.X[:, features]
     slope = u + h * (X @ (new - w) + shift)
     rise = X.T @ slope + l2 * new
@@ -327,7 +327,7 @@ def problem_of(X, y, loss, *, reg=None, lam=0.1, view="csr", **options):
         rows=make_rows(sp.csr_matrix(X) if view == "csr" else X),
         targets=make_targets(loss.targets, y, y.shape[1]),
         loss=loss,
-        regularizer=L1() if reg is None else reg,
+        penalty=L1() if reg is None else reg,
         lam=lam,
         n_features=X.shape[1],
         **options,
@@ -341,11 +341,11 @@ def test_degenerate_problems(way, view, intercept):
     X = rng.normal(size=(12, 6))
     options = {"view": view, "intercept": intercept}
     # Nothing to fit.
-    assert not solve(problem_of(X, np.zeros(12), Squared(), **options)).weights.any()
+    assert not solve(problem_of(X, np.zeros(12), SquaredLoss(), **options)).weights.any()
     # Empty data, an empty column that a warm start gave a weight, a constant column, equal columns.
-    assert not solve(problem_of(0 * X, X[:, 0], Squared(), **options)).weights.any()
+    assert not solve(problem_of(0 * X, X[:, 0], SquaredLoss(), **options)).weights.any()
     odd = np.c_[X[:, 0], X[:, 0], np.zeros(12), np.ones(12), X[:, 1], -X[:, 1]]
-    problem = problem_of(odd, X[:, 0] - X[:, 1] + 2, Squared(), **options)
+    problem = problem_of(odd, X[:, 0] - X[:, 1] + 2, SquaredLoss(), **options)
     state = CoordinateDescent().state(problem)
     state["W"][2] = 7.0
     result = solve(problem, state=state)
@@ -355,25 +355,26 @@ def test_degenerate_problems(way, view, intercept):
     data = Data(odd, (X[:, 0] - X[:, 1] + 2)[:, None], 1, None)
     assert result.certificate.primal == pytest.approx(split_quasi_newton(case, data, L1(), 0.1, intercept), rel=1e-7)
     # One row alone; zero weights beside.
-    for one in (problem_of(X[:1], [2.0], Squared(), **options), problem_of(X[:1], [1.0], LogLoss(), **options)):
+    for one in (problem_of(X[:1], [2.0], SquaredLoss(), **options), problem_of(X[:1], [1.0], LogisticLoss(),
+    **options)):
         assert solve(one).outcome is Outcome.CONVERGED
     weights = np.r_[1.0, np.zeros(11)]
-    assert solve(problem_of(X, X[:, 0], Squared(), weights=weights, **options)).outcome is Outcome.CONVERGED
+    assert solve(problem_of(X, X[:, 0], SquaredLoss(), weights=weights, **options)).outcome is Outcome.CONVERGED
 
 
 def test_separable_labels_have_finite_weights(way):
     X = np.linspace(-1, 1, 30)[:, None] * np.ones(3)
-    problem = problem_of(X, np.sign(X[:, 0]), LogLoss(), lam=1e-5, intercept=True)
+    problem = problem_of(X, np.sign(X[:, 0]), LogisticLoss(), lam=1e-5, intercept=True)
     result = solve(problem, tol=1e-8)
     assert result.outcome is Outcome.CONVERGED
     assert np.isfinite(result.weights).all()
     assert np.all(np.sign(X @ result.weights + result.intercept) == np.sign(X[:, :1]))
-    alone = solve(problem_of(X, np.ones(30), LogLoss(), intercept=True))
+    alone = solve(problem_of(X, np.ones(30), LogisticLoss(), intercept=True))
     assert not alone.weights.any()
 
 
 @pytest.mark.parametrize(
-    ("loss", "why"), [(SmoothHinge(0.0), "kink"), (Multinomial(), "joint"), (CrammerSinger(1.0), "joint")]
+    ("loss", "why"), [(SmoothHingeLoss(0.0), "kink"), (MultinomialLoss(), "joint"), (CrammerSingerLoss(1.0), "joint")]
 )
 def test_losses_it_cannot_minimise_are_refused(loss, why):
     problem = make_problem(loss, make_data(loss.targets), intercept=True)
@@ -386,7 +387,7 @@ def test_losses_it_cannot_minimise_are_refused(loss, why):
 
 def test_memory_is_told_before():
     data = make_data("real", n=50, d=40)
-    told = CoordinateDescent().nbytes(make_problem(Squared(), data))
+    told = CoordinateDescent().nbytes(make_problem(SquaredLoss(), data))
     X = sp.csr_matrix(data.X)
     assert told["a copy of X by columns"] >= 12 * X.nnz
     assert told["weights"] == 8 * 40 * 4

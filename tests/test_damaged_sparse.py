@@ -72,7 +72,7 @@ ESTIMATORS = {
     "BoundMajorizationClassifier": lambda: manyclass.BoundMajorizationClassifier(max_iter=2),
     "DSMLRClassifier": lambda: manyclass.DSMLRClassifier(max_iter=2),
     "MemoirClassifier": lambda: manyclass.MemoirClassifier(max_iter=1),
-    "LeastSquaresClassifier": lambda: manyclass.LeastSquaresClassifier(),
+    "LeastSquaresClassifier": lambda: manyclass.GeneralizedLeastSquaresClassifier(),
     "CalibratedLeastSquaresClassifier": lambda: manyclass.CalibratedLeastSquaresClassifier(max_iter=2),
     "StagewiseClassifier": lambda: manyclass.StagewiseClassifier(manyclass.RandomFourier(4), n_blocks=1),
     "StagewiseRegressor": lambda: manyclass.StagewiseRegressor(manyclass.RandomFourier(4), n_blocks=1),

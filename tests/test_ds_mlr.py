@@ -19,11 +19,11 @@ from manyclass.distributed import run_threads
 from manyclass.distributed.hybrid import HybridJob
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.objective.losses import CrammerSinger, Multinomial
+from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import minimise
-from manyclass.solvers import DSMLR, Accelerated
+from manyclass.optimize.loop import minimize
+from manyclass.solvers import DSMLR, AcceleratedSDCA
 from manyclass.solvers.ds_mlr.grid import make_grid
 from manyclass.solvers.ds_mlr.worker import Worker
 
@@ -41,7 +41,7 @@ WAYS = {
 def problem_of(K=7, view="csr", dtype=np.float64, intercept=True, **options):
     options = {"n": 90, "d": 11, "weighted": True, **options}
     data = make_data("class", K=K, **options)
-    return make_problem(Multinomial(), data, view=view, dtype=dtype, intercept=intercept, lam=0.02), data
+    return make_problem(MultinomialLoss(), data, view=view, dtype=dtype, intercept=intercept, lam=0.02), data
 
 
 def part(problem: Problem, comm, grid) -> tuple[Problem, float]:
@@ -54,7 +54,7 @@ def part(problem: Problem, comm, grid) -> tuple[Problem, float]:
         rows=make_rows(X),
         targets=ClassTargets(problem.targets.y[begin:end], problem.n_outputs),
         loss=problem.loss,
-        regularizer=problem.regularizer,
+        penalty=problem.penalty,
         lam=problem.lam,
         n_features=problem.n_features,
         weights=weights,
@@ -67,7 +67,7 @@ def part(problem: Problem, comm, grid) -> tuple[Problem, float]:
 def quietly(problem, solver, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return minimise(problem, solver, warn=False, **options)
+        return minimize(problem, solver, warn=False, **options)
 
 
 def apart(problem, size, *, iterations=6, threads=1, **options):
@@ -274,18 +274,18 @@ def test_storage_and_communication_are_those_of_a_partition(kept, precondition):
 def iris():
     X, y = load_iris(return_X_y=True)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    return Problem(make_rows(X), ClassTargets(y.astype(np.int32), 3), Multinomial(), L2(), lam=1e-3, n_features=4)
+    return Problem(make_rows(X), ClassTargets(y.astype(np.int32), 3), MultinomialLoss(), L2(), lam=1e-3, n_features=4)
 
 
 def digits():
     X, y = load_digits(return_X_y=True)
     targets = ClassTargets(y.astype(np.int32), 10)
-    return Problem(make_rows(X / 16), targets, Multinomial(), L2(), lam=1e-3, n_features=64, intercept=True)
+    return Problem(make_rows(X / 16), targets, MultinomialLoss(), L2(), lam=1e-3, n_features=64, intercept=True)
 
 
 def error(problem, **options):
     """Of the objective, relative to a certified optimum."""
-    optimum = minimise(problem, Accelerated(), tol=1e-9, max_iter=5000).certificate.primal
+    optimum = minimize(problem, AcceleratedSDCA(), tol=1e-9, max_iter=5000).certificate.primal
     settings = {"tol": 0, "max_iter": options.pop("max_iter", 80)}
     return quietly(problem, DSMLR(**options), **settings).certificate.primal / optimum - 1
 
@@ -300,7 +300,7 @@ def test_two_phases_reach_what_stale_normalisers_do_not():
 def test_the_diagonal_saves_iterations_where_features_and_classes_are_of_different_frequency():
     X, y = make_many_classes(3000, 2000, 60, random_state=0)
     targets = ClassTargets(y.astype(np.int32), 60)
-    problem = Problem(make_rows(X), targets, Multinomial(), L2(), lam=1e-5, n_features=2000, intercept=True)
+    problem = Problem(make_rows(X), targets, MultinomialLoss(), L2(), lam=1e-5, n_features=2000, intercept=True)
     iterations = {
         kind: quietly(problem, DSMLR(precondition=kind), tol=1e-4, max_iter=200, check_every=1).n_iter
         for kind in ("none", "diagonal", "auto")
@@ -357,7 +357,7 @@ def test_queue_within_a_process_leaves_a_slow_worker_less_and_changes_nothing(mo
 def test_no_step_makes_nan(dtype, algorithm, eta0):
     data = make_data("class", K=6, n=60, d=8)
     data.X[3] *= 1e8
-    problem = make_problem(Multinomial(), data, dtype=dtype, lam=1e-3, intercept=True)
+    problem = make_problem(MultinomialLoss(), data, dtype=dtype, lam=1e-3, intercept=True)
     for schedule in ("ring", "queue"):
         solver = DSMLR(n_workers=2, algorithm=algorithm, eta0=eta0, schedule=schedule, block_classes=2)
         result = quietly(problem, solver, tol=0, max_iter=8, check_every=1)
@@ -378,11 +378,11 @@ def test_no_step_makes_nan(dtype, algorithm, eta0):
 )
 def test_refusals(options, message):
     with pytest.raises(ValueError, match=message):
-        minimise(problem_of()[0], DSMLR(**options))
+        minimize(problem_of()[0], DSMLR(**options))
 
 
-@pytest.mark.parametrize(("loss", "reg"), [(CrammerSinger(0.1), L2()), (Multinomial(1.0), L2()), (Multinomial(), L1())])
+@pytest.mark.parametrize(("loss", "reg"), [(CrammerSingerLoss(0.1), L2()), (MultinomialLoss(1.0), L2()), (MultinomialLoss(), L1())])
 def test_other_problems_are_refused(loss, reg):
     problem = make_problem(loss, make_data("class"), reg=reg)
     with pytest.raises(ValueError, match="'ds_mlr'"):
-        minimise(problem, DSMLR())
+        minimize(problem, DSMLR())

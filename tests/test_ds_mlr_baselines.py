@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from manyclass.distributed import run_threads
-from manyclass.optimize.loop import minimise
-from manyclass.solvers import DSMLR, Accelerated
+from manyclass.optimize.loop import minimize
+from manyclass.solvers import DSMLR, AcceleratedSDCA
 from manyclass.solvers.ds_mlr import DataParallelLBFGS, LogConcavity, make_grid
 from test_ds_mlr import part, problem_of, quietly
 
@@ -15,12 +15,12 @@ from test_ds_mlr import part, problem_of, quietly
 @pytest.mark.parametrize("intercept", [False, True])
 def test_data_parallel_lbfgs_reaches_the_optimum_of_all_rows(intercept):
     problem, _ = problem_of(intercept=intercept)
-    whole = minimise(problem, Accelerated(), tol=1e-9, max_iter=5000)
+    whole = minimize(problem, AcceleratedSDCA(), tol=1e-9, max_iter=5000)
 
     def fit(comm):
         grid = make_grid(problem.n_samples, problem.n_outputs, comm.size)
         mine, scale = part(problem, comm, grid)
-        return minimise(mine, DataParallelLBFGS(comm=comm, scale=scale), tol=1e-8, max_iter=500)
+        return minimize(mine, DataParallelLBFGS(comm=comm, scale=scale), tol=1e-8, max_iter=500)
 
     for size in (1, 3):
         for found in run_threads(size, fit, timeout=60):
@@ -38,7 +38,7 @@ def test_lc_falls_each_iteration_the_same_on_any_number_of_processes():
     alone = run_threads(1, fit)[0]
     values = alone.history.column("primal")
     assert all(after <= before * (1 + 1e-9) for before, after in zip(values, values[1:]))
-    optimum = minimise(problem, Accelerated(), tol=1e-9, max_iter=5000).certificate.primal
+    optimum = minimize(problem, AcceleratedSDCA(), tol=1e-9, max_iter=5000).certificate.primal
     assert 0 <= values[-1] / optimum - 1 < 0.2
     for found in run_threads(3, fit, timeout=60):
         np.testing.assert_allclose(found.weights, alone.weights, rtol=1e-7, atol=1e-9)

@@ -8,10 +8,10 @@ import pytest
 from manyclass.distributed import run_threads
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.objective.losses import Multinomial
+from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import minimise
+from manyclass.optimize.loop import minimize
 from manyclass.solvers import DSMLR
 
 K, D, N = 7, 5, 240
@@ -22,7 +22,7 @@ Y = (X @ RNG.normal(size=(D, K))).argmax(axis=1).astype(np.int32)
 
 def problem(rank=0, size=1, lam=1e-3, dtype=np.float64):
     b, e = N * rank // size, N * (rank + 1) // size
-    return Problem(make_rows(X[b:e].astype(dtype)), ClassTargets(Y[b:e], K), Multinomial(), L2(), lam=lam, n_features=D)
+    return Problem(make_rows(X[b:e].astype(dtype)), ClassTargets(Y[b:e], K), MultinomialLoss(), L2(), lam=lam, n_features=D)
 
 
 def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
@@ -30,7 +30,7 @@ def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
 
     def work(comm):
         solver = DSMLR(comm=comm, n_workers=n_workers, **kwargs)
-        return minimise(
+        return minimize(
             problem(comm.rank, comm.size, lam),
             solver,
             tol=tol,

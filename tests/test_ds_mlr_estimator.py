@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import DSMLRClassifier, SDCAClassifier, load_model
+from manyclass import DSMLRClassifier, SDCAClassifier, load
 from manyclass.distributed import SerialCommunicator, run_threads
 
 ALPHA = 1e-2
@@ -42,7 +42,7 @@ def test_the_optimum_is_that_of_the_dual_method(options, sparse, tmp_path):
     assert model.duality_gap_ <= 1e-7
     np.testing.assert_allclose(model.predict_proba(rows), other.predict_proba(X), atol=2e-3)
     model.model_.save(tmp_path / "m")
-    np.testing.assert_array_equal(load_model(tmp_path / "m").predict(rows), model.predict(rows))
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(rows), model.predict(rows))
 
 
 def test_two_classes_have_one_column():

@@ -18,10 +18,10 @@ import helpers
 import references
 from helpers import Data
 from manyclass import LinearModel, SDCAClassifier, SDCARegressor
-from manyclass.objective.losses import OPTIONS, CrammerSinger, Huber, LogLoss, Multinomial
+from manyclass.objective.losses import OPTIONS, CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.optimize.choice import make_solver
-from manyclass.solvers import SDCA, Accelerated, ActiveSDCA, AsyncActiveSDCA, AsyncSDCA
+from manyclass.solvers import SDCA, AcceleratedSDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA
 from manyclass.solvers.dual.sdca import SAMPLINGS
 from registry import LossCase
 
@@ -136,7 +136,7 @@ def test_huber_is_scipys(diabetes, ratio, solver):
     epsilon, alpha = 40.0, 1.0
     model = SDCARegressor("huber", epsilon=epsilon, alpha=alpha, l1_ratio=ratio, solver=solver, tol=1e-6)
     model.set_params(max_iter=20_000, random_state=0).fit(X, y)
-    case = LossCase(Huber(epsilon), helpers.huber(epsilon), "band")
+    case = LossCase(HuberLoss(epsilon), helpers.huber(epsilon), "band")
     reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
     best = references.quasi_newton(case, data, reg, alpha * (1 - ratio), True)
     certified(model, case.formula, data, best)
@@ -161,11 +161,11 @@ def test_softmax_hinge_is_scipys(iris, classes, ratio, solver):
     X, y = X[y < classes], y[y < classes]
     if classes == 2:
         case, data = (
-            LossCase(LogLoss(1.0), helpers.softplus_hinge, "box"),
+            LossCase(LogisticLoss(1.0), helpers.softplus_hinge, "box"),
             Data(X, np.where(y, 1.0, -1.0)[:, None], 1, None),
         )
     else:
-        case, data = LossCase(Multinomial(1.0), helpers.softmax_hinge, "simplex"), Data(X, y, 3, None)
+        case, data = LossCase(MultinomialLoss(1.0), helpers.softmax_hinge, "simplex"), Data(X, y, 3, None)
     model = SDCAClassifier("softmax_hinge", alpha=0.02, l1_ratio=ratio, solver=solver, tol=1e-7)
     model.set_params(max_iter=20_000, random_state=0).fit(X, y)
     reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
@@ -215,10 +215,10 @@ def test_every_solver_reaches_the_same_objective(digits, loss, ratio):
 
 
 REFUSED = [
-    ({"solver": "lbfgs", "l1_ratio": 0.5}, "solver 'lbfgs' needs a regularizer with a gradient; ElasticNet has none"),
-    ({"solver": "lbfgs", "l1_ratio": 1.0}, "solver 'lbfgs' needs a regularizer with a gradient; L1 has none"),
-    ({"solver": "sgd", "l1_ratio": 0.5}, "solver 'sgd' needs a regularizer with a gradient"),
-    ({"solver": "asgd", "l1_ratio": 1.0}, "solver 'asgd' needs a regularizer with a gradient"),
+    ({"solver": "lbfgs", "l1_ratio": 0.5}, "solver 'lbfgs' needs a penalty with a gradient; ElasticNet has none"),
+    ({"solver": "lbfgs", "l1_ratio": 1.0}, "solver 'lbfgs' needs a penalty with a gradient; L1 has none"),
+    ({"solver": "sgd", "l1_ratio": 0.5}, "solver 'sgd' needs a penalty with a gradient"),
+    ({"solver": "asgd", "l1_ratio": 1.0}, "solver 'asgd' needs a penalty with a gradient"),
     ({"solver": "cd"}, "solver 'cd' needs a loss that is separable and smooth; Multinomial is joint"),
     (
         {"solver": "cd", "loss": "hinge"},
@@ -230,7 +230,7 @@ REFUSED = [
     ({"solver": "sdca_active", "loss": "smooth_hinge"}, "solver 'sdca_active' needs a loss with a sparse_dual"),
     (
         {"solver": "sdca_active", "loss": "crammer_singer", "l1_ratio": 1.0},
-        "solver 'sdca_active' needs a regularizer with a conjugate; L1 has none",
+        "solver 'sdca_active' needs a penalty with a conjugate; L1 has none",
     ),
     ({"option": "IV", "loss": "hinge"}, "option 'IV' takes steps in proportion to the smoothness of the loss"),
     ({"option": "V", "loss": "crammer_singer", "gamma": 0.0, "solver": "sdca"}, "take option 'I', gamma > 0"),
@@ -251,7 +251,7 @@ def test_what_a_regressor_cannot_do_is_refused_before_any_work(diabetes):
     X, y = diabetes
     for parameters, message in (
         ({"solver": "sdca_active"}, "needs a loss with a sparse_dual; Squared has none"),
-        ({"solver": "lbfgs", "l1_ratio": 0.1}, "needs a regularizer with a gradient"),
+        ({"solver": "lbfgs", "l1_ratio": 0.1}, "needs a penalty with a gradient"),
         ({"solver": "simplex"}, "solver must be one of 'auto'"),
         ({"solver": "fista", "sampling": "uniform"}, "option and sampling belong to"),
     ):
@@ -279,11 +279,11 @@ def test_auto_chooses_by_the_problem(digits, diabetes):
 
 def test_many_classes_have_rivals_to_be_active():
     data = helpers.make_data("class", n=240, K=120)
-    net, pure = (helpers.make_problem(CrammerSinger(0.1), data, reg=reg) for reg in (ElasticNet(0.5), L1()))
-    assert type(make_solver("auto", net)) is ActiveSDCA
-    assert type(make_solver("sdca_async", net)) is AsyncActiveSDCA
+    net, pure = (helpers.make_problem(CrammerSingerLoss(0.1), data, reg=reg) for reg in (ElasticNet(0.5), L1()))
+    assert type(make_solver("auto", net)) is ActiveSetSDCA
+    assert type(make_solver("sdca_async", net)) is AsyncActiveSetSDCA
     # Active sets take no options, and need an l2 part.
-    assert type(make_solver("auto", net, option="II")) in (SDCA, Accelerated)
+    assert type(make_solver("auto", net, option="II")) in (SDCA, AcceleratedSDCA)
     assert type(make_solver("sdca_async", net, sampling="uniform")) is AsyncSDCA
     assert make_solver("auto", pure).name == "accelerated + slight l2"
     assert make_solver("sdca_async", pure).name == "sdca_async + slight l2"

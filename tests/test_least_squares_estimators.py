@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyclass import (
     CalibratedLeastSquaresClassifier,
-    LeastSquaresClassifier,
+    GeneralizedLeastSquaresClassifier,
     SDCAClassifier,
     StagewiseClassifier,
     StagewiseRegressor,
@@ -42,12 +42,12 @@ def _expected_failures(estimator):
 
 @parametrize_with_checks(
     [
-        LeastSquaresClassifier(),
-        LeastSquaresClassifier("softmax", max_iter=1000),
-        LeastSquaresClassifier("sigmoid", max_iter=1000),
-        LeastSquaresClassifier(alphas=[1e-3, 1e-1], random_state=0),
-        LeastSquaresClassifier(expit, lipschitz=0.25, tol=1e-12, max_iter=1000),
-        LeastSquaresClassifier("softmax", features=BLOCK, max_iter=1000),
+        GeneralizedLeastSquaresClassifier(),
+        GeneralizedLeastSquaresClassifier("softmax", max_iter=1000),
+        GeneralizedLeastSquaresClassifier("sigmoid", max_iter=1000),
+        GeneralizedLeastSquaresClassifier(alphas=[1e-3, 1e-1], random_state=0),
+        GeneralizedLeastSquaresClassifier(expit, lipschitz=0.25, tol=1e-12, max_iter=1000),
+        GeneralizedLeastSquaresClassifier("softmax", features=BLOCK, max_iter=1000),
         CalibratedLeastSquaresClassifier(),
         StagewiseClassifier(BLOCK, n_blocks=2),
         StagewiseClassifier(BLOCK, n_blocks=2, update="logistic"),
@@ -73,23 +73,23 @@ def digits():
 
 def test_identity_is_ridge_regression_on_indicators(digits):
     X, y = digits
-    ours = LeastSquaresClassifier(alpha=0.01).fit(X, y)
+    ours = GeneralizedLeastSquaresClassifier(alpha=0.01).fit(X, y)
     theirs = Ridge(alpha=0.01 * len(y)).fit(X, np.eye(10)[y])
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-10)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-10)
     assert ours.n_iter_ <= 2  # the first certificate is after two
     two = y < 2
-    ours, theirs = LeastSquaresClassifier(alpha=0.01).fit(X[two], y[two]), Ridge(alpha=0.01 * two.sum())
+    ours, theirs = GeneralizedLeastSquaresClassifier(alpha=0.01).fit(X[two], y[two]), Ridge(alpha=0.01 * two.sum())
     np.testing.assert_allclose(ours.decision_function(X[two]), theirs.fit(X[two], 2 * y[two] - 1).predict(X[two]))
 
 
 def test_softmax_and_sigmoid_are_logistic_regression(digits):
     X, y = (part[::3] for part in digits)
     for rows in (np.arange(len(y)), np.flatnonzero(y < 2)):
-        ours = LeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-9, max_iter=3000).fit(X[rows], y[rows])
+        ours = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-9, max_iter=3000).fit(X[rows], y[rows])
         theirs = LogisticRegression(C=1 / (1e-3 * len(rows)), tol=1e-8, max_iter=5000).fit(X[rows], y[rows])
         np.testing.assert_allclose(ours.predict_proba(X[rows]), theirs.predict_proba(X[rows]), atol=1e-4)
-    ours = LeastSquaresClassifier("sigmoid", alpha=1e-3, tol=1e-8, max_iter=3000).fit(X, y)
+    ours = GeneralizedLeastSquaresClassifier("sigmoid", alpha=1e-3, tol=1e-8, max_iter=3000).fit(X, y)
     other = SDCAClassifier("log_loss", alpha=1e-3, tol=1e-8, max_iter=3000, random_state=0).fit(X, y)
     assert ours.objective_ == pytest.approx(other.objective_, rel=1e-7)
 
@@ -100,25 +100,25 @@ def test_softmax_and_sigmoid_are_logistic_regression(digits):
 )
 def test_links_of_ones_own_are_those_of_the_same_name(digits, named, own, lipschitz):
     X, y = digits
-    expected = LeastSquaresClassifier(named, alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
-    found = LeastSquaresClassifier(own, lipschitz=lipschitz, alpha=1e-2, tol=1e-14, max_iter=1000).fit(X, y)
+    expected = GeneralizedLeastSquaresClassifier(named, alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
+    found = GeneralizedLeastSquaresClassifier(own, lipschitz=lipschitz, alpha=1e-2, tol=1e-14, max_iter=1000).fit(X, y)
     np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-4)
     assert np.isnan(found.duality_gap_)
     assert found.history_.outcome == "converged"
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
-        LeastSquaresClassifier(own, lipschitz=lipschitz, tol=0.0, max_iter=1).fit(X, y)
+        GeneralizedLeastSquaresClassifier(own, lipschitz=lipschitz, tol=0.0, max_iter=1).fit(X, y)
 
 
 def test_a_block_of_all_features_is_no_block(digits):
     X, y = digits
     for link in ("identity", "softmax", "sigmoid"):
-        expected = LeastSquaresClassifier(link, alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
-        found = LeastSquaresClassifier(link, alpha=1e-2, tol=1e-14, max_iter=1000, features=FeatureSubset(64)).fit(X, y)
+        expected = GeneralizedLeastSquaresClassifier(link, alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
+        found = GeneralizedLeastSquaresClassifier(link, alpha=1e-2, tol=1e-14, max_iter=1000, features=FeatureSubset(64)).fit(X, y)
         np.testing.assert_allclose(found.decision_function(X), expected.decision_function(X), atol=1e-4)
         if link != "identity":
             np.testing.assert_allclose(found.predict_proba(X), expected.predict_proba(X), atol=1e-4)
     two = y < 2
-    found = LeastSquaresClassifier("softmax", features=BLOCK, alpha=1e-4).fit(X[two], y[two])
+    found = GeneralizedLeastSquaresClassifier("softmax", features=BLOCK, alpha=1e-4).fit(X[two], y[two])
     assert found.decision_function(X[two]).shape == (two.sum(),)
     assert found.score(X[two], y[two]) > 0.99
 
@@ -130,7 +130,7 @@ def test_several_labels_a_row(link, sparse):
     Y[:, 2] = 0  # a label that no row has
     X = X / 10
     chosen = {"link": expit, "lipschitz": 0.25} if link == "own" else {"link": link}
-    model = LeastSquaresClassifier(alpha=1e-3, max_iter=1000, **chosen).fit(X, sp.csr_matrix(Y) if sparse else Y)
+    model = GeneralizedLeastSquaresClassifier(alpha=1e-3, max_iter=1000, **chosen).fit(X, sp.csr_matrix(Y) if sparse else Y)
     predicted = model.predict(X)
     assert sp.issparse(predicted) == sparse
     predicted = predicted.toarray() if sparse else predicted
@@ -148,20 +148,20 @@ def test_several_penalties_are_separate_fits(digits, link):
     alphas = [1e-4, 1e-2, 1.0]
     chosen = {"link": lambda s: 0.5 * s, "lipschitz": 0.5} if link == "own" else {"link": link}
     settings = {"tol": 1e-8, "max_iter": 2000, **chosen}
-    model = LeastSquaresClassifier(alphas=alphas, random_state=0, **settings).fit(X, y)
+    model = GeneralizedLeastSquaresClassifier(alphas=alphas, random_state=0, **settings).fit(X, y)
     held = np.sort(np.random.RandomState(0).permutation(len(y))[: round(0.1 * len(y))])
     rest = np.setdiff1d(np.arange(len(y)), held)
     for alpha in alphas:
-        alone = LeastSquaresClassifier(alpha=alpha, **settings).fit(X[rest], y[rest])
+        alone = GeneralizedLeastSquaresClassifier(alpha=alpha, **settings).fit(X[rest], y[rest])
         assert model.validation_errors_[alpha] == pytest.approx(1 - alone.score(X[held], y[held]), abs=1e-12)
     assert model.alpha_ == min(alphas, key=lambda alpha: (model.validation_errors_[alpha], -alpha))
-    alone = LeastSquaresClassifier(alpha=model.alpha_, **settings).fit(X, y)
+    alone = GeneralizedLeastSquaresClassifier(alpha=model.alpha_, **settings).fit(X, y)
     np.testing.assert_allclose(model.coef_, alone.coef_, atol=1e-4)
 
 
 def test_warm_starts_are_where_the_last_fit_ended(digits):
     X, y = digits
-    model = LeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-6, max_iter=1000, warm_start=True).fit(X, y)
+    model = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-6, max_iter=1000, warm_start=True).fit(X, y)
     first = model.n_iter_
     assert model.set_params(alpha=9e-4).fit(X, y).n_iter_ < 0.7 * first
 
@@ -169,7 +169,7 @@ def test_warm_starts_are_where_the_last_fit_ended(digits):
 def test_the_least_squares_solver_serves_the_other_estimators(digits):
     X, y = digits
     ours = SDCAClassifier(solver="majorise", alpha=1e-3, tol=1e-6, max_iter=1000).fit(X, y)
-    expected = LeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-6, max_iter=1000).fit(X, y)
+    expected = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-6, max_iter=1000).fit(X, y)
     assert ours.solver_ == expected.solver_ == "majorise"
     np.testing.assert_array_equal(ours.coef_, expected.coef_)
 
@@ -188,10 +188,10 @@ def torch(X):
 
 
 ESTIMATORS = {
-    "identity": LeastSquaresClassifier(alpha=1e-2),
-    "softmax": LeastSquaresClassifier("softmax", alpha=1.0, tol=1e-12, max_iter=1000),
-    "alphas": LeastSquaresClassifier(alphas=[1e-3, 1.0], random_state=0),
-    "cg": LeastSquaresClassifier(alpha=1e-2, system="cg", tol=1e-12, max_iter=1000),
+    "identity": GeneralizedLeastSquaresClassifier(alpha=1e-2),
+    "softmax": GeneralizedLeastSquaresClassifier("softmax", alpha=1.0, tol=1e-12, max_iter=1000),
+    "alphas": GeneralizedLeastSquaresClassifier(alphas=[1e-3, 1.0], random_state=0),
+    "cg": GeneralizedLeastSquaresClassifier(alpha=1e-2, system="cg", tol=1e-12, max_iter=1000),
     "calibrated": CalibratedLeastSquaresClassifier(alpha=1e-2, max_iter=4),
     "stagewise": StagewiseClassifier(FeatureSubset(25, order="frequency"), alpha=1e-2, passes=2),
     "logistic": StagewiseClassifier(block_size=50, n_blocks=2, update="logistic", random_state=0),
@@ -225,13 +225,13 @@ def test_arrays_of_other_libraries(digits, library, name, dtype):
 def test_arrays_of_other_libraries_are_checked(library):
     good = np.eye(4)
     with pytest.raises(ValueError, match="NaN or infinity in column 2"):
-        LeastSquaresClassifier().fit(library(np.where(np.eye(4)[[2] * 4] > 0, np.nan, good)), [0, 1, 0, 1])
+        GeneralizedLeastSquaresClassifier().fit(library(np.where(np.eye(4)[[2] * 4] > 0, np.nan, good)), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="X must hold float32 or float64"):
-        LeastSquaresClassifier().fit(library(np.eye(4, dtype=np.int64)), [0, 1, 0, 1])
+        GeneralizedLeastSquaresClassifier().fit(library(np.eye(4, dtype=np.int64)), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="two dimensions"):
-        LeastSquaresClassifier().fit(library(np.ones(4)), [0, 1, 0, 1])
+        GeneralizedLeastSquaresClassifier().fit(library(np.ones(4)), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="inconsistent numbers"):
-        LeastSquaresClassifier().fit(library(good), [0, 1, 0])
+        GeneralizedLeastSquaresClassifier().fit(library(good), [0, 1, 0])
     back = to_numpy(like(good, library(good.astype(np.float32))))
     assert back.dtype == np.float32
     np.testing.assert_array_equal(back, good)
@@ -260,7 +260,7 @@ BAD = [
 @pytest.mark.parametrize(("parameters", "message"), BAD, ids=[message for _, message in BAD])
 def test_bad_parameters_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
-        LeastSquaresClassifier(**parameters).fit(np.eye(4), [0, 1, 0, 1])
+        GeneralizedLeastSquaresClassifier(**parameters).fit(np.eye(4), [0, 1, 0, 1])
 
 
 def test_calibrated_parameters_are_refused():
@@ -280,9 +280,9 @@ def test_calibrated_parameters_are_refused():
 def test_targets_that_do_not_fit_are_refused():
     X, Y = np.eye(4), np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
     with pytest.raises(ValueError, match="link 'softmax' takes one class per example"):
-        LeastSquaresClassifier("softmax").fit(X, Y)
+        GeneralizedLeastSquaresClassifier("softmax").fit(X, Y)
     with pytest.raises(ValueError, match="link must be 1/2 at zero"):
-        LeastSquaresClassifier(lambda s: s, lipschitz=1.0).fit(X, Y)
+        GeneralizedLeastSquaresClassifier(lambda s: s, lipschitz=1.0).fit(X, Y)
     with pytest.raises(ValueError, match="one class only"):
         CalibratedLeastSquaresClassifier().fit(X, [1, 1, 1, 1])
     with pytest.raises(ValueError, match="class_weight is not defined for multi-label"):

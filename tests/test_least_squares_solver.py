@@ -12,15 +12,12 @@ from scipy.special import logsumexp, softmax
 
 import references
 from helpers import make_data, make_problem, objective
-from manyclass.objective.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared, SquaredHinge
-from manyclass.objective.penalties import L2, ElasticNet
-from manyclass.optimize.loop import Outcome, minimise
-from manyclass.solvers import Majorise
-from manyclass.solvers.least_squares import systems
-from manyclass.solvers.least_squares.design import Design
-from manyclass.solvers.least_squares.generalised import apply_link, fit_generalised, generalised_steps, named_link
-from manyclass.solvers.least_squares.systems import ConjugateGradients, Factor
-from registry import LOSSES
+from manyclass.objective.losses import CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss,
+SquaredLoss, SquaredHingeLoss from manyclass.objective.penalties import L2, ElasticNet from manyclass.optimize.loop
+import Outcome, minimize from manyclass.solvers import GeneralizedLeastSquares from manyclass.solvers.least_squares
+import systems from manyclass.solvers.least_squares.design import Design from
+manyclass.solvers.least_squares.generalized import apply_link, fit_generalized, generalised_steps, named_link from
+manyclass.solvers.least_squares.systems import ConjugateGradients, Factor from registry import LOSSES
 
 # --- systems --------------------------------------------------------------------------------------------------------
 
@@ -232,9 +229,9 @@ def test_acceleration_is_never_worse(seed, noise):
 
 
 def test_plain_steps_never_rise():
-    problem = make_problem(Multinomial(), make_data("class", weighted=True, seed=3), lam=1e-3, intercept=True)
+    problem = make_problem(MultinomialLoss(), make_data("class", weighted=True, seed=3), lam=1e-3, intercept=True)
     for system in ("cholesky", "cg"):
-        solver = Majorise(accelerated=False, system=system)
+        solver = GeneralizedLeastSquares(accelerated=False, system=system)
         state = solver.state(problem)
         steps, values = solver.iterate(problem, state, 0), []
         for _ in range(30):
@@ -268,7 +265,7 @@ def test_the_certified_optimum_is_that_of_another_solver(problem, system):
     data = make_data(case.loss.targets, n=120, d=6, K=K, seed=K, weighted=weighted, dtype=dtype)
     exact = make_problem(case.loss, data, lam=0.05, view=view, dtype=np.dtype(dtype).type, intercept=intercept)
     best = references.quasi_newton(case, data._replace(X=data.X.astype(float)), L2(), 0.05, intercept)
-    result = minimise(exact, Majorise(system=system), tol={"f8": 1e-8, "f4": 1e-5}[dtype], max_iter=2000, check_every=1)
+    result = minimize(exact, GeneralizedLeastSquares(system=system), tol={"f8": 1e-8, "f4": 1e-5}[dtype], max_iter=2000, check_every=1)
     assert result.outcome is Outcome.CONVERGED
     reached = objective(case.formula, data, L2(), 0.05, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel={"f8": 1e-6, "f4": 3e-5}[dtype])
@@ -281,10 +278,10 @@ def test_the_certified_optimum_is_that_of_another_solver(problem, system):
 def test_dependent_features_and_tiny_penalties():
     data = make_data("class", n=80, d=5, seed=8)
     X = np.hstack([data.X, data.X @ np.ones((5, 2)), np.zeros((80, 1)), np.ones((80, 1))])
-    for loss in (Multinomial(), LogLoss()):
-        found = data if isinstance(loss, Multinomial) else data._replace(T=np.eye(4)[data.T] * 2 - 1)
+    for loss in (MultinomialLoss(), LogisticLoss()):
+        found = data if isinstance(loss, MultinomialLoss) else data._replace(T=np.eye(4)[data.T] * 2 - 1)
         problem = make_problem(loss, found._replace(X=X), lam=1e-10, view="dense", intercept=True)
-        result = minimise(problem, Majorise(), tol=1e-3, max_iter=3000)
+        result = minimize(problem, GeneralizedLeastSquares(), tol=1e-3, max_iter=3000)
         assert result.outcome is Outcome.CONVERGED
 
 
@@ -293,38 +290,38 @@ def test_moments_are_kept_between_penalties(monkeypatch):
     passes = []
     original = Design.moments
     monkeypatch.setattr(Design, "moments", lambda self, *a, **k: passes.append(1) or original(self, *a, **k))
-    solver, rows = Majorise(keep=True), None
+    solver, rows = GeneralizedLeastSquares(keep=True), None
     for lam in (1.0, 0.1, 0.01):
-        problem = make_problem(Multinomial(), data, lam=lam, intercept=True)
+        problem = make_problem(MultinomialLoss(), data, lam=lam, intercept=True)
         rows = problem.rows if rows is None else rows
-        kept = minimise(replace(problem, rows=rows), solver, tol=1e-9, max_iter=2000)
-        fresh = minimise(problem, Majorise(), tol=1e-9, max_iter=2000)
+        kept = minimize(replace(problem, rows=rows), solver, tol=1e-9, max_iter=2000)
+        fresh = minimize(problem, GeneralizedLeastSquares(), tol=1e-9, max_iter=2000)
         np.testing.assert_allclose(kept.weights, fresh.weights, atol=1e-12)
     assert len(passes) == 1 + 3
-    other = make_problem(Multinomial(), data._replace(weights=None), lam=0.1, intercept=True)
-    minimise(replace(other, rows=rows), solver, tol=1e-3)  # other weights: made anew
+    other = make_problem(MultinomialLoss(), data._replace(weights=None), lam=0.1, intercept=True)
+    minimize(replace(other, rows=rows), solver, tol=1e-3)  # other weights: made anew
     assert len(passes) == 5
 
 
 def test_the_solver_refuses():
     data = make_data("class")
     with pytest.raises(ValueError, match="system must be one of 'auto', 'cholesky', 'cg', got 'qr'"):
-        Majorise(system="qr")
+        GeneralizedLeastSquares(system="qr")
     with pytest.raises(ValueError, match="needs a smooth loss"):
-        minimise(make_problem(CrammerSinger(0.0), data), Majorise())
-    with pytest.raises(ValueError, match="needs a regularizer with a gradient"):
-        minimise(make_problem(Multinomial(), data, reg=ElasticNet(0.1)), Majorise())
+        minimize(make_problem(CrammerSingerLoss(0.0), data), GeneralizedLeastSquares())
+    with pytest.raises(ValueError, match="needs a penalty with a gradient"):
+        minimize(make_problem(MultinomialLoss(), data, reg=ElasticNet(0.1)), GeneralizedLeastSquares())
 
 
 def test_what_does_not_fit_is_refused_or_solved_without_a_matrix(monkeypatch):
     rng = np.random.default_rng(0)
     X = sp.random(40, 20_000, density=2e-3, random_state=0, format="csr")
     data = make_data("class", n=40)._replace(X=X.toarray(), T=rng.integers(0, 4, 40))
-    problem = make_problem(Multinomial(), data, lam=0.01)
+    problem = make_problem(MultinomialLoss(), data, lam=0.01)
     monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 2**30)
     with pytest.raises(MemoryError, match=r"second moments and their factor 3\.0 GiB"):
-        minimise(problem, Majorise(system="cholesky"))
-    result = minimise(problem, Majorise(), tol=1e-4)
+        minimize(problem, GeneralizedLeastSquares(system="cholesky"))
+    result = minimize(problem, GeneralizedLeastSquares(), tol=1e-4)
     assert result.outcome is Outcome.CONVERGED
     with pytest.raises(MemoryError, match="smaller block"):
         Design(X).moments(0.0)
@@ -334,8 +331,8 @@ def test_links_of_ones_own():
     """A callable softmax is the softmax; what is no link is refused."""
     rng = np.random.default_rng(1)
     X, Y = rng.normal(size=(80, 4)), np.eye(3)[rng.integers(0, 3, 80)]
-    own = fit_generalised(Design(X), Y, lambda S: softmax(S, axis=1), 0.5, 0.1, tol=1e-14)
-    named = fit_generalised(Design(X), Y, *named_link("softmax"), 0.1, tol=1e-14)
+    own = fit_generalized(Design(X), Y, lambda S: softmax(S, axis=1), 0.5, 0.1, tol=1e-14)
+    named = fit_generalized(Design(X), Y, *named_link("softmax"), 0.1, tol=1e-14)
     np.testing.assert_allclose(own.weights, named.weights, atol=1e-12)
     assert own.outcome == "converged"
     with pytest.raises(ValueError, match="link must return finite numbers of the shape"):
@@ -346,9 +343,9 @@ def test_links_of_ones_own():
 
 def test_losses_that_need_no_certificate_of_their_own():
     """Every smooth loss of the registry is bounded by its Lipschitz constant: no step rises."""
-    for loss in (SmoothHinge(0.5), SquaredHinge(), Huber(0.5), CrammerSinger(0.3), Squared()):
+    for loss in (SmoothHingeLoss(0.5), SquaredHingeLoss(), HuberLoss(0.5), CrammerSingerLoss(0.3), SquaredLoss()):
         problem = make_problem(loss, make_data(loss.targets, n=50, seed=11), lam=0.01, intercept=True)
-        solver = Majorise(accelerated=False)
+        solver = GeneralizedLeastSquares(accelerated=False)
         state = solver.state(problem)
         steps = solver.iterate(problem, state, 0)
         values = []

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
 
-from manyclass import LeastSquaresClassifier, StagewiseClassifier, StagewiseRegressor
+from manyclass import GeneralizedLeastSquaresClassifier, StagewiseClassifier, StagewiseRegressor
 from manyclass.features import Chain, FeatureSubset, PrincipalComponents, RandomFourier, RandomLogits, Transformer
 from manyclass.solvers.least_squares.design import Design
 
@@ -48,7 +48,7 @@ class Interrupted(FeatureSubset):
 @pytest.mark.parametrize("alpha", [1e-4, 1e-1])
 def test_all_features_in_one_block_are_the_direct_fit(digits, alpha):
     X, y = digits
-    direct = LeastSquaresClassifier(alpha=alpha, tol=1e-9).fit(X, y)
+    direct = GeneralizedLeastSquaresClassifier(alpha=alpha, tol=1e-9).fit(X, y)
     stage = StagewiseClassifier(FeatureSubset(64), alpha=alpha).fit(X, y)
     assert stage.n_stages_ == [1]
     np.testing.assert_allclose(stage.decision_function(X), direct.decision_function(X), atol=1e-8)
@@ -56,7 +56,7 @@ def test_all_features_in_one_block_are_the_direct_fit(digits, alpha):
 
 def test_a_logistic_block_of_all_features_is_softmax_regression(digits):
     X, y = digits
-    direct = LeastSquaresClassifier("softmax", alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
+    direct = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
     stage = StagewiseClassifier(FeatureSubset(64), update="logistic", alpha=1e-2, inner_steps=200).fit(X, y)
     np.testing.assert_allclose(stage.predict_proba(X), direct.predict_proba(X), atol=2e-2)
     for classes in (2, 10):  # and two classes have one score
@@ -64,7 +64,7 @@ def test_a_logistic_block_of_all_features_is_softmax_regression(digits):
         stage = StagewiseClassifier(
             FeatureSubset(64), update="logistic", alpha=1e-2, inner_steps=30, passes=20, fit_intercept=False
         ).fit(X[rows], y[rows])
-        direct = LeastSquaresClassifier("softmax", alpha=1e-2, tol=1e-12, max_iter=2000, fit_intercept=False)
+        direct = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-2, tol=1e-12, max_iter=2000, fit_intercept=False)
         direct.fit(X[rows], y[rows])
         np.testing.assert_allclose(stage.predict_proba(X[rows]), direct.predict_proba(X[rows]), atol=1e-4)
 
@@ -73,7 +73,7 @@ def test_a_logistic_block_of_all_features_is_softmax_regression(digits):
 def test_passes_descend_on_the_joint_problem(digits, order):
     """Block coordinate descent: the ridge is on all the weights of a block, and the passes end at the direct fit."""
     X, y = digits
-    direct = LeastSquaresClassifier(alpha=0.1, tol=1e-9, fit_intercept=False).fit(X, y)
+    direct = GeneralizedLeastSquaresClassifier(alpha=0.1, tol=1e-9, fit_intercept=False).fit(X, y)
     stage = StagewiseClassifier(
         FeatureSubset(20, order=order), alpha=0.1, passes=300, random_state=0, fit_intercept=False
     ).fit(X, y)
@@ -83,7 +83,7 @@ def test_passes_descend_on_the_joint_problem(digits, order):
 
 def test_passes_of_the_logistic_update_descend_too(few):
     X, y = few
-    direct = LeastSquaresClassifier("softmax", alpha=0.05, tol=1e-10, max_iter=1000, fit_intercept=False).fit(X, y)
+    direct = GeneralizedLeastSquaresClassifier("softmax", alpha=0.05, tol=1e-10, max_iter=1000, fit_intercept=False).fit(X, y)
     stage = StagewiseClassifier(
         FeatureSubset(20), alpha=0.05, passes=80, update="logistic", random_state=0, fit_intercept=False
     ).fit(X, y)

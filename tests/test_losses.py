@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from helpers import evaluate, infeasibility, random_duals, random_scores, random_targets, step
-from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.losses import CrammerSingerLoss
 from registry import LOSSES
 
 EPS64 = np.finfo(np.float64).eps
@@ -126,7 +126,7 @@ def test_fenchel_young_equality_at_the_gradient(case, dtype, K):
 def numeric_conjugate(case, a, t):
     """sup_s -s.a - phi(s), searched for."""
     K = len(a)
-    if isinstance(case.loss, CrammerSinger) and case.loss.gamma == 0:
+    if isinstance(case.loss, CrammerSingerLoss) and case.loss.gamma == 0:
         # The largest violation as a linear programme: xi >= 0, xi >= 1 + s_j - s_y.
         rivals = [k for k in range(K) if k != t]
         rows = np.zeros((K - 1, K + 1))
@@ -269,11 +269,11 @@ def test_ties_of_very_many_classes(dtype, K, gamma):
     # Thousands of equal violations, as at the start of a fit: each rival has 1/(K - 1) of the dual; no NaN comes up.
     s = np.zeros(K, dtype)
     s[7] = dtype(0.83597374)
-    found = evaluate(CrammerSinger(gamma), s, 7)
+    found = evaluate(CrammerSingerLoss(gamma), s, 7)
     short = 1.0 - float(s[7])
     bound = min(1.0, short / gamma * (K - 1)) if gamma else 1.0
     assert found.value == pytest.approx(bound * short - 0.5 * gamma * bound**2 / (K - 1), rel=1e-5)
-    new = step(CrammerSinger(gamma), s, 7, np.zeros(K, dtype), 0.01)
+    new = step(CrammerSingerLoss(gamma), s, 7, np.zeros(K, dtype), 0.01)
     assert np.isfinite(new).all()
     assert new[7] == pytest.approx(-np.delete(new, 7).sum(dtype=np.float64), rel=1e-3)
     assert 0.99 < new[7] <= 1.0

@@ -11,7 +11,7 @@ from manyclass.datasets import make_many_classes
 from manyclass.kernels import live_bounds
 from manyclass.mips import SimpleLSH
 from manyclass.solvers.memoir import weights as memoir_weights
-from manyclass.solvers.memoir.learner import Memoir
+from manyclass.solvers.memoir.learner import MemoirLearner
 
 N, D, K = 240, 80, 20
 
@@ -75,7 +75,7 @@ def dense(W):
 
 
 def learnt(X, y, some_orders, *, batch, c=None, **options):
-    learner = Memoir(X.shape[1], K, X.dtype, **options)
+    learner = MemoirLearner(X.shape[1], K, X.dtype, **options)
     met = [learner.epoch(X, y, order, batch_size=batch, weights=c) for order in some_orders]
     return learner, met
 
@@ -128,7 +128,7 @@ def test_folding_the_scale_changes_nothing(data, monkeypatch):
 def test_the_norm_stays_within_its_ball(data):
     X, y = data
     alpha = 0.3
-    learner = Memoir(D, K, X.dtype, alpha=alpha, eta0=1.0, eta_step=0.0, sparse=True)
+    learner = MemoirLearner(D, K, X.dtype, alpha=alpha, eta0=1.0, eta_step=0.0, sparse=True)
     bound = False
     for begin in range(0, N, 10):
         batch = memoir_weights.rows_of(X, np.arange(begin, begin + 10), X.dtype)
@@ -215,7 +215,7 @@ def test_rivals_are_exact_and_never_the_true_class(sparse, dtype, monkeypatch):
         W = (rng.integers(-3, 4, (d, K)) * (rng.random((d, K)) < density)).astype(dtype)
         X = (rng.integers(-1, 4, (200, d)) * (rng.random((200, d)) < 0.2)).astype(dtype)
         y = rng.integers(0, K, 200).astype(np.int32)
-        learner = Memoir(d, K, dtype, sparse=sparse)
+        learner = MemoirLearner(d, K, dtype, sparse=sparse)
         learner.start(sp.csr_matrix(W))
         np.testing.assert_array_equal(dense(learner.weights()), W)
         batch = memoir_weights.rows_of(sp.csr_matrix(X), np.arange(200), np.dtype(dtype))
@@ -239,7 +239,7 @@ def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
     runs = {}
     for bounded in (True, False):
         monkeypatch.setattr(memoir_weights, "_BOUNDED", 0 if bounded else 10**6)
-        learner = Memoir(
+        learner = MemoirLearner(
             1000, many, X.dtype, alpha=1e-5, l1_ratio=l1_ratio, eta0=0.3, truncation=truncation, sparse=True
         )
         met = []
@@ -342,7 +342,7 @@ def test_classes_may_come_later(data, sparse):
     X, y = data
     options = {"alpha": 1e-3, "eta0": 0.3, "eta_step": 0.0, "average": True, "sparse": sparse}
     early, late = np.flatnonzero(y < 15), np.flatnonzero(y >= 15)
-    grown = Memoir(D, 15, X.dtype, **options)
+    grown = MemoirLearner(D, 15, X.dtype, **options)
     grown.epoch(X, y, early, batch_size=6)
     grown.grow(K)
     grown.epoch(X, y, late, batch_size=6)
@@ -353,6 +353,6 @@ def test_classes_may_come_later(data, sparse):
 
 def test_bad_options():
     with pytest.raises(ValueError, match="truncation must be one of 'lazy', 'touched', got 'eager'"):
-        Memoir(3, 2, np.float64, truncation="eager")
+        MemoirLearner(3, 2, np.float64, truncation="eager")
     with pytest.raises(ValueError, match="average is for l1_ratio=0"):
-        Memoir(3, 2, np.float64, average=True, l1_ratio=0.5)
+        MemoirLearner(3, 2, np.float64, average=True, l1_ratio=0.5)

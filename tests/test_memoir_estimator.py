@@ -242,7 +242,7 @@ def test_bad_parameters(data, options, message):
 
 def test_interrupt_keeps_what_is_reached(data, monkeypatch):
     X, y, X_test, y_test = data
-    step, calls = solver.Memoir.step, []
+    step, calls = solver.MemoirLearner.step, []
 
     def interrupted(self, *args):
         calls.append(1)
@@ -250,7 +250,7 @@ def test_interrupt_keeps_what_is_reached(data, monkeypatch):
             raise KeyboardInterrupt
         step(self, *args)
 
-    monkeypatch.setattr(solver.Memoir, "step", interrupted)
+    monkeypatch.setattr(solver.MemoirLearner, "step", interrupted)
     model = MemoirClassifier(max_iter=100, random_state=0, batch_size=10).fit(X, y)
     assert model.outcome_ == "interrupted"
     assert model.n_iter_ == 3

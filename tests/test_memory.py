@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from helpers import make_data, make_problem
-from manyclass.objective.losses import CrammerSinger, Multinomial
-from manyclass.optimize.loop import minimise
+from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
+from manyclass.optimize.loop import minimize
 from manyclass.runtime import memory
-from manyclass.solvers import SDCA, ActiveSDCA, AsyncSDCA
+from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncSDCA
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_require_lets_pass_where_the_system_does_not_say(monkeypatch):
 
 
 def test_a_fit_is_refused_before_anything_is_allocated(monkeypatch):
-    problem = make_problem(Multinomial(), make_data("class"))
+    problem = make_problem(MultinomialLoss(), make_data("class"))
     monkeypatch.setattr(memory, "available", lambda: 100)
     monkeypatch.setattr(SDCA, "state", lambda *_: pytest.fail("allocated"))
     with pytest.raises(MemoryError, match=r"weights 256 bytes, dual variables 1\.9 KiB.*100 bytes are avail.*float32"):
-        minimise(problem, SDCA())
+        minimize(problem, SDCA())
 
 
-@pytest.mark.parametrize("solver", [SDCA(), AsyncSDCA(), ActiveSDCA()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("solver", [SDCA(), AsyncSDCA(), ActiveSetSDCA()], ids=lambda solver: solver.name)
 def test_solvers_know_what_they_need(solver, dtype):
     """The estimate covers the arrays of the state, but for those of length n or K, and is no wild guess."""
     data = make_data("class", n=300, d=200, K=50)
-    problem = make_problem(CrammerSinger(1.0), data, dtype=dtype)
+    problem = make_problem(CrammerSingerLoss(1.0), data, dtype=dtype)
     state = solver.state(problem)
     held = sum(array.nbytes for array in state.values())
     small = 16 * (len(data.X) + data.K + 1)

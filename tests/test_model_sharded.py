@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from manyclass import LinearModel, StagedModel, load_model
+from manyclass import LinearModel, StagedModel, load
 from manyclass.io.store import StoreError
 from manyclass.models.sharded import ShardedModel
 from manyclass.models.splitting import ShardedModelWriter, block_width, split_model
@@ -52,7 +52,7 @@ def equal(one, two):
 def test_predictions_are_those_of_the_whole(tmp_path, task, link, layout, dtype):
     whole = model_of(dtype, layout, task, link)
     split_model(whole, tmp_path / "m", block_classes=7)
-    model = load_model(tmp_path / "m")
+    model = load(tmp_path / "m")
     assert isinstance(model, ShardedModel)
     assert len(model.blocks) == -(-whole.n_outputs // 7)
     model.verify()
@@ -91,22 +91,22 @@ def test_what_is_not_weights_is_kept_and_can_be_changed(tmp_path):
     names = np.array([f"f{j}" for j in range(D)])
     whole = model_of(parameters={"alpha": 1.0}, record={"outcome": "x"}, feature_names=names)
     split_model(whole, tmp_path / "m", block_bytes=D * 4 * 10)
-    model = load_model(tmp_path / "m")
+    model = load(tmp_path / "m")
     assert (model.parameters, model.record) == (whole.parameters, whole.record)
     equal(model.feature_names, names)
     assert model.summary()["n_nonzero"] == whole.summary()["n_nonzero"]
     model.update(record={"outcome": "y"})
-    assert load_model(tmp_path / "m").record == {"outcome": "y"}
+    assert load(tmp_path / "m").record == {"outcome": "y"}
     assert len([*(tmp_path / "m").glob("model-*.safetensors")]) == 1
     with pytest.raises(ValueError, match="classes"):
         model.update(classes=np.arange(3))
-    assert load_model(tmp_path / "m").record == {"outcome": "y"}
-    load_model(tmp_path / "m").save(tmp_path / "copy")
-    copy = load_model(tmp_path / "copy")
+    assert load(tmp_path / "m").record == {"outcome": "y"}
+    load(tmp_path / "m").save(tmp_path / "copy")
+    copy = load(tmp_path / "copy")
     copy.verify()
     equal(copy.scores(rows_of("dense")), whole.scores(rows_of("dense")))
     copy.sparsify_to(tmp_path / "sparse")
-    sparse = load_model(tmp_path / "sparse")
+    sparse = load(tmp_path / "sparse")
     assert sparse.layout == "sparse"
     equal(sparse.assemble().weights, whole.sparsify().weights)
     with pytest.raises(ValueError, match="sparsify_to"):
@@ -119,23 +119,23 @@ def test_damage_is_named(tmp_path):
     content = block.read_bytes()
     block.write_bytes(content[:-1] + b"\x7f")
     with pytest.raises(StoreError, match=r"block-00001.safetensors: .*checksum"):
-        load_model(tmp_path / "m").verify()
+        load(tmp_path / "m").verify()
     block.write_bytes(content[:-4])
     with pytest.raises(StoreError, match=r"block-00001.safetensors: has \d+ bytes, expected"):
-        load_model(tmp_path / "m").predict(rows_of("dense"))
+        load(tmp_path / "m").predict(rows_of("dense"))
     block.unlink()
     with pytest.raises(StoreError, match=r"block-00001.safetensors: the block is missing"):
-        load_model(tmp_path / "m").predict(rows_of("dense"))
+        load(tmp_path / "m").predict(rows_of("dense"))
     # A block of another shape, of the right size.
     LinearModel(np.zeros((20, D), np.float32), np.zeros(D, np.float32), None, "regression").save(block)
     facts = json.loads((tmp_path / "m" / "manifest.json").read_text())
     facts["blocks"][1]["file"]["bytes"] = block.stat().st_size
     (tmp_path / "m" / "manifest.json").write_text(json.dumps(facts))
     with pytest.raises(StoreError, match="not those of the manifest"):
-        load_model(tmp_path / "m").predict(rows_of("dense"))
+        load(tmp_path / "m").predict(rows_of("dense"))
     next((tmp_path / "m").glob("model-*")).write_bytes(b"x")
     with pytest.raises(StoreError, match="model-"):
-        load_model(tmp_path / "m")
+        load(tmp_path / "m")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_foreign_or_damaged_manifest_is_refused(tmp_path, facts, said):
     path = tmp_path / "m" / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
     with pytest.raises(StoreError, match=said):
-        load_model(tmp_path / "m")
+        load(tmp_path / "m")
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path):

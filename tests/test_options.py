@@ -8,9 +8,9 @@ import pytest
 
 from helpers import cast, evaluate, infeasibility, make_data, make_problem, random_duals, random_scores, random_targets
 from manyclass.kernels.operations import dual_step
-from manyclass.objective.losses import OPTIONS, Segment, SmoothHinge
+from manyclass.objective.losses import OPTIONS, Segment, SmoothHingeLoss
 from manyclass.objective.penalties import ElasticNet
-from manyclass.optimize.loop import Outcome, minimise
+from manyclass.optimize.loop import Outcome, minimize
 from manyclass.solvers import SDCA
 from manyclass.solvers.dual.sdca import SAMPLINGS
 
@@ -85,9 +85,9 @@ def test_every_option_reaches_the_optimum(case, option):
         pytest.skip("their step is proportional to the smoothness of the loss")
     data = make_data(case.loss.targets, n=50, d=5, K=3, seed=5, weighted=True)
     problem = make_problem(case.loss, data, reg=ElasticNet(0.2), lam=0.1, intercept=True)
-    best = minimise(problem, SDCA(), tol=1e-10, max_iter=50_000).certificate.primal
+    best = minimize(problem, SDCA(), tol=1e-10, max_iter=50_000).certificate.primal
     tol = 1e-4 if case.loss.smoothness else 1e-2
-    found = minimise(problem, SDCA(option=option), tol=tol, max_iter=20_000)
+    found = minimize(problem, SDCA(option=option), tol=tol, max_iter=20_000)
     assert found.outcome is Outcome.CONVERGED
     assert best * (1 - 1e-9) <= found.certificate.primal <= best * (1 + 1.01 * tol)
 
@@ -96,8 +96,8 @@ def test_every_option_reaches_the_optimum(case, option):
 def test_every_sampling_reaches_the_optimum(case, sampling):
     data = make_data(case.loss.targets, n=50, d=5, K=3, seed=6, weighted=True)
     problem = make_problem(case.loss, data, lam=0.1, intercept=True)
-    best = minimise(problem, SDCA(), tol=1e-10, max_iter=50_000).certificate.primal
-    found = minimise(problem, SDCA(sampling=sampling), tol=1e-4, max_iter=20_000)
+    best = minimize(problem, SDCA(), tol=1e-10, max_iter=50_000).certificate.primal
+    found = minimize(problem, SDCA(sampling=sampling), tol=1e-4, max_iter=20_000)
     assert found.outcome is Outcome.CONVERGED
     assert best * (1 - 1e-9) <= found.certificate.primal <= best * (1 + 1.01e-4)
 
@@ -105,7 +105,7 @@ def test_every_sampling_reaches_the_optimum(case, sampling):
 def test_samplings_draw_what_they_say():
     data = make_data("sign", n=2000, d=4, K=1, seed=7, weighted=True)
 
-    problem = make_problem(SmoothHinge(1.0), data, lam=1e-3)
+    problem = make_problem(SmoothHingeLoss(1.0), data, lam=1e-3)
     counts = {s: np.bincount(SDCA(sampling=s)._order(problem, 0, 0), minlength=2000) for s in SAMPLINGS}
     assert (counts["permutation"] == 1).all()
     assert counts["uniform"].max() > 1

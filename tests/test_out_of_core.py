@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
-from manyclass import SDCAClassifier, load_model
+from manyclass import SDCAClassifier, load
 from manyclass.datasets.synthetic import make_many_classes
 from manyclass.distributed import SerialCommunicator, run_threads
 from manyclass.io.store import RowStore, write_store
@@ -178,7 +178,7 @@ def test_ranks_reach_the_same_optimum(tmp_path, stores, optimum, size, block_cla
     best = optimum[False, True]
     assert best * (1 - 1e-6) <= records[0]["objective"] <= best * (1 + 5e-3)
     assert records[0]["objective"] - records[0]["gap"] <= best * (1 + 1e-6)
-    assert load_model(tmp_path / "m").record["ranks"] == size
+    assert load(tmp_path / "m").record["ranks"] == size
 
 
 def test_the_certificate_is_the_definition(tmp_path, problem, stores):

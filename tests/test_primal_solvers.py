@@ -14,11 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 import references
 from helpers import Data, make_data, make_problem, objective
 from manyclass.kernels import primal as primal_kernels
-from manyclass.objective.losses import CrammerSinger, Huber, LogLoss, Multinomial, SmoothHinge, Squared
-from manyclass.objective.penalties import L1, L2, ElasticNet
-from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import Outcome, minimise
-from manyclass.solvers import (
+from manyclass.objective.losses import CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss,
+SquaredLoss from manyclass.objective.penalties import L1, L2, ElasticNet from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import Outcome, minimize from manyclass.solvers import (
     FISTA,
     LBFGS,
     SDCA,
@@ -27,12 +25,12 @@ from manyclass.solvers import (
     ConjugateGradient,
     Newton,
     PreconditionedLBFGS,
-    SteepestDescent,
+    GradientDescent,
 )
 from registry import LOSSES
 
 NET = ElasticNet(0.25)
-_BATCH = (FISTA(), LBFGS(), PreconditionedLBFGS(), Newton(), ConjugateGradient(), SteepestDescent())
+_BATCH = (FISTA(), LBFGS(), PreconditionedLBFGS(), Newton(), ConjugateGradient(), GradientDescent())
 SOLVERS = {solver.name: solver for solver in (*_BATCH, SGD(), AveragedSGD())}
 BATCH = tuple(solver.name for solver in _BATCH)
 
@@ -75,7 +73,7 @@ def least(case, data: Data, reg, lam: float, intercept: bool) -> float:
     return references.quasi_newton(case, data, reg, lam, intercept)
 
 
-#: (loss, K, rows, precision, regulariser, weighted, intercept)
+#: (loss, K, rows, precision, penalty, weighted, intercept)
 SMOOTH = [
     ("multinomial", 5, "csr", "f8", L2(), True, True),
     ("multinomial", 4, "dense", "f4", NET, False, True),
@@ -102,7 +100,7 @@ KINKED = [("hinge", 3, "csr", "f8", L2(), True, True), ("crammer_singer-0", 4, "
 
 def fits(name, problem):
     reg = problem[4]
-    return SOLVERS[name].needs_regularizer <= type(reg).provides
+    return SOLVERS[name].needs_penalty <= type(reg).provides
 
 
 def named(value):
@@ -141,7 +139,7 @@ def test_batch_solvers_reach_the_certified_optimum(name, problem):
     case, data, exact = set_up(problem)
     best = least(case, data, reg, exact.lam, intercept)
     tol = {"f8": 1e-8, "f4": 1e-5}[dtype]
-    result = minimise(exact, SOLVERS[name], tol=tol, max_iter=5000, check_every=1)
+    result = minimize(exact, SOLVERS[name], tol=tol, max_iter=5000, check_every=1)
     assert result.outcome is Outcome.CONVERGED
     reached = plain_objective(case, data, reg, exact.lam, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel={"f8": 1e-6, "f4": 3e-5}[dtype])
@@ -163,12 +161,12 @@ def test_stochastic_solvers_come_near_the_optimum(name, problem):
     case, data, exact = set_up(problem)
     kinked = not case.loss.smoothness
     if kinked:  # no quasi-Newton reference at a kink: ours, which has its own
-        best = minimise(exact, SDCA(), tol=1e-7, max_iter=20_000).certificate.dual
+        best = minimize(exact, SDCA(), tol=1e-7, max_iter=20_000).certificate.dual
     else:
         best = least(case, data, L2(), exact.lam, intercept)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        result = minimise(exact, SOLVERS[name], tol=1e-5, max_iter=1000)
+        result = minimize(exact, SOLVERS[name], tol=1e-5, max_iter=1000)
     reached = objective(case.formula, data, L2(), exact.lam, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel=1e-2 if kinked else 1e-3)
     assert result.certificate.primal == pytest.approx(reached, rel=20 * float(np.finfo(dtype).eps))
@@ -182,8 +180,8 @@ def test_l1_weights_are_zero_where_they_are_at_the_optimum():
     case = LOSSES["log_loss"]
     data = make_data("sign", n=150, d=30, K=2, seed=1)
     expected = l1_optimum(case, data, 0.03, True)[1]
-    result = minimise(
-        make_problem(LogLoss(), data, reg=L1(), lam=0.03, intercept=True), FISTA(), tol=1e-9, max_iter=2000
+    result = minimize(
+        make_problem(LogisticLoss(), data, reg=L1(), lam=0.03, intercept=True), FISTA(), tol=1e-9, max_iter=2000
     )
     assert 0 < np.count_nonzero(result.weights) < result.weights.size
     np.testing.assert_array_equal(result.weights != 0, np.abs(expected) > 1e-6)
@@ -194,8 +192,8 @@ def test_steps_settle_in_float32(seed):
     """An l1 gap tells errors of the slope, far above those of the objective: with an L that only rounding
     lets pass, it would stay at 1e-3."""
     data = make_data("real", n=120, d=6, K=3, seed=seed, weighted=True, dtype=np.float32)
-    problem = make_problem(Huber(0.5), data, reg=L1(), view="dense", dtype=np.float32)
-    assert minimise(problem, FISTA(), tol=1e-5, max_iter=300).outcome is Outcome.CONVERGED
+    problem = make_problem(HuberLoss(0.5), data, reg=L1(), view="dense", dtype=np.float32)
+    assert minimize(problem, FISTA(), tol=1e-5, max_iter=300).outcome is Outcome.CONVERGED
 
 
 def test_backtracking_ends_where_rounding_says_no():
@@ -206,14 +204,14 @@ def test_backtracking_ends_where_rounding_says_no():
             return super()._evaluate(problem, point, scores) + 1.0
 
     data = make_data("class", seed=17)
-    problem = make_problem(CrammerSinger(0.5), data, intercept=True)
+    problem = make_problem(CrammerSingerLoss(0.5), data, intercept=True)
     state = Noisy().state(problem)
     steps = Noisy().iterate(problem, state, 0)
     norm = float((data.X**2).sum(1).mean())
     for _ in range(50):
         next(steps)
         assert float(state["L"]) <= data.K * 2 * norm / 0.5 * (1 + 1e-12)
-    exact = minimise(problem, FISTA(), tol=1e-6, max_iter=2000)
+    exact = minimize(problem, FISTA(), tol=1e-6, max_iter=2000)
     assert FISTA().certificate(problem, state, final=True).primal < 1.5 * exact.certificate.primal
 
 
@@ -241,8 +239,8 @@ def test_scales_of_features_and_intercepts_do_not_matter():
     data = make_data("class", n=150, d=6, K=3, seed=2)
     for solver in _BATCH:
         runs = [
-            minimise(
-                make_problem(Multinomial(), data._replace(X=data.X * size), lam=0.01 * size**2, intercept=True),
+            minimize(
+                make_problem(MultinomialLoss(), data._replace(X=data.X * size), lam=0.01 * size**2, intercept=True),
                 solver,
                 tol=1e-8,
                 max_iter=2000,
@@ -257,10 +255,10 @@ def test_scales_of_features_and_intercepts_do_not_matter():
 def test_shifted_problems(solver):
     data = make_data("class", seed=3)
     shift = np.random.default_rng(0).normal(size=(8, 4))
-    problem = make_problem(Multinomial(), data, intercept=True, shift=shift)
-    result = minimise(problem, solver, tol=1e-9, max_iter=2000)
+    problem = make_problem(MultinomialLoss(), data, intercept=True, shift=shift)
+    result = minimize(problem, solver, tol=1e-9, max_iter=2000)
     assert result.outcome is Outcome.CONVERGED
-    plain = minimise(make_problem(Multinomial(), data, intercept=True), solver, tol=1e-9, max_iter=2000)
+    plain = minimize(make_problem(MultinomialLoss(), data, intercept=True), solver, tol=1e-9, max_iter=2000)
     assert np.linalg.norm(result.weights - shift) < np.linalg.norm(plain.weights - shift)
 
 
@@ -270,7 +268,7 @@ def test_weights_are_repetitions_of_rows(solver):
     repeated = data._replace(X=np.repeat(data.X, counts, axis=0), T=np.repeat(data.T, counts))
     tol = 1e-10 if solver.name in BATCH else 1e-3
     runs = [
-        minimise(make_problem(Multinomial(), found, intercept=True, lam=0.1), solver, tol=tol, max_iter=20_000)
+        minimize(make_problem(MultinomialLoss(), found, intercept=True, lam=0.1), solver, tol=tol, max_iter=20_000)
         for found in (data._replace(weights=counts.astype(float)), repeated)
     ]
     assert runs[0].certificate.primal == pytest.approx(runs[1].certificate.primal, rel=1.1 * tol)
@@ -280,19 +278,19 @@ def test_weights_are_repetitions_of_rows(solver):
 def test_rows_and_features_that_are_all_zero(solver):
     data = make_data("sign", K=2, seed=5)._replace(X=np.zeros((60, 8)))
     for intercept in (False, True):
-        problem = make_problem(SmoothHinge(1.0), data, intercept=intercept)
-        result = minimise(problem, solver, tol=1e-2, max_iter=2000)
+        problem = make_problem(SmoothHingeLoss(1.0), data, intercept=intercept)
+        result = minimize(problem, solver, tol=1e-2, max_iter=2000)
         assert result.outcome is Outcome.CONVERGED
         np.testing.assert_array_equal(result.weights, 0)
 
 
 def test_one_class_is_no_trouble(solver):
-    problem = make_problem(Multinomial(), make_data("class", K=1), intercept=True)
-    assert minimise(problem, solver).outcome is Outcome.CONVERGED
+    problem = make_problem(MultinomialLoss(), make_data("class", K=1), intercept=True)
+    assert minimize(problem, solver).outcome is Outcome.CONVERGED
 
 
 def test_a_quasi_newton_run_at_the_end_of_its_precision_stands_still():
-    problem = make_problem(LogLoss(), make_data("sign", seed=6, dtype=np.float32), dtype=np.float32, intercept=True)
+    problem = make_problem(LogisticLoss(), make_data("sign", seed=6, dtype=np.float32), dtype=np.float32, intercept=True)
     state = LBFGS().state(problem)
     steps = LBFGS().iterate(problem, state, 0)
     for _ in range(200):
@@ -319,21 +317,21 @@ def same_bits(one, two):
 @pytest.mark.parametrize("stop", [1, 4, 13])
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, solver, intercept, check_every, stop):
     data = make_data("class", n=80, K=5, seed=9, weighted=True, dtype=np.float32)
-    problem = make_problem(CrammerSinger(0.1), data, intercept=intercept, dtype=np.float32)
+    problem = make_problem(CrammerSingerLoss(0.1), data, intercept=intercept, dtype=np.float32)
     options = {"tol": 0.0, "seed": 6, "check_every": check_every}
     path = tmp_path / "run.ckpt"
     ends = "max_iter|arithmetic can tell"  # Newton gets that far
     with pytest.warns(ConvergenceWarning, match=ends):
-        whole = minimise(problem, solver, max_iter=18, **options)
+        whole = minimize(problem, solver, max_iter=18, **options)
     with pytest.warns(ConvergenceWarning, match=ends):
-        minimise(problem, solver, max_iter=stop, checkpoint=path, **options)
+        minimize(problem, solver, max_iter=stop, checkpoint=path, **options)
     with pytest.warns(ConvergenceWarning, match=ends):
-        rest = minimise(problem, solver, max_iter=18 - stop, checkpoint=path, **options)
+        rest = minimize(problem, solver, max_iter=18 - stop, checkpoint=path, **options)
     same_bits(rest, whole)
 
 
 #: Several pieces of rows and of columns; several pieces of features.
-WIDE = {"rows-columns": (LogLoss(), 4200, 12, 130), "features": (Multinomial(), 60, 4300, 3)}
+WIDE = {"rows-columns": (LogisticLoss(), 4200, 12, 130), "features": (MultinomialLoss(), 60, 4300, 3)}
 
 
 @pytest.mark.parametrize("sizes", WIDE.values(), ids=WIDE)
@@ -343,7 +341,7 @@ def test_threads_do_not_change_a_bit(solver, sizes):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         runs = [
-            minimise(make_problem(loss, data, intercept=True, n_threads=threads), solver, tol=1e-4, max_iter=6)
+            minimize(make_problem(loss, data, intercept=True, n_threads=threads), solver, tol=1e-4, max_iter=6)
             for threads in (1, 2, 3)
         ]
     same_bits(runs[0], runs[1])
@@ -351,10 +349,10 @@ def test_threads_do_not_change_a_bit(solver, sizes):
 
 
 def test_another_seed_is_another_run_of_stochastic_solvers_alone(solver):
-    problem = make_problem(Multinomial(), make_data("class", seed=11), intercept=True)
+    problem = make_problem(MultinomialLoss(), make_data("class", seed=11), intercept=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        one, again, other = (minimise(problem, solver, tol=0.0, max_iter=3, seed=seed) for seed in (1, 1, 2))
+        one, again, other = (minimize(problem, solver, tol=0.0, max_iter=3, seed=seed) for seed in (1, 1, 2))
     same_bits(one, again)
     assert np.array_equal(one.weights, other.weights) == (solver.name in BATCH)
 
@@ -364,14 +362,14 @@ def test_a_warm_start_on_another_problem_is_certified_for_that(solver, fresh):
     """What a state remembers of the old objective must not pass for knowledge of the new one."""
     data = make_data("class", seed=12)
     other = data._replace(X=3 * data.X[::-1], T=(data.T + 1) % data.K)
-    first = minimise(make_problem(Multinomial(), data, intercept=True, lam=0.1), solver, tol=1e-3, max_iter=5000)
+    first = minimize(make_problem(MultinomialLoss(), data, intercept=True, lam=0.1), solver, tol=1e-3, max_iter=5000)
     state = first.state
     if fresh:  # as an estimator does
         state["iteration"] = np.zeros((), np.int64)
-    problem = make_problem(Multinomial(), other, intercept=True, lam=0.3)
+    problem = make_problem(MultinomialLoss(), other, intercept=True, lam=0.3)
     best = references.quasi_newton(LOSSES["multinomial"], other, L2(), 0.3, True)
     tol = 1e-8 if solver.name in BATCH else 1e-3
-    second = minimise(problem, solver, tol=tol, max_iter=20_000, state=state)
+    second = minimize(problem, solver, tol=tol, max_iter=20_000, state=state)
     assert second.outcome is Outcome.CONVERGED
     assert second.certificate.primal == pytest.approx(best, rel=2 * tol)
     check_history(second, best, "f8")
@@ -401,7 +399,7 @@ def test_passes_are_the_readings_of_all_rows(monkeypatch, solver):
     counted(primal_kernels, "scores", "scores")
     counted(Problem, "respond", "scores")
     counted(Problem, "pull", "gradients")
-    problem = make_problem(LogLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
+    problem = make_problem(LogisticLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
     for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
         assert progress.passes == read["scores"] >= read["gradients"]
     assert read["gradients"] >= 40
@@ -419,7 +417,7 @@ def test_the_matrix_is_a_pass_too(monkeypatch):
         return descend(*arguments)
 
     monkeypatch.setattr(PreconditionedLBFGS, "_descend", counted)
-    problem = make_problem(LogLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
+    problem = make_problem(LogisticLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
     solver = PreconditionedLBFGS()
     for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
         assert progress.passes == read
@@ -428,22 +426,22 @@ def test_the_matrix_is_a_pass_too(monkeypatch):
 def test_too_many_features_for_a_matrix_are_refused():
     data = make_data("class", n=5, d=10_000, K=2)
     with pytest.raises(ValueError, match="10000; expected fewer than 10000: choose 'lbfgs'"):
-        minimise(make_problem(Multinomial(), data, view="csr"), PreconditionedLBFGS())
+        minimize(make_problem(MultinomialLoss(), data, view="csr"), PreconditionedLBFGS())
 
 
 @pytest.mark.parametrize("view", ["csr", "dense"])
-@pytest.mark.parametrize(("loss", "kind"), [(Multinomial(), "class"), (LogLoss(), "sign")])
+@pytest.mark.parametrize(("loss", "kind"), [(MultinomialLoss(), "class"), (LogisticLoss(), "sign")])
 def test_a_matrix_to_begin_with_saves_iterations(loss, kind, view):
     data = make_data(kind, n=300, d=20, K=4, seed=18)
     data = data._replace(X=data.X * np.geomspace(1.0, 0.03, 20))
     problem = make_problem(loss, data, view=view, lam=1e-5, intercept=True)
-    plain, begun = (minimise(problem, s, tol=1e-5, max_iter=5000) for s in (LBFGS(), PreconditionedLBFGS()))
+    plain, begun = (minimize(problem, s, tol=1e-5, max_iter=5000) for s in (LBFGS(), PreconditionedLBFGS()))
     assert begun.certificate.primal == pytest.approx(plain.certificate.primal, rel=1e-4)
     assert begun.n_iter < 0.4 * plain.n_iter
 
 
 def test_memory_is_what_is_announced(solver):
-    problem = make_problem(Multinomial(), make_data("class", n=1500, d=3000, K=20, seed=14, density=0.01))
+    problem = make_problem(MultinomialLoss(), make_data("class", n=1500, d=3000, K=20, seed=14, density=0.01))
     state = solver.state(problem)
     for _ in itertools.islice(solver.iterate(problem, state, 0), 2):
         solver.certificate(problem, state, final=True)  # compiled
@@ -465,28 +463,28 @@ def test_memory_is_what_is_announced(solver):
 @pytest.mark.parametrize("name", [name for name in SOLVERS if name != "fista"])
 @pytest.mark.parametrize("reg", [L1(), NET], ids=["L1", "ElasticNet"])
 def test_what_needs_a_smooth_regulariser_says_so(name, reg):
-    problem = make_problem(LogLoss(), make_data("sign"), reg=reg)
-    found = rf"'{name}' needs a regularizer with a gradient; {type(reg).__name__} has none"
+    problem = make_problem(LogisticLoss(), make_data("sign"), reg=reg)
+    found = rf"'{name}' needs a penalty with a gradient; {type(reg).__name__} has none"
     with pytest.raises(ValueError, match=found):
-        minimise(problem, SOLVERS[name])
+        minimize(problem, SOLVERS[name])
 
 
 @pytest.mark.parametrize("name", BATCH)
-@pytest.mark.parametrize("loss", [SmoothHinge(0.0), CrammerSinger(0.0)], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("loss", [SmoothHingeLoss(0.0), CrammerSingerLoss(0.0)], ids=lambda loss: type(loss).__name__)
 def test_what_needs_a_smooth_loss_says_so(name, loss):
     problem = make_problem(loss, make_data(loss.targets))
     with pytest.raises(ValueError, match=rf"'{name}' needs a smooth loss, got {type(loss).__name__}"):
-        minimise(problem, SOLVERS[name])
+        minimize(problem, SOLVERS[name])
     smooth = SOLVERS[name].state(make_problem(type(loss)(1.0), make_data(loss.targets)))
     with pytest.raises(ValueError, match="needs a smooth loss"):
-        minimise(problem, SOLVERS[name], state=smooth)
+        minimize(problem, SOLVERS[name], state=smooth)
 
 
 @pytest.mark.parametrize("name", ["sgd", "asgd"])
 def test_stochastic_solvers_take_no_shift(name):
-    problem = make_problem(Squared(), make_data("real"), shift=np.ones((8, 4)))
+    problem = make_problem(SquaredLoss(), make_data("real"), shift=np.ones((8, 4)))
     with pytest.raises(ValueError, match=rf"'{name}' needs a problem without shift"):
-        minimise(problem, SOLVERS[name])
+        minimize(problem, SOLVERS[name])
 
 
 def test_a_memory_of_nothing_is_refused():

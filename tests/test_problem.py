@@ -17,13 +17,13 @@ from helpers import (
     random_duals,
 )
 from manyclass.kernels.rows import make_rows
-from manyclass.objective.losses import LogLoss, Multinomial, SmoothHinge, Squared
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredLoss
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Certificate, Problem
 from registry import LOSSES
 
 LAM = 0.05
-#: Every loss meets each of these: rows, precision, regulariser.
+#: Every loss meets each of these: rows, precision, penalty.
 SETTINGS = {
     "csr": ("csr", np.float64, L2()),
     "dense": ("dense", np.float64, L2()),
@@ -71,7 +71,7 @@ def test_both_sides_equal_plain_numpy(case, setting, intercept):
     conjugates = [evaluate(case.loss, a, t, a).conjugate for a, t in zip(alpha.astype(np.float64), data.T)]
     found = problem.certificate(V, bias, alpha)
     assert found.primal == pytest.approx(objective(case.formula, data, reg, LAM, W, bias), rel=exact)
-    # g*(v) = ||grad g*(v)||^2 / 2 for both regularisers.
+    # g*(v) = ||grad g*(v)||^2 / 2 for both penalties.
     assert found.dual == pytest.approx(-(c @ conjugates) / len(c) - LAM * 0.5 * (W**2).sum(), rel=exact, abs=exact)
 
 
@@ -109,8 +109,8 @@ def test_float32_sums_are_accumulated_in_float64():
     problem = Problem(
         rows=make_rows(np.full((n, 1), 0.1, np.float32)),
         targets=make_targets("real", np.full((n, 1), 0.7), 1, np.float32),
-        loss=Squared(),
-        regularizer=L2(),
+        loss=SquaredLoss(),
+        penalty=L2(),
         lam=1.0,
         n_features=1,
         dtype=np.float32,
@@ -150,7 +150,7 @@ def test_balance_leaves_a_balanced_point_alone(case):
 def test_balance_of_zero_and_of_a_class_without_examples():
     data = make_data("class", n=50, K=4)
     data = data._replace(K=6)  # classes 4 and 5 have no example
-    problem = make_problem(Multinomial(), data, intercept=True)
+    problem = make_problem(MultinomialLoss(), data, intercept=True)
     alpha = random_point(LOSSES["multinomial"], data, problem)[0]
     assert np.abs(problem.weights @ alpha).max() <= 1e-12
     np.testing.assert_array_equal(alpha[:, 4:], 0)
@@ -222,14 +222,14 @@ def test_threads_do_not_change_a_bit(name):
     two.dual_image(alpha, image)
     np.testing.assert_array_equal(image, V)
     assert one.certificate(V, bias, alpha) == two.certificate(V, bias, alpha)
-    assert one.regularizer_sums(V) == two.regularizer_sums(V)
+    assert one.penalty_sums(V) == two.penalty_sums(V)
 
 
-def test_regularizer_sums_and_primal(reg, dtype):
+def test_penalty_sums_and_primal(reg, dtype):
     V = np.random.default_rng(11).normal(size=(9, 4)).astype(dtype)
-    problem = make_problem(Squared(), make_data("real", d=9), reg=reg, dtype=dtype)
+    problem = make_problem(SquaredLoss(), make_data("real", d=9), reg=reg, dtype=dtype)
     W = problem.primal(V)
-    value, conjugate = problem.regularizer_sums(V)
+    value, conjugate = problem.penalty_sums(V)
     W64 = W.astype(np.float64)
     exact = cast(reg, dtype)
     assert value == pytest.approx(g(exact, W64), rel=1e-13)
@@ -243,12 +243,12 @@ def test_regularizer_sums_and_primal(reg, dtype):
 @pytest.mark.parametrize("lam", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_strength_that_is_not_positive_is_refused(lam):
     with pytest.raises(ValueError, match="lam must be a positive finite number"):
-        make_problem(Squared(), make_data("real"), lam=lam)
+        make_problem(SquaredLoss(), make_data("real"), lam=lam)
 
 
 @pytest.mark.parametrize(
     ("loss", "kind"),
-    [(Multinomial(), "sign"), (LogLoss(), "class"), (SmoothHinge(0.5), "real"), (Squared(), "class")],
+    [(MultinomialLoss(), "sign"), (LogisticLoss(), "class"), (SmoothHingeLoss(0.5), "real"), (SquaredLoss(), "class")],
 )
 def test_a_loss_with_targets_of_another_kind_is_refused(loss, kind):
     data = make_data(kind)
@@ -269,18 +269,18 @@ def test_a_loss_with_targets_of_another_kind_is_refused(loss, kind):
 )
 def test_weights_that_make_no_sense_are_refused(weights, what):
     with pytest.raises(ValueError, match=f"weights.*{what}"):
-        make_problem(Squared(), make_data("real")._replace(weights=weights))
+        make_problem(SquaredLoss(), make_data("real")._replace(weights=weights))
 
 
 @pytest.mark.parametrize("kind", ["class", "sign", "real"])
 def test_another_number_of_targets_than_of_rows_is_refused(kind):
-    loss = {"class": Multinomial(), "sign": LogLoss(), "real": Squared()}[kind]
+    loss = {"class": MultinomialLoss(), "sign": LogisticLoss(), "real": SquaredLoss()}[kind]
     data = make_data(kind)
     with pytest.raises(ValueError, match=r"targets.*59.*60"):
         make_problem(loss, data._replace(T=data.T[:59]))
 
 
-@pytest.mark.parametrize("loss", [SmoothHinge(-0.5), SmoothHinge(float("nan")), SmoothHinge(float("inf"))])
+@pytest.mark.parametrize("loss", [SmoothHingeLoss(-0.5), SmoothHingeLoss(float("nan")), SmoothHingeLoss(float("inf"))])
 def test_a_loss_with_a_senseless_number_is_refused(loss):
     with pytest.raises(ValueError, match="gamma of SmoothHinge must be a finite number of at least 0"):
         make_problem(loss, make_data("sign"))
@@ -288,15 +288,15 @@ def test_a_loss_with_a_senseless_number_is_refused(loss):
 
 def test_a_negative_threshold_is_refused():
     with pytest.raises(ValueError, match="threshold of ElasticNet must be a finite number of at least 0"):
-        make_problem(Squared(), make_data("real"), reg=ElasticNet(-0.1))
+        make_problem(SquaredLoss(), make_data("real"), reg=ElasticNet(-0.1))
 
 
 def test_rows_too_large_for_the_precision_are_refused():
     data = make_data("real")
     data = data._replace(X=data.X * 1e30)
-    make_problem(Squared(), data)
+    make_problem(SquaredLoss(), data)
     with pytest.raises(ValueError, match=r"row 1 of X.*float32"), np.errstate(over="ignore"):
-        make_problem(Squared(), data, dtype=np.float32)
+        make_problem(SquaredLoss(), data, dtype=np.float32)
 
 
 def test_weights_certify_themselves(case):
@@ -332,7 +332,7 @@ def test_the_dual_image_does_not_depend_on_threads(view, K):
     alpha = np.random.default_rng(0).normal(size=(70, K))
     images = []
     for threads in (1, 2, 5):
-        problem = make_problem(LogLoss(), data, view=view, n_threads=threads)
+        problem = make_problem(LogisticLoss(), data, view=view, n_threads=threads)
         V = np.full((9, problem.n_columns), 7.0)
         V[:, K:] = 0
         problem.dual_image(alpha, V)

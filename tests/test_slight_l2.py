@@ -9,11 +9,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import make_data, make_problem, objective
-from manyclass.objective.losses import Multinomial, Squared
+from manyclass.objective.losses import MultinomialLoss, SquaredLoss
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import Outcome, minimise
-from manyclass.solvers import FISTA, SDCA, Accelerated, SlightL2
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.solvers import FISTA, SDCA, AcceleratedSDCA, SlightL2
 from registry import LOSSES
 
 SMOOTH = [name for name, case in LOSSES.items() if case.loss.smoothness]
@@ -38,8 +38,8 @@ def value(case, data, lam, W, b):
 def test_every_gap_is_that_of_the_pure_problem(name, intercept):
     case = LOSSES[name]
     problem, _, data = pure(case, 0.05, intercept=intercept)
-    best = minimise(problem, FISTA(), tol=1e-10, max_iter=50_000).certificate.primal
-    found = minimise(problem, SlightL2(Accelerated()), tol=1e-6, max_iter=10_000, check_every=2)
+    best = minimize(problem, FISTA(), tol=1e-10, max_iter=50_000).certificate.primal
+    found = minimize(problem, SlightL2(AcceleratedSDCA()), tol=1e-6, max_iter=10_000, check_every=2)
     assert found.outcome is Outcome.CONVERGED
     assert len(found.history) >= 2
     for record in found.history:
@@ -49,7 +49,7 @@ def test_every_gap_is_that_of_the_pure_problem(name, intercept):
     assert value(case, data, 0.05, found.weights, found.intercept) == pytest.approx(found.certificate.primal, rel=1e-10)
 
 
-@pytest.mark.parametrize("solver", [SDCA, Accelerated])
+@pytest.mark.parametrize("solver", [SDCA, AcceleratedSDCA])
 @pytest.mark.parametrize("name", KINKED)
 def test_losses_with_a_kink(name, solver):
     case = LOSSES[name]
@@ -57,24 +57,24 @@ def test_losses_with_a_kink(name, solver):
     with warnings.catch_warnings():
         # Slow where neither the loss is smooth nor the penalty curved: what is reached is certified all the same.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = minimise(problem, SlightL2(solver()), tol=1e-3, max_iter=3000)
-        other = minimise(problem, SlightL2(SDCA() if solver is Accelerated else Accelerated()), tol=1e-2, max_iter=3000)
+        found = minimize(problem, SlightL2(solver()), tol=1e-3, max_iter=3000)
+        other = minimize(problem, SlightL2(SDCA() if solver is AcceleratedSDCA else AcceleratedSDCA()), tol=1e-2, max_iter=3000)
     assert found.certificate.relative_gap <= 0.05
     assert found.certificate.dual <= other.certificate.primal
     assert other.certificate.dual <= found.certificate.primal
     assert value(case, data, 0.05, found.weights, found.intercept) == pytest.approx(found.certificate.primal, rel=1e-10)
 
 
-@pytest.mark.parametrize("solver", [SDCA(), Accelerated()], ids=["sdca", "accelerated"])
+@pytest.mark.parametrize("solver", [SDCA(), AcceleratedSDCA()], ids=["sdca", "accelerated"])
 def test_eps_shrinks_until_the_gap_is_met(solver):
     """An l2 part that is not slight at all: alone it would leave a gap far above tol."""
     problem, _, _ = pure(LOSSES["squared"], 0.2)
-    best = minimise(problem, FISTA(), tol=1e-12, max_iter=50_000).certificate.primal
+    best = minimize(problem, FISTA(), tol=1e-12, max_iter=50_000).certificate.primal
     driven = SlightL2(solver, eps=0.9)
     state = driven.state(problem)
     seen = [float(state["eps"])]
     for tol in (1e-1, 1e-2, 1e-3):
-        found = minimise(problem, driven, tol=tol, max_iter=50_000, state=state, check_every=1)
+        found = minimize(problem, driven, tol=tol, max_iter=50_000, state=state, check_every=1)
         assert found.outcome is Outcome.CONVERGED
         assert found.certificate.primal <= best * (1 + 1.01 * tol)
         seen.append(float(state["eps"]))
@@ -85,19 +85,19 @@ def test_eps_shrinks_until_the_gap_is_met(solver):
 def test_what_the_l2_part_costs_is_bounded_by_eps():
     """The optimum of the elastic net with lam = eps P(0) (sigma / P(0))^2 is within eps/2 P(0) of the pure one's."""
     problem, _, data = pure(LOSSES["multinomial"], 0.02)
-    best = minimise(problem, FISTA(), tol=1e-10, max_iter=50_000).certificate.primal
+    best = minimize(problem, FISTA(), tol=1e-10, max_iter=50_000).certificate.primal
     at_zero = problem.value(np.zeros((6, 3)), np.zeros(3))
     for eps in (0.9, 0.1, 1e-3):
         lam = eps * 0.02**2 / at_zero
-        net = make_problem(Multinomial(), data, reg=ElasticNet(0.02 / lam), lam=lam, intercept=True)
-        near = minimise(net, FISTA(), tol=1e-8, max_iter=50_000)
+        net = make_problem(MultinomialLoss(), data, reg=ElasticNet(0.02 / lam), lam=lam, intercept=True)
+        near = minimize(net, FISTA(), tol=1e-8, max_iter=50_000)
         assert problem.value(near.weights, near.intercept) <= best + 0.5 * eps * at_zero * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("solver", [SDCA(), Accelerated()], ids=["sdca", "accelerated"])
+@pytest.mark.parametrize("solver", [SDCA(), AcceleratedSDCA()], ids=["sdca", "accelerated"])
 def test_threads_and_a_killed_run_change_nothing(solver, tmp_path):
     case = LOSSES["multinomial"]
-    whole = minimise(pure(case, 0.05)[0], SlightL2(solver, eps=0.5), tol=1e-3, max_iter=5000)
+    whole = minimize(pure(case, 0.05)[0], SlightL2(solver, eps=0.5), tol=1e-3, max_iter=5000)
     assert whole.n_iter > 8
     assert float(whole.state["eps"]) < 0.5  # it has shrunk on the way
     problem = pure(case, 0.05, n_threads=2)[0]
@@ -105,8 +105,8 @@ def test_threads_and_a_killed_run_change_nothing(solver, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for killed in (3, whole.n_iter - 5):
-            minimise(problem, SlightL2(solver, eps=0.5), tol=1e-3, max_iter=killed, checkpoint=path)
-    resumed = minimise(problem, SlightL2(solver, eps=0.5), tol=1e-3, max_iter=5000, checkpoint=path)
+            minimize(problem, SlightL2(solver, eps=0.5), tol=1e-3, max_iter=killed, checkpoint=path)
+    resumed = minimize(problem, SlightL2(solver, eps=0.5), tol=1e-3, max_iter=5000, checkpoint=path)
     assert resumed.n_iter == whole.n_iter
     np.testing.assert_array_equal(resumed.weights, whole.weights)
     np.testing.assert_array_equal(resumed.intercept, whole.intercept)
@@ -116,8 +116,8 @@ def test_threads_and_a_killed_run_change_nothing(solver, tmp_path):
 def test_float32(name):
     case = LOSSES[name]
     single, double, data = pure(case, 0.05, dtype=np.float32)
-    best = minimise(double, FISTA(), tol=1e-10, max_iter=50_000).certificate.primal
-    found = minimise(single, SlightL2(Accelerated()), tol=1e-4, max_iter=5000)
+    best = minimize(double, FISTA(), tol=1e-10, max_iter=50_000).certificate.primal
+    found = minimize(single, SlightL2(AcceleratedSDCA()), tol=1e-4, max_iter=5000)
     assert found.outcome is Outcome.CONVERGED
     assert found.weights.dtype == np.float32
     for record in found.history:
@@ -127,12 +127,12 @@ def test_float32(name):
 
 def test_a_warm_start_goes_on():
     case = LOSSES["squared"]
-    driven = SlightL2(Accelerated())
+    driven = SlightL2(AcceleratedSDCA())
     problem = pure(case, 0.1)[0]
-    state = minimise(problem, driven, tol=1e-6, max_iter=5000).state
+    state = minimize(problem, driven, tol=1e-6, max_iter=5000).state
     near = pure(case, 0.098)[0]
-    cold = minimise(near, driven, tol=1e-6, max_iter=5000)
-    warm = minimise(near, driven, tol=1e-6, max_iter=5000, state=driven.warm(near, state))
+    cold = minimize(near, driven, tol=1e-6, max_iter=5000)
+    warm = minimize(near, driven, tol=1e-6, max_iter=5000, state=driven.warm(near, state))
     assert warm.n_iter < 0.7 * cold.n_iter
     assert warm.certificate.primal == pytest.approx(cold.certificate.primal, rel=2e-6)
 
@@ -142,5 +142,5 @@ def test_what_is_refused():
     for wrong in (0.0, 1.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="eps must be between 0 and 1"):
             SlightL2(SDCA(), eps=wrong)
-    with pytest.raises(ValueError, match="'sdca \\+ slight l2' is for the L1 regulariser, got L2"):
-        minimise(make_problem(Squared(), data, reg=L2()), SlightL2(SDCA()))
+    with pytest.raises(ValueError, match="'sdca \\+ slight l2' is for the L1 penalty, got L2"):
+        minimize(make_problem(SquaredLoss(), data, reg=L2()), SlightL2(SDCA()))

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.preprocessing import PolynomialFeatures
 
-from manyclass import LinearModel, StagedModel, load_model
+from manyclass import LinearModel, StagedModel, load
 from manyclass.features import (
     Chain,
     FeatureSubset,
@@ -100,7 +100,7 @@ def test_scores_predictions_and_file(rng, tmp_path, case):
 
     model.save(tmp_path / "a.model")
     for mmap in (True, False):
-        again = load_model(tmp_path / "a.model", mmap=mmap)
+        again = load(tmp_path / "a.model", mmap=mmap)
         assert isinstance(again, StagedModel)
         np.testing.assert_array_equal(again.scores(X), scores)
         assert {**again.summary(), "record": None} == {**model.summary(), "record": None}
@@ -208,8 +208,8 @@ def test_a_damaged_file(rng, tmp_path):
     described["parts"]["members"][0][0].pop("block")
     save_file(arrays, tmp_path / "b", metadata={"manyclass": json.dumps(described)})
     with pytest.raises(ModelFileError, match="its stages lack 'block'"):
-        load_model(tmp_path / "b")
+        load(tmp_path / "b")
     described["kind"] = "forest"
     save_file(arrays, tmp_path / "b", metadata={"manyclass": json.dumps(described)})
     with pytest.raises(ModelFileError, match="a model of kind 'forest'"):
-        load_model(tmp_path / "b")
+        load(tmp_path / "b")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from manyclass import load_model
+from manyclass import load
 from manyclass.io import DataFormatError, read, write_npy, write_npz, write_svmlight, write_xmc
 from manyclass.io.store import RowStore, convert
 from test_cli_support import make, refused, run
@@ -171,7 +171,7 @@ def test_fit_predict_and_score_on_stores(capsys, tmp_path):
     whole, again = tmp_path / "m.model", tmp_path / "again.blocks"
     assert run(capsys, "convert", model, "-o", whole).code == 0
     assert run(capsys, "convert", whole, "-o", again, "--block-classes", 3).code == 0
-    assert len(load_model(again).blocks) == 4
+    assert len(load(again).blocks) == 4
     for other in (whole, again):
         assert (
             run(capsys, "predict", other, path, "--top-k", 2).lines

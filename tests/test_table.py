@@ -16,10 +16,10 @@ from manyclass.kernels import table as tables
 from manyclass.kernels.jit import jit
 from manyclass.kernels.predict import add_row, make_mixed
 from manyclass.kernels.rows import make_rows
-from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import L2, ElasticNet
-from manyclass.optimize.loop import minimise
-from manyclass.solvers import ActiveSDCA, AsyncActiveSDCA
+from manyclass.optimize.loop import minimize
+from manyclass.solvers import ActiveSetSDCA, AsyncActiveSetSDCA
 from manyclass.solvers.dual._image import TableImage, image_of
 
 DTYPES = (np.float32, np.float64)
@@ -78,7 +78,7 @@ def test_table_is_the_array(seed, K, wide):
 
 def active_problem(reg, dtype, intercept, weighted, K=40, n=150, threads=1):
     data = make_data("class", n=n, d=12, K=K, seed=3, weighted=weighted, density=0.3)
-    loss = CrammerSinger(0.1)
+    loss = CrammerSingerLoss(0.1)
     return make_problem(loss, data, reg=reg, lam=1e-3, dtype=dtype, intercept=intercept, n_threads=threads)
 
 
@@ -93,7 +93,7 @@ def active_problem(reg, dtype, intercept, weighted, K=40, n=150, threads=1):
 )
 def test_a_fit_on_the_table_is_a_fit_on_the_array(reg, dtype, intercept, weighted):
     problem = active_problem(reg, dtype, intercept, weighted)
-    solvers = {name: ActiveSDCA(first=4, more=2, storage=name) for name in ("dense", "sparse")}
+    solvers = {name: ActiveSetSDCA(first=4, more=2, storage=name) for name in ("dense", "sparse")}
     states = {name: solver.state(problem) for name, solver in solvers.items()}
     runs = [solver.iterate(problem, states[name], 0) for name, solver in solvers.items()]
     for _, (dense, sparse) in zip(range(16), zip(*runs)):
@@ -106,14 +106,14 @@ def test_a_fit_on_the_table_is_a_fit_on_the_array(reg, dtype, intercept, weighte
             assert sparse.bound.dual == pytest.approx(dense.bound.dual, rel=1e-6)
 
 
-@pytest.mark.parametrize(("solver", "threads"), [(ActiveSDCA, 1), (AsyncActiveSDCA, 2)])
+@pytest.mark.parametrize(("solver", "threads"), [(ActiveSetSDCA, 1), (AsyncActiveSetSDCA, 2)])
 def test_the_certificate_is_true(solver, threads):
     problem = active_problem(L2(), np.float64, True, True, threads=threads)
-    found = minimise(problem, solver(storage="sparse"), tol=1e-4, max_iter=2000)
+    found = minimize(problem, solver(storage="sparse"), tol=1e-4, max_iter=2000)
     assert found.certificate.relative_gap <= 1e-4
     W = found.weights.toarray()
     assert problem.value(W, found.intercept) == pytest.approx(found.certificate.primal, rel=1e-9)
-    best = minimise(problem, ActiveSDCA(storage="dense"), tol=1e-7, max_iter=5000).certificate
+    best = minimize(problem, ActiveSetSDCA(storage="dense"), tol=1e-7, max_iter=5000).certificate
     assert found.certificate.dual <= best.primal * (1 + 1e-9)
     assert best.dual <= found.certificate.primal * (1 + 1e-9)
 
@@ -121,8 +121,8 @@ def test_the_certificate_is_true(solver, threads):
 def test_one_thread_of_the_asynchronous_solver_puts_off_what_needs_room():
     """Examples that would add entries come last, one after the other: the optimum is the same."""
     problem = active_problem(L2(), np.float64, False, False)
-    state = AsyncActiveSDCA(storage="sparse").state(problem)
-    next(AsyncActiveSDCA(storage="sparse").iterate(problem, state, 0))
+    state = AsyncActiveSetSDCA(storage="sparse").state(problem)
+    next(AsyncActiveSetSDCA(storage="sparse").iterate(problem, state, 0))
     table = image_of(state).view(state)
     assert table.held.sum() > 0
     assert (table.held <= table.capacity).all()
@@ -130,7 +130,7 @@ def test_one_thread_of_the_asynchronous_solver_puts_off_what_needs_room():
 
 def test_room_is_made_in_the_midst_of_an_epoch(monkeypatch):
     problem = active_problem(L2(), np.float64, False, False)
-    expected = minimise(problem, ActiveSDCA(storage="sparse"), max_iter=7, tol=1e-12, warn=False)
+    expected = minimize(problem, ActiveSetSDCA(storage="sparse"), max_iter=7, tol=1e-12, warn=False)
     grown = []
     enlarge, arrays = TableImage.enlarge, TableImage.arrays
 
@@ -143,7 +143,7 @@ def test_room_is_made_in_the_midst_of_an_epoch(monkeypatch):
 
     monkeypatch.setattr(TableImage, "arrays", small)
     monkeypatch.setattr(TableImage, "enlarge", counted)
-    found = minimise(problem, ActiveSDCA(storage="sparse"), max_iter=7, tol=1e-12, warn=False)
+    found = minimize(problem, ActiveSetSDCA(storage="sparse"), max_iter=7, tol=1e-12, warn=False)
     assert len(grown) >= 2
     assert arrays is not small
     np.testing.assert_array_equal(found.weights.toarray(), expected.weights.toarray())
@@ -151,13 +151,13 @@ def test_room_is_made_in_the_midst_of_an_epoch(monkeypatch):
 
 def test_storage():
     problem = active_problem(L2(), np.float64, False, False)
-    assert "V" in ActiveSDCA().state(problem)  # small: an array
-    assert "keys" in ActiveSDCA(storage="sparse").state(problem)
+    assert "V" in ActiveSetSDCA().state(problem)  # small: an array
+    assert "keys" in ActiveSetSDCA(storage="sparse").state(problem)
     with pytest.raises(ValueError, match="storage must be one of 'auto', 'dense', 'sparse', got 'disk'"):
-        ActiveSDCA(storage="disk")
+        ActiveSetSDCA(storage="disk")
     data = make_data("class", n=20, d=3, K=4)
     with pytest.raises(ValueError, match="storage 'sparse' is for sparse rows"):
-        ActiveSDCA(storage="sparse").state(make_problem(CrammerSinger(0.1), data, view="dense"))
+        ActiveSetSDCA(storage="sparse").state(make_problem(CrammerSingerLoss(0.1), data, view="dense"))
 
 
 @pytest.mark.parametrize("K", [5, 200])

@@ -1,8 +1,8 @@
 """What the experiments on bound majorisation share: the paper's objective, runs watched from outside, solvers by name.
 
 The paper maximises  sum_i log p(y_i | x_i) - (lambda/2) ||theta||^2  with a constant feature among the others, so that
-theta has K (d + 1) numbers, all of them penalised. Here that is a `Problem` with the loss `Multinomial`, a column of
-ones, no intercept, and lam = lambda / n: the same objective over -n. ``--alpha`` of these experiments is lambda.
+theta has K (d + 1) numbers, all of them penalised. Here that is a `Problem` with the loss `MultinomialLoss`, a column
+of ones, no intercept, and lam = lambda / n: the same objective over -n. ``--alpha`` of these experiments is lambda.
 
 Every point of a curve is judged by NumPy, off the clock. The clock is the processor time of this process within the
 solver's own iterations, compilation left out. Passes are as the solver counts them: a reading of the rows for scores
@@ -75,13 +75,13 @@ class Case:
     def problem(self) -> Any:
         from manyclass.kernels.rows import make_rows
         from manyclass.kernels.targets import ClassTargets
-        from manyclass.objective.losses import Multinomial
+        from manyclass.objective.losses import MultinomialLoss
         from manyclass.objective.penalties import L2
         from manyclass.objective.problem import Problem
 
         n, d = self.X.shape
         targets = ClassTargets(self.y.astype(np.int32), self.K)
-        return Problem(make_rows(self.X), targets, Multinomial(), L2(), self.lam / n, d)
+        return Problem(make_rows(self.X), targets, MultinomialLoss(), L2(), self.lam / n, d)
 
     def judge(self, W: Any) -> tuple[float, float, float]:
         """The training objective (the mean), the mean log-likelihood of the test rows, the error there."""
@@ -230,17 +230,17 @@ def warm(case: Case, entries: Sequence[Entry]) -> None:
 
 def optimum(case: Case) -> tuple[float, float, float]:
     """What `Case.judge` says of the optimum: by Newton; where that is not certified to 1e-9, by L-BFGS from there."""
-    from manyclass.optimize.loop import minimise
+    from manyclass.optimize.loop import minimize
     from manyclass.solvers import LBFGS, Newton
 
     with quiet():
-        found = minimise(case.problem, Newton(), tol=1e-12, max_iter=100, warn=False)
+        found = minimize(case.problem, Newton(), tol=1e-12, max_iter=100, warn=False)
         judged = [case.judge(found.weights)]
         if not found.certificate.relative_gap <= 1e-9:
             solver = LBFGS()
             state = solver.state(case.problem)
             state["point"][:-1] = found.weights
-            judged.append(case.judge(minimise(case.problem, solver, tol=1e-9, max_iter=3000, state=state).weights))
+            judged.append(case.judge(minimize(case.problem, solver, tol=1e-9, max_iter=3000, state=state).weights))
     return min(judged)
 
 

@@ -65,17 +65,17 @@ def make_case(data: Data, alpha: float, *, threads: int = 1, certified: float = 
     """The problem, solved by accelerated SDCA to a certified gap."""
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import Multinomial
+    from manyclass.objective.losses import MultinomialLoss
     from manyclass.objective.penalties import L2
     from manyclass.objective.problem import Problem
-    from manyclass.optimize.loop import minimise
-    from manyclass.solvers import SDCA, Accelerated
+    from manyclass.optimize.loop import minimize
+    from manyclass.solvers import SDCA, AcceleratedSDCA
     from manyclass.solvers.dual.accelerated import is_ill_conditioned
 
     problem = Problem(
         make_rows(data.X),
         ClassTargets(data.y.astype(np.int32), data.n_classes),
-        Multinomial(),
+        MultinomialLoss(),
         L2(),
         lam=alpha,
         n_features=data.X.shape[1],
@@ -83,8 +83,8 @@ def make_case(data: Data, alpha: float, *, threads: int = 1, certified: float = 
         dtype=data.X.dtype if dtype is None else dtype,
         n_threads=threads,
     )
-    solver = Accelerated() if is_ill_conditioned(problem) else SDCA()
-    best = minimise(problem, solver, tol=certified, max_iter=3000, warn=False).certificate
+    solver = AcceleratedSDCA() if is_ill_conditioned(problem) else SDCA()
+    best = minimize(problem, solver, tol=certified, max_iter=3000, warn=False).certificate
     return Case(data, problem, alpha, best.primal, best.dual)
 
 

@@ -59,18 +59,18 @@ def _run(bench: Bench, data: str, X: Any, y: Any, lam: float, name: str) -> None
     from manyclass import __version__, solvers
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import SignTargets
-    from manyclass.objective.losses import SmoothHinge
+    from manyclass.objective.losses import SmoothHingeLoss
     from manyclass.objective.penalties import ElasticNet
     from manyclass.objective.problem import Problem
-    from manyclass.optimize.loop import minimise
+    from manyclass.optimize.loop import minimize
 
     most = bench.options.epochs or (200 if bench.options.quick else MOST)
-    solver = {"sdca": solvers.SDCA, "accelerated": solvers.Accelerated, "fista": solvers.FISTA}[name]()
+    solver = {"sdca": solvers.SDCA, "accelerated": solvers.AcceleratedSDCA, "fista": solvers.FISTA}[name]()
     indptr = np.concatenate([[0], np.cumsum(y)])
     targets = SignTargets(indptr.astype(np.int64), np.zeros(int(y.sum()), np.int32), 1)
-    problem = Problem(make_rows(X), targets, SmoothHinge(1.0), ElasticNet(L1 / lam), lam, X.shape[1])
+    problem = Problem(make_rows(X), targets, SmoothHingeLoss(1.0), ElasticNet(L1 / lam), lam, X.shape[1])
     with threads_limited(bench.options.threads), quiet():
-        history = minimise(problem, solver, tol=TOL, max_iter=most, check_every=1).history
+        history = minimize(problem, solver, tol=TOL, max_iter=most, check_every=1).history
     records = history.records
     places = np.unique(np.geomspace(1, len(records), min(POINTS, len(records))).round().astype(int)) - 1
     for place in places.tolist():

@@ -108,17 +108,17 @@ def _low(bench: Bench, n: int, d: int, K: int, rank: int) -> None:
 
 def fit_low(n: int, d: int, K: int, rank: int, threads: int) -> dict[str, Any]:
     """A few iterations of low rank: peak memory beyond the rows, and the time of one. For a process of its own."""
-    from manyclass.optimize.loop import minimise
+    from manyclass.optimize.loop import minimize
     from manyclass.solvers import BoundMajorization
 
     with threads_limited(threads), quiet():
-        minimise(_problem(60, 40, K, 5), BoundMajorization(rank=rank), tol=0.0, max_iter=2, warn=False)
+        minimize(_problem(60, 40, K, 5), BoundMajorization(rank=rank), tol=0.0, max_iter=2, warn=False)
         problem = _problem(n, d, K, 50)
         before = resident_memory()
         reset_peak_memory()
         solver = BoundMajorization(rank=rank)
         begun = time.process_time()
-        result = minimise(problem, solver, tol=0.0, max_iter=5, warn=False)
+        result = minimize(problem, solver, tol=0.0, max_iter=5, warn=False)
         seconds = time.process_time() - begun
     peak = peak_memory()
     return {
@@ -137,7 +137,7 @@ def _problem(n: int, d: int, K: int, words: int | None) -> Any:
 
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import Multinomial
+    from manyclass.objective.losses import MultinomialLoss
     from manyclass.objective.penalties import L2
     from manyclass.objective.problem import Problem
 
@@ -150,7 +150,7 @@ def _problem(n: int, d: int, K: int, words: int | None) -> Any:
         X = sp.csr_matrix((rng.random(n * words), indices, words * np.arange(n + 1)), shape=(n, d))
         X.sum_duplicates()
     y = (X @ rng.normal(size=(d, K)) + rng.normal(size=(n, K))).argmax(axis=1)
-    return Problem(make_rows(X), ClassTargets(y.astype(np.int32), K), Multinomial(), L2(), 1.0 / n, d)
+    return Problem(make_rows(X), ClassTargets(y.astype(np.int32), K), MultinomialLoss(), L2(), 1.0 / n, d)
 
 
 def _report(bench: Bench) -> None:

@@ -185,7 +185,7 @@ def _process() -> None:
     from manyclass.distributed.mpi import MPICommunicator
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import Multinomial
+    from manyclass.objective.losses import MultinomialLoss
     from manyclass.objective.penalties import L2
     from manyclass.objective.problem import Problem
     from manyclass.solvers import DSMLR
@@ -199,7 +199,7 @@ def _process() -> None:
     problem = Problem(
         make_rows(data.X[begin:end]),
         ClassTargets(data.y[begin:end].astype(np.int32), data.n_classes),
-        Multinomial(),
+        MultinomialLoss(),
         L2(),
         lam=task["alpha"],
         n_features=data.X.shape[1],

@@ -98,7 +98,7 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.sdca import sdca_epoch
     from manyclass.kernels.targets import ClassTargets, SignTargets
-    from manyclass.objective.losses import Multinomial, SquaredHinge
+    from manyclass.objective.losses import MultinomialLoss, SquaredHingeLoss
     from manyclass.objective.penalties import L2
     from manyclass.objective.problem import Problem
     from manyclass.solvers import SDCA
@@ -107,14 +107,14 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
     phi: Any
     targets: Any
     if loss == "multinomial":
-        phi, targets = Multinomial(), ClassTargets(y, K)
+        phi, targets = MultinomialLoss(), ClassTargets(y, K)
     else:
-        phi, targets = SquaredHinge(), SignTargets(np.arange(data.n + 1, dtype=np.int64), y, K)
+        phi, targets = SquaredHingeLoss(), SignTargets(np.arange(data.n + 1, dtype=np.int64), y, K)
     problem = Problem(
         rows=make_rows(data.X),
         targets=targets,
         loss=phi,
-        regularizer=L2(),
+        penalty=L2(),
         lam=1e-5,
         n_features=data.X.shape[1],
         dtype=np.dtype(dtype),
@@ -133,7 +133,7 @@ def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, tri
                 problem.norms,
                 order,
                 problem.loss,
-                problem.regularizer,
+                problem.penalty,
                 state["V"],
                 state["bias"],
                 state["alpha"],

@@ -115,7 +115,8 @@ def _rows(n: int, K: int) -> tuple[Any, Any]:
 
 
 def _estimator(fit: str, p: int, threads: int) -> Any:
-    from manyclass import CalibratedLeastSquaresClassifier, LeastSquaresClassifier, RandomFourier, StagewiseClassifier
+    from manyclass import CalibratedLeastSquaresClassifier, GeneralizedLeastSquaresClassifier, RandomFourier,
+    StagewiseClassifier
 
     common: dict[str, Any] = {"alpha": 1e-4, "random_state": 0, "n_jobs": threads}
     if fit in ("stagewise", "blocks"):
@@ -127,7 +128,7 @@ def _estimator(fit: str, p: int, threads: int) -> Any:
     system = fit if fit in ("cholesky", "cg") else "auto"
     link = "softmax" if fit == "softmax" else "identity"
     common |= {"max_iter": 3} if fit == "softmax" else {}
-    return LeastSquaresClassifier(link, features=RandomFourier(p), system=system, **common)
+    return GeneralizedLeastSquaresClassifier(link, features=RandomFourier(p), system=system, **common)
 
 
 def _limit_address_space(more: int) -> None:

@@ -101,7 +101,7 @@ def _latencies(model: Any, X: Any) -> dict[str, float]:
 
 
 def _file(model: Any) -> dict[str, float]:
-    from manyclass import load_model
+    from manyclass import load
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "m")
@@ -109,7 +109,7 @@ def _file(model: Any) -> dict[str, float]:
         spent = []
         for _ in range(5):
             begun = time.perf_counter()
-            loaded = load_model(path)
+            loaded = load(path)
             spent.append(time.perf_counter() - begun)
         weights: Any = loaded.weights
         stored = weights.nnz if sp.issparse(weights) else weights.size

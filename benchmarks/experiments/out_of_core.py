@@ -83,7 +83,7 @@ def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int
 
 def _all_stages(folder: Path, facts: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     from manyclass.io.store import RowStore
-    from manyclass.models.base import load_model
+    from manyclass.models.base import load
     from manyclass.solvers.out_of_core import fit_blocks
 
     data, model = folder / f"{prefix}data.store", folder / f"{prefix}made.blocks"
@@ -126,7 +126,7 @@ def _all_stages(folder: Path, facts: dict[str, Any], prefix: str) -> list[dict[s
     visits = 1 + epochs * -(-weights // block) if store.nbytes > window else 1
     traffic = store.nbytes * visits + weights * (2 * epochs + 1)
     stage("train", n * epochs, traffic, lambda: fit_blocks(store, model, **options))
-    made = load_model(model)
+    made = load(model)
     stage("read the model's files", 0, made.nbytes, lambda: _read_through(model))  # type: ignore[attr-defined]
     best = stage(
         "predict the best 5",

@@ -60,11 +60,11 @@ def compiled(X: Any) -> None:
     import scipy.sparse as sp
 
     from manyclass.mips import ExactSearch
-    from manyclass.solvers.memoir.learner import Memoir
+    from manyclass.solvers.memoir.learner import MemoirLearner
 
     if sp.issparse(X):
         y = np.arange(X.shape[0]) % 2
         for l1_ratio in (0.0, 1.0):
-            learner = Memoir(X.shape[1], 2, X.dtype, l1_ratio=l1_ratio, average=not l1_ratio, sparse=True)
+            learner = MemoirLearner(X.shape[1], 2, X.dtype, l1_ratio=l1_ratio, average=not l1_ratio, sparse=True)
             learner.epoch(X, y, np.arange(len(y)), batch_size=10)
         ExactSearch().build(learner.weights() + sp.eye(*learner.weights().shape, dtype=X.dtype)).query(X, 1, y)

@@ -31,12 +31,12 @@ def has_l1(task: Task) -> str | None:
 def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
     """`manyclass.optimize.loop.minimise`; compiled, or loaded from the cache, on a few rows first."""
     from manyclass.models.linear import LinearModel
-    from manyclass.optimize.loop import minimise
+    from manyclass.optimize.loop import minimize
 
     with quiet():
-        minimise(_problem(shrink(data, 200), task, threads), solver, tol=0.0, max_iter=2, seed=seed)
+        minimize(_problem(shrink(data, 200), task, threads), solver, tol=0.0, max_iter=2, seed=seed)
         with Stopwatch() as watch:
-            result = minimise(_problem(data, task, threads), solver, seed=seed, **{**DEFAULT, **stop.given()})
+            result = minimize(_problem(data, task, threads), solver, seed=seed, **{**DEFAULT, **stop.given()})
     many = data.multilabel or data.n_classes > 2
     model = LinearModel(
         weights=result.weights,
@@ -62,19 +62,19 @@ def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: 
 def _problem(data: Data, task: Task, threads: int) -> Any:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets, SignTargets
-    from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
-    from manyclass.objective.penalties import L1, L2, ElasticNet
-    from manyclass.objective.problem import Problem
+    from manyclass.objective.losses import CrammerSingerLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss,
+    SquaredHingeLoss from manyclass.objective.penalties import L1, L2, ElasticNet from manyclass.objective.problem
+    import Problem
 
     one_vs_rest = {
-        "log_loss": LogLoss(),
-        "hinge": SmoothHinge(0.0),
-        "smooth_hinge": SmoothHinge(task.gamma),
-        "squared_hinge": SquaredHinge(),
+        "log_loss": LogisticLoss(),
+        "hinge": SmoothHingeLoss(0.0),
+        "smooth_hinge": SmoothHingeLoss(task.gamma),
+        "squared_hinge": SquaredHingeLoss(),
     }
-    joint = {"multinomial": Multinomial(), "crammer_singer": CrammerSinger(task.gamma)}
+    joint = {"multinomial": MultinomialLoss(), "crammer_singer": CrammerSingerLoss(task.gamma)}
     # Two classes have one margin and one column of weights.
-    margin = {"multinomial": LogLoss(), "crammer_singer": SmoothHinge(task.gamma)}
+    margin = {"multinomial": LogisticLoss(), "crammer_singer": SmoothHingeLoss(task.gamma)}
     loss: Any
     targets: Any
     if data.multilabel:
@@ -95,7 +95,7 @@ def _problem(data: Data, task: Task, threads: int) -> Any:
         rows=make_rows(data.X),
         targets=targets,
         loss=loss,
-        regularizer=L2() if not ratio else L1() if ratio >= 1 else ElasticNet(ratio / (1.0 - ratio)),
+        penalty=L2() if not ratio else L1() if ratio >= 1 else ElasticNet(ratio / (1.0 - ratio)),
         lam=task.alpha * (1.0 - ratio if ratio < 1 else 1.0),
         n_features=data.X.shape[1],
         intercept=task.intercept,

@@ -17,13 +17,13 @@ DEFAULT = {"tol": 1e-3, "max_iter": 1000}
 
 def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: int) -> Fit:
     """`manyclass.optimize.loop.minimise`; compiled, or loaded from the cache, on a few rows first."""
-    from manyclass.optimize.loop import minimise
+    from manyclass.optimize.loop import minimize
 
     few = Data(data.name, data.X[:200], data.y[:200], data.X_test, data.y_test)
     with quiet():
-        minimise(_problem(few, task, threads), solver, tol=0.0, max_iter=2, seed=seed)
+        minimize(_problem(few, task, threads), solver, tol=0.0, max_iter=2, seed=seed)
         with Stopwatch() as watch:
-            result = minimise(_problem(data, task, threads), solver, seed=seed, **{**DEFAULT, **stop.given()})
+            result = minimize(_problem(data, task, threads), solver, seed=seed, **{**DEFAULT, **stop.given()})
     last = result.history.last
     return Fit(
         seconds=watch.seconds,
@@ -42,7 +42,7 @@ def fit(solver: Any, data: Data, task: Task, stop: Stop, *, threads: int, seed: 
 def _problem(data: Data, task: Task, threads: int) -> Any:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import RealTargets
-    from manyclass.objective.losses import Squared
+    from manyclass.objective.losses import SquaredLoss
     from manyclass.objective.penalties import L1, L2, ElasticNet
     from manyclass.objective.problem import Problem
 
@@ -50,8 +50,8 @@ def _problem(data: Data, task: Task, threads: int) -> Any:
     return Problem(
         rows=make_rows(data.X),
         targets=RealTargets(np.ascontiguousarray(np.reshape(data.y, (-1, 1)), data.X.dtype), 1),
-        loss=Squared(),
-        regularizer=L2() if not ratio else L1() if ratio >= 1 else ElasticNet(ratio / (1.0 - ratio)),
+        loss=SquaredLoss(),
+        penalty=L2() if not ratio else L1() if ratio >= 1 else ElasticNet(ratio / (1.0 - ratio)),
         lam=task.alpha * (1.0 - ratio if ratio < 1 else 1.0),
         n_features=data.X.shape[1],
         intercept=task.intercept,

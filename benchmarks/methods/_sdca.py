@@ -109,13 +109,13 @@ def trace(solver: str, data: Data, task: Task, epochs: int, *, threads: int, see
     # One level below the estimator: it does not show its weights between epochs.
     from manyclass.kernels.rows import CSRRows
     from manyclass.optimize.choice import make_solver
-    from manyclass.solvers import ActiveSDCA
+    from manyclass.solvers import ActiveSetSDCA
 
     problem = _problem(data, task, threads)
     method = make_solver(solver, problem)
     # Compiled is what the whole data take, not what few rows would.
     first: Any = method
-    if isinstance(method, ActiveSDCA) and isinstance(problem.rows, CSRRows):
+    if isinstance(method, ActiveSetSDCA) and isinstance(problem.rows, CSRRows):
         first = type(method)(storage="sparse" if "keys" in method.state(problem) else "dense")
     for _ in _points(first, _problem(shrink(data, 200), task, threads), 5, seed):
         pass
@@ -125,15 +125,15 @@ def trace(solver: str, data: Data, task: Task, epochs: int, *, threads: int, see
 def _problem(data: Data, task: Task, threads: int) -> Problem:
     from manyclass.kernels.rows import make_rows
     from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import CrammerSinger, Multinomial
+    from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
     from manyclass.objective.penalties import L2
     from manyclass.objective.problem import Problem
 
     return Problem(
         rows=make_rows(data.X),
         targets=ClassTargets(data.y.astype(np.int32), data.n_classes),
-        loss=Multinomial() if task.objective == "multinomial" else CrammerSinger(task.gamma),
-        regularizer=L2(),
+        loss=MultinomialLoss() if task.objective == "multinomial" else CrammerSingerLoss(task.gamma),
+        penalty=L2(),
         lam=task.alpha,
         n_features=data.X.shape[1],
         intercept=task.intercept,

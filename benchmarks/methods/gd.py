@@ -20,6 +20,6 @@ def skip_reason() -> str | None:
 
 
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
-    from manyclass.solvers import SteepestDescent
+    from manyclass.solvers import GradientDescent
 
-    return _primal.fit(SteepestDescent(), data, task, stop, threads=threads, seed=seed)
+    return _primal.fit(GradientDescent(), data, task, stop, threads=threads, seed=seed)

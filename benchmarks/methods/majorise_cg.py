@@ -20,6 +20,6 @@ def skip_reason() -> str | None:
 
 
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
-    from manyclass.solvers import Majorise
+    from manyclass.solvers import GeneralizedLeastSquares
 
-    return _primal.fit(Majorise(system="cg"), data, task, stop, threads=threads, seed=seed)
+    return _primal.fit(GeneralizedLeastSquares(system="cg"), data, task, stop, threads=threads, seed=seed)

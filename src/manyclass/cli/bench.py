@@ -114,9 +114,9 @@ def _compare(problem: _Problem, repeat: int) -> _Result:
 
 
 def _ours(problem: _Problem, X: Any, y: Any) -> _Fit:
-    from manyclass import SDCAClassifier
+    from manyclass import LinearClassifier
 
-    estimator = SDCAClassifier("multinomial", alpha=problem.alpha, tol=_TOL, random_state=0)
+    estimator = LinearClassifier("multinomial", alpha=problem.alpha, tol=_TOL, random_state=0)
     started = time.perf_counter()
     estimator.fit(X, y)
     spent = time.perf_counter() - started

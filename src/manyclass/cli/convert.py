@@ -143,14 +143,14 @@ def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
 
 def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
     """A model to blocks of classes, or back."""
-    from manyclass.models.base import load_model
+    from manyclass.models.base import load
     from manyclass.models.linear import LinearModel
     from manyclass.models.sharded import ShardedModel
     from manyclass.models.splitting import split_model
     from manyclass.runtime.memory import human
 
     _refuse_options(args, "to", "shard_rows", "shard_bytes", what="data")
-    model = load_model(args.data)
+    model = load(args.data)
     if isinstance(model, ShardedModel):
         _refuse_options(args, "block_classes", "block_bytes", what="models that are one file")
         check_output("-o", args.output, args.data)

@@ -112,9 +112,9 @@ def _problems(quick: bool) -> Iterator[_Problem]:
 
 
 def _train(problem: _Problem, loss: str, screen: Screen) -> _Run:
-    from manyclass import SDCAClassifier
+    from manyclass import LinearClassifier
 
-    estimator = SDCAClassifier(
+    estimator = LinearClassifier(
         loss,
         alpha=problem.alpha,
         tol=_TOL,

@@ -304,7 +304,7 @@ def _fitting_loss(data: Dataset) -> str:
 
 def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
     """The estimator that the options describe."""
-    from manyclass.estimators import SDCAClassifier, SDCARegressor
+    from manyclass.estimators import LinearClassifier, LinearRegressor
 
     common: dict[str, Any] = {
         "alpha": args.alpha,
@@ -325,8 +325,8 @@ def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
             raise CommandError("--class-weight is for classes, and the loss predicts numbers")
         if type(args.search) is str:  # given: the default is a `methods.DefaultStr`
             raise CommandError("--search finds rivals among classes, and the loss predicts numbers")
-        return SDCARegressor(loss, epsilon=args.epsilon, **common)
-    return SDCAClassifier(loss, gamma=args.gamma, search=str(args.search), class_weight=args.class_weight, **common)
+        return LinearRegressor(loss, epsilon=args.epsilon, **common)
+    return LinearClassifier(loss, gamma=args.gamma, search=str(args.search), class_weight=args.class_weight, **common)
 
 
 def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:

@@ -41,9 +41,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         _describe_store(args, screen)
         return 0
     if is_model(args.file):
-        from manyclass.models.base import load_model
+        from manyclass.models.base import load
 
-        model = load_model(args.file)
+        model = load(args.file)
         if args.verify:
             verify_model(model)
         facts = {"file": args.file, "file_bytes": size_of(args.file), "kind": "model", **model.summary()}

@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Predict."""
-    from manyclass.models.base import load_model
+    from manyclass.models.base import load
     from manyclass.runtime.files import atomic_path
     from manyclass.runtime.threads import resolve_n_jobs
 
     check_output("-o", args.output, args.model, args.data)
     resolve_n_jobs(args.n_jobs)
-    model = load_model(args.model)
+    model = load(args.model)
     _check(args, model)
     X: Any
     if is_store(args.data):

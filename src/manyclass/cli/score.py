@@ -60,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Score the model."""
-    from manyclass.models.base import load_model
+    from manyclass.models.base import load
     from manyclass.runtime.threads import resolve_n_jobs
 
     resolve_n_jobs(args.n_jobs)
     if args.top_k < 1:
         raise CommandError(f"--top-k must be at least 1, got {args.top_k}")
-    model = load_model(args.model)
+    model = load(args.model)
     data = read_for_model(args.data, args, screen, model, scored=True)
     metrics = evaluate(model, data, top_k=args.top_k, n_jobs=args.n_jobs)
     if metrics["unseen_labels"]:

@@ -1,78 +1,153 @@
-"""What the SDCA estimators share: parameters, the fit from a Problem to a model, prediction."""
+"""What the linear estimators share: parameters, input, the problem they describe, and the model a fit leaves."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
-from typing import Any
+import os
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyclass._version import __version__
 from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
+from manyclass.objective.component import did_you_mean, resolve
 from manyclass.objective.history import History
-from manyclass.objective.losses import OPTIONS
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Array, Problem
-from manyclass.optimize.choice import DUAL, SOLVERS, choose, in_ranges, lineage, make_solver
-from manyclass.optimize.columns import WIDTH, minimise_columns
-from manyclass.optimize.loop import Result, minimise
+from manyclass.optimize.choice import choose, in_ranges
+from manyclass.optimize.columns import minimize_columns
+from manyclass.optimize.loop import Result, minimize, prepared
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers import Solver, State
-from manyclass.solvers.dual.sdca import SAMPLINGS
-from manyclass.solvers.dual.warm import warm_state
+from manyclass.solvers import SOLVERS, Solver, State
+from manyclass.solvers.dual.warm import lineage, warm_state
 
-__all__ = ["LinearEstimator", "checked_weights"]
+__all__ = [
+    "LinearEstimator",
+    "Named",
+    "check_rows",
+    "check_sample_weight",
+    "fit_problem",
+    "check_number",
+    "penalty_strength",
+    "plain",
+    "record_of",
+]
+
+#: What people write who come from elsewhere, and what it is called here.
+_STRANGERS = {
+    "C": "alpha: C is 1 / (alpha * n_samples), and alpha=None is C=1",
+    "penalty": "l1_ratio: 0 is l2, 1 is l1, between them is elastic net",
+    "multi_class": "loss: 'multinomial' is softmax regression, 'log_loss' one-vs-rest",
+    "gamma": "an object for the loss, such as loss=CrammerSinger(gamma=0.1)",
+    "epsilon": "an object for the loss: loss=Huber(epsilon=1.35)",
+    "option": "an object for the solver: solver=SDCA(option='II')",
+    "sampling": "an object for the solver: solver=SDCA(sampling='importance')",
+    "search": "an object for the solver, such as solver=ActiveSetSDCA(search='graph')",
+    "rank": "an object for the solver: solver=BoundMajorization(rank=8)",
+    "n_workers": "an object for the solver: solver=DSMLR(n_workers=2)",
+    "regularization": "alpha and l1_ratio",
+    "lam": "alpha",
+    "lambda": "alpha",
+    "reg": "alpha",
+    "learning_rate": "nothing: no step size needs to be chosen (solver=SGD(eta0=...) takes one)",
+    "epochs": "max_iter",
+    "n_epochs": "max_iter",
+    "seed": "random_state",
+    "n_threads": "n_jobs",
+    "num_threads": "n_jobs",
+    "tolerance": "tol",
+    "intercept": "fit_intercept",
+    "dual": "solver: 'auto' chooses between dual and primal solvers",
+    "intercept_scaling": "nothing: the intercept is not penalized",
+    "early_stopping": "alpha='auto', or solver=Memoir(validation_fraction=0.1)",
+}
 
 
-class LinearEstimator(BaseEstimator):  # type: ignore[misc]
-    """A linear model fitted by minimising a `Problem`."""
+class Named(BaseEstimator):  # type: ignore[misc]
+    """An estimator that answers an unknown parameter with the one that is meant."""
 
-    loss: str
-    solver: str
-    option: str
-    sampling: str
-    alpha: float
-    l1_ratio: float
-    tol: float
-    max_iter: int
-    fit_intercept: bool
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        known = cls._get_param_names()
+        for name in kwargs:
+            if name not in known:
+                meant = _STRANGERS.get(name)
+                hint = did_you_mean(name, known) if meant is None else f": here it is {meant}"
+                raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}. It has {', '.join(known)}")
+        return super().__new__(cls)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file; `manyclass.load` reads it.
+
+        Parameters
+        ----------
+        path : path
+            The file, or the folder of a model in blocks. It takes its name only when it is complete.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        OSError
+            If the file cannot be written.
+        """
+        check_is_fitted(self)
+        self.model_.save(path)
+
+
+class LinearEstimator(Named):
+    """A linear model fitted by minimizing a `Problem`."""
+
+    loss: Any
+    alpha: Any
+    l1_ratio: Any
+    fit_intercept: Any
+    solver: Any
+    tol: Any
+    max_iter: Any
+    warm_start: bool
     random_state: Any
     n_jobs: int | None
-    warm_start: bool
     dtype: Any
     verbose: int
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alpha": [Interval(Real, 0, None, closed="neither"), None],
+        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "fit_intercept": ["boolean", StrOptions({"auto"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left"), None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
 
     # --- parameters -------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        _number("alpha", self.alpha, low=0.0, low_open=True)
-        _number("l1_ratio", self.l1_ratio, low=0.0, high=1.0)
-        _number("tol", self.tol, low=0.0)
-        max_iter: Any = self.max_iter
-        if isinstance(max_iter, bool) or not isinstance(max_iter, numbers.Integral) or int(max_iter) < 1:
-            raise ValueError(f"max_iter must be an integer of at least 1, got {max_iter!r}")
+        """Raise a ValueError for a parameter that is not what is expected; nothing has been done yet."""
+        self._validate_params()
         if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
         resolve_n_jobs(self.n_jobs)
-        for name, known in (("solver", ("auto", *SOLVERS)), ("option", OPTIONS), ("sampling", SAMPLINGS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-        if (self.option, self.sampling) != ("I", "permutation") and self.solver not in ("auto", *DUAL):
-            raise ValueError(
-                f"option and sampling belong to Prox-SDCA: solver {self.solver!r} has none; take one of "
-                f"{', '.join(map(repr, DUAL))}"
-            )
 
-    # --- fitting ----------------------------------------------------------------------------------------------------
+    def _asked_solver(self) -> Solver | None:
+        """The solver that the parameter names; None for "auto"."""
+        if isinstance(self.solver, str) and self.solver == "auto":
+            return None
+        return resolve("solver", self.solver, SOLVERS)
+
+    # --- input ------------------------------------------------------------------------------------------------------
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X as CSR or 2-D array of float32 or float64, y still as given; nothing is copied that need not be."""
@@ -81,108 +156,107 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
         )
-        return _as_rows(X), y
+        return check_rows(X), y
 
     def _check_predict_input(self, X: Any) -> Any:
         check_is_fitted(self)
         check_sparse(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
-    def _weights(self, sample_weight: Any, X: Any) -> Array | None:
-        return checked_weights(sample_weight, X)
+    # --- the problem ------------------------------------------------------------------------------------------------
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
         """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
         raise NotImplementedError
 
-    def _problem(self, X: Any, targets: Targets, loss: Any, weights: Array | None) -> Problem:
-        ratio, alpha = float(self.l1_ratio), float(self.alpha)
+    def _problem(
+        self,
+        X: Any,
+        targets: Targets,
+        loss: Any,
+        weights: Array | None,
+        *,
+        intercept: bool,
+        two_columns: bool = False,
+        total: float | None = None,
+    ) -> Problem:
+        """The objective on these rows.
+
+        ``two_columns`` says that two classes have a column each: w and -w have half the l2 penalty of their difference
+        2w, the margin, so that it is doubled. ``total`` is the sum of sample weights where there are more rows than X.
+        """
+        ratio = float(self.l1_ratio)
+        own = penalty_strength(self.alpha, X.shape[0], weights)
+        self.alpha_ = own if total is None or self.alpha is not None else 1.0 / total
+        l2, l1 = self.alpha_ * (1.0 - ratio) * (2.0 if two_columns else 1.0), self.alpha_ * ratio
         return Problem(
             rows=make_rows(X),
             targets=targets,
             loss=loss,
-            regularizer=L1() if ratio == 1 else ElasticNet(ratio / (1.0 - ratio)) if ratio else L2(),
-            lam=alpha if ratio == 1 else alpha * (1.0 - ratio),
+            penalty=L1() if ratio == 1 else ElasticNet(l1 / l2) if ratio else L2(),
+            lam=l1 if ratio == 1 else l2,
             n_features=X.shape[1],
             weights=weights,
-            intercept=bool(self.fit_intercept),
+            intercept=intercept,
             dtype=np.dtype(X.dtype if self.dtype is None else self.dtype),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
-    def _minimise(self, problem: Problem) -> Result:
-        """Run the solver, keep what the run tells."""
-        make = self._maker(problem)
-        solver = make(problem)
-        self.solver_ = solver.name
-        settings: dict[str, Any] = {
-            "tol": float(self.tol),
-            "max_iter": int(self.max_iter),
-            "seed": int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-            "verbose": int(self.verbose),
-            **self._keeping(),
-        }
-        # Ranges of outputs by themselves take less memory and time, but keep no duals to start from another time.
-        if problem.n_outputs >= 2 * WIDTH and not self.warm_start and in_ranges(problem, solver):
-            result = minimise_columns(problem, make, **settings)
-        else:
-            result = minimise(problem, solver, state=self._warm_state(problem, solver), **settings)
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _settings(self, **more: Any) -> dict[str, Any]:
+        """What the fitting loop is told."""
+        limit = None if self.max_iter is None else int(self.max_iter)
+        return {"tol": float(self.tol), "max_iter": limit, "seed": self._seed(), "verbose": int(self.verbose), **more}
+
+    def _start(self, problem: Problem, solver: Solver) -> tuple[Solver, State | None, bool]:
+        """The solver as it will run, where it begins, and whether ranges of outputs are fitted by themselves.
+
+        Ranges take less memory and time, but keep no duals to start from another time.
+        """
+        ready = prepared(problem, solver)
+        self.solver_ = ready.name
+        kept = getattr(self, "_warm", None)
+        state = None
+        if self.warm_start and kept is not None and _same(kept[0], _signature(problem, ready)):
+            state = warm_state(problem, ready, kept[1])
+        return ready, state, not self.warm_start and in_ranges(problem, ready)
+
+    def _keep(self, problem: Problem, result: Result) -> None:
+        """What a fit leaves besides the model."""
         self.history_: History = result.history
         self.duality_gap_ = result.certificate.relative_gap
         self.objective_ = result.certificate.primal
         self.n_iter_ = result.n_iter
         # Kept only on request: the duals can be larger than the model.
-        self._warm = (_signature(problem, solver), result.state) if self.warm_start else None
-        return result
+        self._warm = (_signature(problem, result.solver), result.state) if self.warm_start else None
 
-    def _keeping(self) -> dict[str, Any]:
-        """What the driver is to know of checkpoints."""
-        return {}
-
-    def _maker(self, problem: Problem) -> Callable[[Problem], Solver]:
-        """What makes the solver that the parameters name, for the problem or for a part of its outputs."""
-        name = choose(self.solver, problem, plain=(self.option, self.sampling) == ("I", "permutation"))
-        return lambda part: self._make_solver(name, part)
-
-    def _make_solver(self, name: str, problem: Problem) -> Solver:
-        return make_solver(name, problem, option=self.option, sampling=self.sampling)
-
-    def _warm_state(self, problem: Problem, solver: Solver) -> State | None:
-        """The duals of the last fit, where they are feasible for this problem: same targets, loss and shape."""
-        kept = getattr(self, "_warm", None)
-        if not self.warm_start or kept is None or not _same(kept[0], _signature(problem, solver)):
-            return None
-        return warm_state(problem, solver, kept[1])
-
-    def _wrap(self, result: Result, *, classes: Array | None, task: str, link: str) -> None:
+    def _wrap(self, W: Any, intercept: Array, *, record: dict[str, Any], **facts: Any) -> None:
+        """Make the model of weights."""
         names = getattr(self, "feature_names_in_", None)
-        parameters = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: plain(value) for name, value in self.get_params(deep=True).items()}
         self._sparsified = False
         self.model_ = LinearModel(
-            weights=self._kept_weights(result.weights),
-            intercept=np.array(result.intercept),
-            classes=classes,
-            task=task,
-            link=link,
-            parameters={"estimator": type(self).__name__, **parameters},
-            record={
-                "outcome": result.outcome.name.lower(),
-                "objective": float(result.certificate.primal),
-                "relative_gap": float(result.certificate.relative_gap),
-                "n_iter": int(result.n_iter),
-                "history": result.history.to_dict(),
-            },
+            weights=self._kept_weights(W),
+            intercept=np.array(intercept),
+            parameters={"estimator": type(self).__name__, **parameters, "alpha": getattr(self, "alpha_", None)},
+            record=record,
             feature_names=None if names is None else np.asarray(names, dtype=str),
             vectorizer=None,
             library_version=__version__,
+            **facts,
         )
 
-    def _kept_weights(self, W: Array) -> Any:
-        """The weights, sparse where a penalty with an l1 part has left few: where that takes less memory."""
-        if not self.l1_ratio:
+    def _kept_weights(self, W: Any) -> Any:
+        """The weights, sparse where few of them are not zero: where that takes less memory."""
+        if sp.issparse(W) or not (self.l1_ratio or not self._certified):
             return W
         entry = W.dtype.itemsize + 4
         return sp.csr_matrix(W) if np.count_nonzero(W) * entry < 0.5 * W.nbytes else W
+
+    #: Whether the solver of the last fit gives a certificate.
+    _certified = True
 
     # --- what a fit leaves ------------------------------------------------------------------------------------------
 
@@ -204,14 +278,26 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return sp.csr_matrix(self.model_.weights.T)
 
     def sparsify(self) -> LinearEstimator:
-        """Keep the weights sparse, and `coef_` with them; predictions stay the same."""
+        """Keep the weights sparse, and `coef_` with them; predictions stay the same.
+
+        Returns
+        -------
+        LinearEstimator
+            Itself.
+        """
         check_is_fitted(self, "model_")
         self.model_ = self.model_.sparsify()
         self._sparsified = True
         return self
 
     def densify(self) -> LinearEstimator:
-        """Keep the weights as a dense array, as before `sparsify`."""
+        """Keep the weights as a dense array, as before `sparsify`.
+
+        Returns
+        -------
+        LinearEstimator
+            Itself.
+        """
         check_is_fitted(self, "model_")
         self.model_ = self.model_.densify()
         self._sparsified = False
@@ -233,7 +319,34 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def checked_weights(sample_weight: Any, X: Any) -> Array | None:
+def fit_problem(
+    problem: Problem,
+    solver: Solver | None,
+    estimator: LinearEstimator,
+    settings: dict[str, Any],
+) -> Result:
+    """Minimize a problem for an estimator: by the solver asked for, or the one that the problem is best served by."""
+    ready, state, ranges = estimator._start(problem, choose(problem) if solver is None else solver)
+    if ranges and settings.get("checkpoint") is None:
+        settings = {name: value for name, value in settings.items() if not name.startswith("checkpoint")}
+        return minimize_columns(problem, ready, **settings)
+    return minimize(problem, ready, state=state, **settings)
+
+
+def record_of(result: Result) -> dict[str, Any]:
+    """What a model is to remember of its fit."""
+    known = math.isfinite(result.certificate.primal)
+    return {
+        "outcome": result.outcome.name.lower(),
+        "solver": result.solver.name,
+        "objective": float(result.certificate.primal) if known else None,
+        "relative_gap": float(result.certificate.relative_gap) if known else None,
+        "n_iter": int(result.n_iter),
+        "history": result.history.to_dict(),
+    }
+
+
+def check_sample_weight(sample_weight: Any, X: Any) -> Array | None:
     """Sample weights as float64.
 
     Raises
@@ -249,7 +362,14 @@ def checked_weights(sample_weight: Any, X: Any) -> Array | None:
     return weights
 
 
-def _as_rows(X: Any) -> Any:
+def penalty_strength(alpha: float | None, n: int, weights: Array | None) -> float:
+    """``alpha``; where it is None 1 / n, or 1 / the sum of the sample weights: scikit-learn's C = 1."""
+    if alpha is not None:
+        return float(alpha)
+    return 1.0 / (float(n) if weights is None else float(np.sum(weights)))
+
+
+def check_rows(X: Any) -> Any:
     """CSR without duplicate entries (a dual step needs the norm of a row); copied only where there are some."""
     if not sp.issparse(X):
         return X
@@ -259,7 +379,7 @@ def _as_rows(X: Any) -> Any:
     return X
 
 
-def _number(
+def check_number(
     name: str,
     value: Any,
     *,
@@ -277,6 +397,17 @@ def _number(
         below = f"greater than {low:g}" if low_open else f"at least {low:g}"
         above = "" if np.isinf(high) else f" and {'less than' if high_open else 'at most'} {high:g}"
         raise ValueError(f"{name} must be a finite number {below}{above}, got {value!r}{hint}")
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON can hold it; the text of what it cannot."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    return getattr(value, "__name__", None) or str(value)
 
 
 def _signature(problem: Problem, solver: Solver) -> tuple[Any, ...]:
@@ -301,14 +432,3 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
         and len(one[-1]) == len(other[-1])
         and all(np.array_equal(a, b) for a, b in zip(one[-1], other[-1]))
     )
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it; the text of what it cannot."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return getattr(value, "__name__", None) or str(value)

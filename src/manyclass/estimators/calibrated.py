@@ -7,11 +7,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from manyclass.estimators.base import _number, checked_weights
+from manyclass.estimators.base import Named, check_number, check_sample_weight, penalty_strength
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import check_count, make_stage
@@ -31,8 +31,11 @@ from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
 __all__ = ["CalibratedLeastSquaresClassifier"]
 
+#: Rounds where ``max_iter`` is None.
+_ROUNDS = 20
 
-class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstimator, PredictingMixin):  # type: ignore[misc]
+
+class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, PredictingMixin):  # type: ignore[misc]
     """Classifier that learns weights and link in turn, both by least squares.
 
     Each round fits weights to the residuals y - yhat of what is predicted so far, then refits the predictions on simple
@@ -45,27 +48,27 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
     ----------
     basis : {"cubic", "quadratic", "linear"} or callable
         See `manyclass.objective.links.calibrated.Calibration`. A model whose basis is a callable cannot be saved.
-    alpha : float
-        Ridge of the weights of a round, >= 0, beside the mean loss.
-    max_iter : int
-        Most rounds.
-    tol : float
-        What a round must take off the mean squared error, whose targets have length 1 for each label of a row; the fit
-        ends with the first that does not.
+    alpha : float or None, default=None
+        Ridge of the weights of a round, >= 0, beside the mean loss. None: 1 / n_samples.
+    fit_intercept : bool, default=True
+        An unpenalized constant feature.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, as everywhere in scikit-learn.
     features : FeatureBlock, optional
         Block of features to fit on instead of the columns of X (`manyclass.features`); they are made chunk by chunk.
     system : {"auto", "cholesky", "cg"}
-        See `LeastSquaresClassifier`.
+        See `GeneralizedLeastSquaresClassifier`.
     early_stopping : bool
         Hold out a part of the rows, keep the number of rounds that does best on it.
     validation_fraction : float
         That part.
     patience : int
         Rounds without a better validation error after which the fit ends.
-    fit_intercept : bool
-        An unpenalised constant feature.
-    class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+    tol : float, default=1e-3
+        What a round must take off the mean squared error, whose targets have length 1 for each label of a row; the fit
+        ends with the first that does not.
+    max_iter : int, optional
+        Most rounds. None: 20.
     random_state : int, RandomState or None
         Of the validation part, and of ``features``.
     n_jobs : int, optional
@@ -112,16 +115,16 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
         self,
         basis: Any = "cubic",
         *,
-        alpha: float = 1e-4,
-        max_iter: int = 20,
-        tol: float = 1e-4,
+        alpha: float | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
         features: Any = None,
         system: str = "auto",
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 5,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
+        tol: float = 1e-3,
+        max_iter: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         dtype: Any = None,
@@ -129,15 +132,15 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
     ) -> None:
         self.basis = basis
         self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
         self.features = features
         self.system = system
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.dtype = dtype
@@ -161,7 +164,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
         """
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
-        weights = checked_weights(sample_weight, X)
+        weights = check_sample_weight(sample_weight, X)
         labels, task = self._read_targets(y)
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
         self._seeds = check_random_state(self.random_state)
@@ -190,7 +193,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
             design,
             targets,
             predictions,
-            float(self.alpha),
+            penalty_strength(self.alpha, n, kept),
             basis=self.basis,
             domain=domain,
             factored=is_factored(self.system, design.q),
@@ -211,7 +214,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
         self.stage_records_: list[StageRecord] = []
         self.outcome_ = "max_iter"
         try:
-            for number, found in zip(range(1, int(self.max_iter) + 1), rounds):
+            for number, found in zip(range(1, (_ROUNDS if self.max_iter is None else int(self.max_iter)) + 1), rounds):
                 error = judge()
                 stages.append(BlockFit(block, found.weights, found.calibration))
                 errors.append(found.errors)
@@ -239,10 +242,12 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, BaseEstim
 
     def _check_parameters(self) -> None:
         check_basis(self.basis)
-        _number("alpha", self.alpha, low=0.0)
-        _number("tol", self.tol, low=0.0, high=1.0)
-        _number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
-        check_count("max_iter", self.max_iter)
+        if self.alpha is not None:
+            check_number("alpha", self.alpha, low=0.0)
+        check_number("tol", self.tol, low=0.0, high=1.0)
+        check_number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
+        if self.max_iter is not None:
+            check_count("max_iter", self.max_iter)
         check_count("patience", self.patience)
         if self.system not in SYSTEMS:
             raise ValueError(f"system must be one of {', '.join(map(repr, SYSTEMS))}, got {self.system!r}")

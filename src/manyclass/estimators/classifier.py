@@ -1,139 +1,151 @@
-"""Classification with a certified optimum."""
+"""The linear classifier: one objective, any loss, any solver."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from manyclass.estimators.base import LinearEstimator, _number
-from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
+from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.estimators.base import (
+    LinearEstimator,
+    check_number,
+    check_rows,
+    check_sample_weight,
+    fit_problem,
+    record_of,
+)
+from manyclass.estimators.labels import is_indicator, one_class, read_indicator
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
+from manyclass.estimators.ranks import all_classes, balanced_weights, mean_beside_all, require_alike, total_weight
+from manyclass.kernels.rows import check_sparse
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
-from manyclass.mips import SearchIndex
-from manyclass.objective.losses import CrammerSinger, LogLoss, Multinomial, SmoothHinge, SquaredHinge
+from manyclass.mips import SearchIndex, make_index
+from manyclass.models.prune import PruneReport, prune
+from manyclass.objective.component import resolve
+from manyclass.objective.losses import CLASSIFICATION, ClassificationLoss
 from manyclass.objective.problem import Array, Problem
-from manyclass.optimize.choice import SEARCHES, make_solver
-from manyclass.solvers import Solver
+from manyclass.runtime.threads import resolve_n_jobs
+from manyclass.solvers import SOLVERS, Solver
+from manyclass.solvers.ds_mlr.on_communicator import communicator_of, on_communicator
 
-__all__ = ["SDCAClassifier"]
+__all__ = ["LinearClassifier", "without_intercept"]
 
-#: name -> the loss of this gamma for many classes, and for two (one margin, one column of weights).
-_LOSSES: dict[str, tuple[Any, Any]] = {
-    "multinomial": (lambda gamma: Multinomial(), lambda gamma: LogLoss()),
-    "softmax_hinge": (lambda gamma: Multinomial(1.0), lambda gamma: LogLoss(1.0)),
-    "crammer_singer": (CrammerSinger, SmoothHinge),
-    "log_loss": (lambda gamma: LogLoss(), lambda gamma: LogLoss()),
-    "smooth_hinge": (SmoothHinge, SmoothHinge),
-    "hinge": (lambda gamma: SmoothHinge(0.0), lambda gamma: SmoothHinge(0.0)),
-    "squared_hinge": (lambda gamma: SquaredHinge(), lambda gamma: SquaredHinge()),
-}
-_JOINT = ("multinomial", "softmax_hinge", "crammer_singer")
+#: Classes from which ``fit_intercept="auto"`` leaves the intercept out for sparse rows.
+_MANY = 1000
 
 
-class SDCAClassifier(ClassPredictions, LinearEstimator):
-    """Linear classifier fitted by proximal stochastic dual coordinate ascent, stopped on a true duality gap.
+def without_intercept(n_classes: int, sparse: bool) -> bool:
+    """Whether ``fit_intercept="auto"`` leaves the intercept out: sparse rows and 1000 classes or more."""
+    return sparse and n_classes >= _MANY
 
-    Minimises ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
+
+def _streams(estimator: LinearClassifier) -> bool:
+    solver = estimator.solver
+    kind = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
+    return bool(getattr(kind, "streams", False))
+
+
+class LinearClassifier(ClassPredictions, LinearEstimator):
+    """Linear classifier: any of seven losses, l2, l1 or elastic net, stopped on a true duality gap.
+
+    Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
     the sample weights scaled to mean 1 and the intercept b free of penalty. scikit-learn's ``C`` is
-    ``1 / (alpha n_samples)``.
+    ``1 / (alpha * n_samples)``.
 
     Parameters
     ----------
-    loss : {"multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge"}
-        ``multinomial``: softmax regression. ``crammer_singer``: the multiclass support vector machine, smoothed by
-        ``gamma``; ``softmax_hinge``: its smooth upper bound, log(1 + sum_{j != y} exp(1 + s_j - s_y)). The others are
-        one-vs-rest, and take multi-label targets as well. With two classes there is one margin m and one column of
-        weights: multinomial is then log_loss, crammer_singer is smooth_hinge, softmax_hinge is log(1 + exp(1 - m)).
-    alpha : float
-        Strength of the penalty, > 0.
-    l1_ratio : float
+    loss : str or loss object, default="multinomial"
+        What is minimized. For one class a row: "multinomial" (softmax regression), "crammer_singer" (multiclass SVM),
+        "softmax_hinge" (its smooth upper bound). One-vs-rest, for label sets as well: "log_loss", "squared_hinge",
+        "smooth_hinge", "hinge". A parameter of a loss is one of its object: ``CrammerSinger(gamma=0.0)``. With two
+        classes there is one margin and one column of weights.
+    alpha : float, "auto" or None, default=None
+        Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights), scikit-learn's ``C=1``.
+        "auto": chosen on held-out rows along a path from strong to weak, see ``alpha_`` and ``validation_scores_``.
+    l1_ratio : float, default=0.0
         Part of the penalty that is l1, in [0, 1]. With 1 (no l2 part) the certificate is that of the pure problem.
-    tol : float
-        Certified relative duality gap to stop at: (P - D) / max(|P|, |D|).
-    max_iter : int
-        Most epochs.
-    fit_intercept : bool
-        Fit an unpenalised intercept.
-    gamma : float
-        Smoothing of ``crammer_singer`` and ``smooth_hinge``, >= 0 (0: none). The smooth loss lies below the plain one
-        by at most gamma/2.
-    solver : str
-        ``sdca``: exact dual steps on whole rows of scores. ``accelerated``: an accelerated proximal point method around
-        it, for small alpha. ``sdca_active``: for crammer_singer, sparse duals on active sets of rivals. ``sdca_async``:
-        threads share the weights without locks; faster on several threads, certified all the same, but not
-        reproducible. ``cd``: coordinate descent with working sets, for one-vs-rest losses with an l1 part.
-        ``preconditioned_lbfgs``: for smooth losses on dense, correlated features. ``fista``, ``lbfgs``, ``newton``,
-        ``cg`` (nonlinear conjugate gradients), ``gd`` (steepest descent), ``sgd``, ``asgd`` (averaged), ``majorise``
-        (see `LeastSquaresClassifier`), ``bound`` and ``bbm`` (bound majorisation, log-linear losses): for comparison,
-        on the same objective and certificate. ``auto`` (the default): the fastest by measurement: sdca_active for
-        crammer_singer with 100 classes or more; cd for a penalty with an l1 part and few outputs; accelerated where
-        there is no l2 part, or R^2 / (gamma alpha n) > 10 with a smooth loss; or else sdca.
-    option : {"I", "II", "III", "IV", "V"}
-        Dual step of Prox-SDCA. "I", the exact one, is the fastest for every loss.
-    sampling : {"permutation", "uniform", "importance"}
-        Which examples an epoch of Prox-SDCA takes: each once in random order, n draws with replacement, or n draws with
-        probability proportional to gamma alpha n + ||x_i||^2.
-    search : {"exact", "lsh", "graph"} or SearchIndex
-        For solver sdca_active: how rivals of the active sets are found. ``exact``: by exact passes, which certify as
-        well. Otherwise by an index (`manyclass.mips`; one given is copied) between the certificates, which are exact
-        all the same.
+    fit_intercept : bool or "auto", default="auto"
+        Fit an unpenalized intercept. "auto": yes, except for sparse rows with 1000 classes or more, where it brought
+        nothing on held-out rows and slows the fit down, and with solvers that fit none; ``intercept_`` is then zero.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.
-    random_state : int, RandomState or None
-        Of the order of the examples.
+    solver : str or solver object, default="auto"
+        How it is minimized. "auto" takes the fastest by measurement for the problem at hand: "sdca_active" for
+        crammer_singer with 100 classes or more, "cd" for a penalty with an l1 part and few outputs, "accelerated" where
+        the problem is ill-conditioned, "sdca" otherwise; ``solver_`` tells which. The others are described in the
+        documentation of solvers. What only one solver understands is a parameter of its object: ``SDCA(option="II")``,
+        ``DSMLR(n_workers=4, comm="mpi")``, ``BoundMajorization(rank=8)``.
+    tol : float, default=1e-3
+        Certified relative duality gap to stop at: (P - D) / max(abs(P), abs(D)), >= 0. Without meaning for a solver
+        without certificate ("memoir").
+    max_iter : int, optional
+        Most iterations (epochs, for a stochastic solver), >= 1. None: 100; 300 for "ds_mlr", 8 for "memoir".
+    warm_start : bool, default=False
+        Start from the state of the previous fit where targets, loss and shapes are the same.
+    random_state : int, RandomState or None, default=None
+        Of the order of the rows.
     n_jobs : int, optional
-        Threads. Never changes the result (except with sdca_async): classes are split for one-vs-rest losses, the
-        exact passes of the certificates are for the others.
-    warm_start : bool
-        Start from the duals of the previous fit where targets and shapes are the same.
-    dtype : {None, numpy.float32, numpy.float64}
-        Of the weights and of the work; None takes that of X. float32 halves the memory and certifies gaps down to
-        about 4e-6.
-    verbose : int
+        Threads; None is 1, -1 all cores. Never changes the result, except with solvers that say so by name.
+    dtype : {None, numpy.float32, numpy.float64}, default=None
+        Of the weights and of the work; None takes that of X. float32 halves the memory and certifies gaps down to about
+        4e-6.
+    verbose : int, default=0
         1 shows progress on standard error.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
     sparse_coef_ : CSR matrix of the same shape
-    solver_ : str
-        The solver that ran.
     intercept_ : ndarray of shape (n_classes,) or (1,)
     classes_ : ndarray of shape (n_classes,)
+    alpha_ : float
+        Strength of the penalty used.
+    validation_scores_ : dict of float to float
+        Accuracy on the held-out rows by alpha, with ``alpha="auto"``.
+    solver_ : str
+        The solver that ran.
     duality_gap_ : float
-        Certified relative gap of the fitted model.
+        Certified relative gap of the fitted model; NaN where the solver gives none.
     objective_ : float
-        Objective of the fitted model.
+        Objective of the fitted model; NaN where the solver does not compute it.
     n_iter_ : int
-        Epochs run.
+        Iterations run.
     history_ : History
         The evaluations of the fit.
     model_ : LinearModel
-        What predicts; ``model_.save(path)`` keeps it.
+        What predicts; ``save`` keeps it.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, if X had column names
 
     Raises
     ------
     ValueError
-        On parameters out of range, targets the loss does not take, fewer than two classes, NaN or infinite input.
+        On parameters out of range, a loss and a solver that do not fit together, targets the loss does not take, fewer
+        than two classes, NaN or infinite input.
     MemoryError
         Before anything is allocated, if the fit would not fit into memory.
 
     References
     ----------
     Shalev-Shwartz and Zhang, "Accelerated proximal stochastic dual coordinate ascent for regularized loss
-    minimization", ICML 2014.
+    minimization", ICML 2014, for the certificate and the default solvers; each solver names its own paper.
 
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from manyclass import SDCAClassifier
+    >>> from manyclass import LinearClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = SDCAClassifier(alpha=1e-3, random_state=0).fit(X / 16, y)
+    >>> model = LinearClassifier(alpha=1e-3, random_state=0).fit(X / 16, y)
     >>> bool(model.duality_gap_ <= 1e-3)
     True
     >>> classes, scores = model.predict_topk(X[:2] / 16, k=3)
@@ -141,49 +153,54 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
     (2, 3)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearEstimator._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
     def __init__(
         self,
-        loss: str = "multinomial",
+        loss: str | ClassificationLoss = "multinomial",
         *,
-        alpha: float = 1e-4,
+        alpha: float | str | None = None,
         l1_ratio: float = 0.0,
-        tol: float = 1e-3,
-        max_iter: int = 100,
-        fit_intercept: bool = True,
-        gamma: float = 0.1,
-        solver: str = "auto",
-        option: str = "I",
-        sampling: str = "permutation",
-        search: str | SearchIndex = "exact",
+        fit_intercept: bool | str = "auto",
         class_weight: Any = None,
+        solver: str | Solver = "auto",
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
-        warm_start: bool = False,
         dtype: Any = None,
         verbose: int = 0,
     ) -> None:
         self.loss = loss
         self.alpha = alpha
         self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.gamma = gamma
-        self.solver = solver
-        self.option = option
-        self.sampling = sampling
-        self.search = search
-        self.class_weight = class_weight
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.warm_start = warm_start
         self.dtype = dtype
         self.verbose = verbose
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCAClassifier:
-        """Fit the model.
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+    ) -> LinearClassifier:
+        """Fit the model; with a distributed solver, each process calls this with its own rows.
 
         Parameters
         ----------
@@ -193,62 +210,126 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
             Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss.
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
+        checkpoint : path, optional
+            Keeps the state of the fit on disk (a folder with several processes, else a file), written anew at ends of
+            iterations. Where it holds a fit of the same data, parameters and seed, the fit goes on from it, to the same
+            bits. Removed at the end of a fit that met ``tol``.
+        checkpoint_seconds : float, default=60.0
+            Least time between two writes.
 
         Returns
         -------
-        SDCAClassifier
-            Itself.
+        LinearClassifier
+            Itself. After Ctrl-C too, with the model reached so far.
         """
-        problem, facts = self._build(X, y, sample_weight)
-        self._wrap(self._minimise(problem), **facts)
+        with self._job() as (solver, comm):
+            problem, facts = self._build(X, y, sample_weight, solver, comm)
+            settings = self._settings(checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+            if comm.rank:
+                settings["verbose"] = 0
+            result = fit_problem(problem, solver, self, settings)
+            self._keep(problem, result)
+            self._finish(result.weights, result.intercept, facts, record_of(result))
+            self._certified = result.solver.certified
         return self
 
-    def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
-        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
+    @contextmanager
+    def _job(self) -> Iterator[tuple[Solver | None, Communicator]]:
+        """The solver asked for, and the processes that run it: an error of one of them ends the others."""
         self._check_parameters()
-        X, y = self._check_fit_input(X, y)
-        weights = self._weights(sample_weight, X)
-        if is_indicator(y):
-            targets = self._indicator_targets(y)
-            many, task = True, "multilabel"
-        else:
-            targets, y_index = self._label_targets(y)
-            many = len(self.classes_) > 2
-            task = "multiclass" if many else "binary"
-            if self.class_weight is not None:
-                by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y_index])
-                weights = by_class[y_index] * (1.0 if weights is None else weights)
-        loss = _LOSSES[self.loss][0 if many else 1](self.gamma)
-        link = "identity" if self.loss == "softmax_hinge" else loss.probability or "identity"
-        return self._problem(X, targets, loss, weights), {"classes": self.classes_, "task": task, "link": link}
+        solver, own = self._asked_solver(), None
+        if solver is None or not solver.distributed:
+            yield solver, SerialCommunicator()
+            return
+        comm = communicator_of(solver)
+        own = on_communicator(solver)
+        own._comm = comm
+        opened = comm is not solver.comm
+        try:
+            yield own, comm
+        except BaseException as error:
+            if opened and comm.size > 1:
+                comm.abort(error)
+            raise
+        if opened:
+            comm.close()
+
+    def _loss(self) -> ClassificationLoss:
+        return resolve("loss", self.loss, CLASSIFICATION)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.loss not in _LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
-        _number("gamma", self.gamma, low=0.0)
-        if not isinstance(self.search, SearchIndex) and self.search not in tuple(SEARCHES):
-            raise ValueError(
-                f"search must be one of {', '.join(map(repr, SEARCHES))} or a SearchIndex, got {self.search!r}"
-            )
+        self._loss()
+        self._asked_solver()
 
-    def _make_solver(self, name: str, problem: Problem) -> Solver:
-        return make_solver(name, problem, option=self.option, sampling=self.sampling, search=self.search)
+    def _build(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        solver: Solver | None = None,
+        comm: Communicator | None = None,
+    ) -> tuple[Problem, dict[str, Any]]:
+        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
+        comm = SerialCommunicator() if comm is None else comm
+        X, y = self._check_fit_input(X, y)
+        weights = check_sample_weight(sample_weight, X)
+        require_alike(comm, X)
+        if is_indicator(y):
+            task, targets = "multilabel", self._indicator_targets(y)
+            two_columns = False
+        else:
+            y = column_or_1d(y, warn=True)
+            check_classification_targets(y)
+            self.classes_ = all_classes(comm, y)
+            one_class(self.classes_)
+            index = np.ascontiguousarray(np.searchsorted(self.classes_, y), np.int32)
+            if self.class_weight is not None:
+                by_class = balanced_weights(comm, self.class_weight, self.classes_, index)
+                weights = by_class[index] * (1.0 if weights is None else weights)
+            task = "binary" if len(self.classes_) == 2 else "multiclass"
+            two_columns = task == "binary" and solver is not None and not solver.one_margin
+            targets = self._label_targets(index, two_columns)
+        if solver is not None and solver.distributed:
+            solver.scale = mean_beside_all(comm, weights, X.shape[0])
+        problem = self._problem(
+            X,
+            targets,
+            self._loss().compiled(task == "binary" and not two_columns),
+            weights,
+            intercept=self._takes_intercept(X, solver),
+            two_columns=two_columns,
+            total=total_weight(comm, weights, X.shape[0]),
+        )
+        return problem, {"classes": self.classes_, "task": task, "link": self._link(task)}
 
-    def _label_targets(self, y: Any) -> tuple[Targets, Array]:
-        self.classes_, index = read_labels(y)
+    def _takes_intercept(self, X: Any, solver: Solver | None) -> bool:
+        if self.fit_intercept != "auto":
+            return bool(self.fit_intercept)
+        fits = solver is None or solver.takes_intercept
+        return fits and not without_intercept(len(self.classes_), sp.issparse(X))
+
+    def _link(self, task: str) -> str:
+        loss = self._loss()
+        if not loss.probabilities:
+            return "identity"
+        return "softmax" if loss.joint and task != "binary" else "sigmoid"
+
+    def _label_targets(self, index: Array, two_columns: bool) -> Targets:
         K = len(self.classes_)
-        if K == 2:
-            return binary_targets(index), index
-        if self.loss in _JOINT:
-            return ClassTargets(index, K), index
-        return SignTargets(np.arange(len(index) + 1, dtype=np.int64), index, K), index
+        if K == 2 and not two_columns:
+            return binary_targets(index)
+        if self._loss().joint or two_columns:
+            return ClassTargets(index, K)
+        return SignTargets(np.arange(len(index) + 1, dtype=np.int64), index, K)
 
     def _indicator_targets(self, y: Any) -> Targets:
-        if self.loss in _JOINT:
+        loss = self._loss()
+        if loss.joint:
+            separable = ", ".join(name for name, other in CLASSIFICATION.items() if not other.joint)
             raise ValueError(
-                f"loss {self.loss!r} takes one class per example, and y is a multi-label indicator of shape "
-                f"{y.shape}: choose a one-vs-rest loss (log_loss, smooth_hinge, hinge, squared_hinge)"
+                f"loss {loss.name!r} takes one class per example, and y is a multi-label indicator of shape "
+                f"{y.shape}: choose a one-vs-rest loss ({separable})"
             )
         if self.class_weight is not None:
             raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
@@ -257,7 +338,131 @@ class SDCAClassifier(ClassPredictions, LinearEstimator):
         self.classes_ = np.arange(labels.shape[1])
         return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
 
+    def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
+        """Make the model; of two columns for two classes their difference, the one margin."""
+        if facts["task"] == "binary" and W.shape[1] == 2:
+            W, intercept = W[:, 1:] - W[:, :1], intercept[1:] - intercept[:1]
+            W = W if sp.issparse(W) else np.ascontiguousarray(W)
+        self._stream: Any = None
+        self._wrap(W, intercept, record=record, **facts)
+
+    # --- streams ----------------------------------------------------------------------------------------------------
+
+    @available_if(_streams)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
+        """Take in some rows of a stream, in their order, each once; with solvers that stream ("sgd", "bound",
+        "memoir").
+
+        No certificate is made, since past rows are gone. The first call starts afresh, or, with "memoir", from the
+        model of `fit`; `fit` ends a stream.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Labels, of one sort in all calls.
+        classes : array of shape (n_classes,), optional
+            All classes there will be, in the first call; by default those of its y. With "memoir" classes may be new at
+            any time.
+        sample_weight : array of shape (n_samples,), optional
+            Non-negative, as they are: the mean of a stream is not known.
+
+        Returns
+        -------
+        LinearClassifier
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If y has a label that is none of the classes, where they cannot grow, or the classes are not those of the
+            first call.
+        """
+        from manyclass.estimators.stream import take
+
+        self._check_parameters()
+        solver = self._asked_solver()
+        assert solver is not None  # `_streams`
+        first = not hasattr(self, "model_") or (getattr(self, "_stream", None) is None and not solver.grows)
+        check_sparse(X)
+        X, y = validate_data(
+            self, X, column_or_1d(y, warn=True), accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
+        )
+        check_classification_targets(y)
+        if self.class_weight is not None:
+            raise ValueError("class_weight is not known for a stream: give sample_weight")
+        take(self, solver, check_rows(X), y, classes, check_sample_weight(sample_weight, X), first)
+        return self
+
+    # --- after the fit ----------------------------------------------------------------------------------------------
+
+    def prune(self, X: Any, y: Any, *, threshold: float | None = None, max_loss: float = 0.005) -> PruneReport:
+        """Drop small weights, and measure what that costs on some rows; use rows that were not fitted.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        threshold : float, optional
+            Weights of at most this magnitude go, >= 0. By default the largest that lowers the accuracy by at most
+            ``max_loss``, found by halving.
+        max_loss : float, default=0.005
+            See above; at least 0.
+
+        Returns
+        -------
+        PruneReport
+            The threshold, and weights, accuracy and macro-F1 before and after. The model is the pruned one.
+        """
+        check_is_fitted(self, "model_")
+        X = self._check_predict_input(X)
+        check_number("max_loss", max_loss, low=0.0)
+        if threshold is not None:
+            check_number("threshold", threshold, low=0.0)
+        pruned, report = prune(self.model_, X, column_or_1d(y), threshold, float(max_loss), resolve_n_jobs(self.n_jobs))
+        self.model_ = pruned
+        self._stream, self._sparsified = None, False
+        return report
+
+    def build_index(self, kind: str | SearchIndex = "exact") -> SearchIndex:
+        """An index of the fitted weights, for rankings by `predict_topk` with measured recall (``index.recall(X, k)``).
+
+        Parameters
+        ----------
+        kind : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
+            ``exact``: `manyclass.mips.ExactSearch`, pruned by bounds where the weights are sparse.
+
+        Returns
+        -------
+        SearchIndex
+        """
+        check_is_fitted(self, "model_")
+        return make_index(kind).build(self.model_.weights, n_jobs=self.n_jobs)
+
+    def predict_topk(self, X: Any, k: int = 5, *, index: SearchIndex | None = None) -> tuple[Array, Array]:
+        """The k best classes of each row and their scores, best first.
+
+        Never holds an n_samples x n_classes array.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+        k : int, default=5
+            1 to the number of classes.
+        index : SearchIndex, optional
+            What `build_index` made, to search instead of scoring all classes.
+
+        Returns
+        -------
+        labels, scores : ndarray of shape (n_samples, k)
+        """
+        if index is None:
+            return super().predict_topk(X, k)
+        numbers, scores = index.query(self._check_predict_input(X), k, n_jobs=self.n_jobs)
+        return np.asarray(self.classes_[numbers]), scores
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = self.loss not in _JOINT
+        known = CLASSIFICATION.get(self.loss) if isinstance(self.loss, str) else type(self.loss)
+        tags.classifier_tags.multi_label = not getattr(known, "joint", True)
         return tags

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar
 
+from sklearn.utils._param_validation import Interval
+
 from manyclass.estimators.base import LinearEstimator
-from manyclass.estimators.classifier import SDCAClassifier
-from manyclass.estimators.regressor import SDCARegressor
+from manyclass.estimators.classifier import LinearClassifier
+from manyclass.estimators.regressor import LinearRegressor
 from manyclass.estimators.search import Search
-from manyclass.mips import SearchIndex
 
-__all__ = ["SDCAClassifierCV", "SDCARegressorCV"]
+__all__ = ["LinearClassifierCV", "LinearRegressorCV"]
 
 
-class SDCAClassifierCV(Search, SDCAClassifier):
-    """`SDCAClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
+class LinearClassifierCV(Search, LinearClassifier):
+    """`LinearClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
 
     Each training fold is fitted at every alpha, from the largest down, each fit from where the last one ended, and
     scored on the rows it has not seen. The model is then fitted on all rows with the alpha chosen: it is the one that
-    ``SDCAClassifier(alpha=alpha_, l1_ratio=l1_ratio_, ...)`` gives.
+    ``LinearClassifier(alpha=alpha_, l1_ratio=l1_ratio_, ...)`` gives.
 
     Parameters
     ----------
     loss : str
-        See `SDCAClassifier`.
+        See `LinearClassifier`.
     alphas : array of shape (n_alphas,), optional
         Positive numbers, in any order. None: chosen from all rows as `regularization_path` does, for each l1_ratio.
     n_alphas : int
@@ -38,7 +40,7 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         zero.
     scoring : str or callable, optional
         A score of scikit-learn, or a function (estimator, X, y), and sample_weight if weights are given; greater is
-        better. None: accuracy.
+        better. None: neg_log_loss where the loss gives probabilities, else accuracy.
     selection : {"best", "one_se"}
         "best": the alpha of the best mean score. "one_se": the largest alpha whose mean score is within one standard
         error of it (at the same l1_ratio).
@@ -47,8 +49,8 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         to the fits. Never changes the result (a fit on all rows with ``solver="sdca_async"`` aside).
     verbose : int
         1 shows the fit on all rows, 2 the fits on folds too.
-    tol, max_iter, fit_intercept, gamma, solver, option, sampling, search, class_weight, random_state, dtype
-        See `SDCAClassifier`; for every fit.
+    fit_intercept, class_weight, solver, tol, max_iter, random_state, dtype
+        See `LinearClassifier`; for every fit.
 
     Attributes
     ----------
@@ -63,12 +65,12 @@ class SDCAClassifierCV(Search, SDCAClassifier):
     mean_scores_, standard_errors_ : ndarray of shape (n_alphas,), or (n_l1_ratios, n_alphas)
         Over the folds, weighted by the sample weights of their rows.
     coef_, intercept_, classes_, duality_gap_, objective_, n_iter_, history_, model_, n_features_in_, feature_names_in_
-        Of the fit on all rows, see `SDCAClassifier`.
+        Of the fit on all rows, see `LinearClassifier`.
 
     Raises
     ------
     ValueError
-        As `SDCAClassifier`; on alphas, n_alphas, eps, cv, scoring or selection out of range; if a training fold holds
+        As `LinearClassifier`; on alphas, n_alphas, eps, cv, scoring or selection out of range; if a training fold holds
         one class only.
 
     References
@@ -78,19 +80,25 @@ class SDCAClassifierCV(Search, SDCAClassifier):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from manyclass import SDCAClassifierCV
+    >>> from manyclass import LinearClassifierCV
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = SDCAClassifierCV(alphas=[1e-1, 1e-2, 1e-3], cv=3, random_state=0).fit(X / 16, y)
+    >>> model = LinearClassifierCV(alphas=[1e-1, 1e-2, 1e-3], cv=3, random_state=0).fit(X / 16, y)
     >>> model.alpha_, model.scores_path_.shape
     (0.001, (3, 3))
     """
 
-    _plain: ClassVar[type[LinearEstimator]] = SDCAClassifier
-    _default_scoring: ClassVar[str] = "accuracy"
+    _plain: ClassVar[type[LinearEstimator]] = LinearClassifier
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearClassifier._parameter_constraints,
+        "l1_ratio": [Interval(Real, 0, 1, closed="both"), "array-like"],
+    }
+
+    def _default_scoring(self) -> str:
+        return "neg_log_loss" if self._loss().probabilities else "accuracy"
 
     def __init__(
         self,
-        loss: str = "multinomial",
+        loss: Any = "multinomial",
         *,
         alphas: Any = None,
         n_alphas: int = 50,
@@ -99,15 +107,11 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         cv: Any = None,
         scoring: Any = None,
         selection: str = "best",
-        tol: float = 1e-3,
-        max_iter: int = 100,
-        fit_intercept: bool = True,
-        gamma: float = 0.1,
-        solver: str = "auto",
-        option: str = "I",
-        sampling: str = "permutation",
-        search: str | SearchIndex = "exact",
+        fit_intercept: bool | str = "auto",
         class_weight: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-3,
+        max_iter: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         dtype: Any = None,
@@ -121,81 +125,83 @@ class SDCAClassifierCV(Search, SDCAClassifier):
         self.cv = cv
         self.scoring = scoring
         self.selection = selection
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.gamma = gamma
-        self.solver = solver
-        self.option = option
-        self.sampling = sampling
-        self.search = search
-        self.class_weight = class_weight
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCAClassifierCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:  # type: ignore[override]
         """Choose alpha and fit the model.
 
         Parameters
         ----------
         X, y
-            See `SDCAClassifier.fit`.
+            See `LinearClassifier.fit`.
         sample_weight : array of shape (n_samples,), optional
             Weighs the rows in the fits, in the scores, and the folds in the mean score.
 
         Returns
         -------
-        SDCAClassifierCV
+        LinearClassifierCV
             Itself.
         """
         self._search(X, y, sample_weight)
         return self
 
 
-class SDCARegressorCV(Search, SDCARegressor):
-    """`SDCARegressor` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
+class LinearRegressorCV(Search, LinearRegressor):
+    """`LinearRegressor` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
 
     Parameters
     ----------
     alphas, n_alphas, eps, l1_ratio, selection, n_jobs, verbose
-        See `SDCAClassifierCV`.
+        See `LinearClassifierCV`.
     cv : int, splitter or iterable of (train, test), optional
         None: 5 folds. A number: those of `sklearn.model_selection.KFold`.
     scoring : str or callable, optional
-        See `SDCAClassifierCV`. None: the negative mean squared error.
-    loss, tol, max_iter, fit_intercept, epsilon, solver, option, sampling, random_state, dtype
-        See `SDCARegressor`; for every fit.
+        See `LinearClassifierCV`. None: the negative mean squared error.
+    loss, fit_intercept, solver, tol, max_iter, random_state, dtype
+        See `LinearRegressor`; for every fit.
 
     Attributes
     ----------
     alpha_, l1_ratio_, alpha_best_, alpha_one_se_, alphas_, scores_path_, mean_scores_, standard_errors_
-        See `SDCAClassifierCV`.
+        See `LinearClassifierCV`.
     coef_, intercept_, duality_gap_, objective_, n_iter_, history_, model_, n_features_in_, feature_names_in_
-        Of the fit on all rows, see `SDCARegressor`.
+        Of the fit on all rows, see `LinearRegressor`.
 
     Raises
     ------
     ValueError
-        As `SDCARegressor`; on alphas, n_alphas, eps, cv, scoring or selection out of range.
+        As `LinearRegressor`; on alphas, n_alphas, eps, cv, scoring or selection out of range.
 
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from manyclass import SDCARegressorCV
+    >>> from manyclass import LinearRegressorCV
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = SDCARegressorCV(l1_ratio=0.9, n_alphas=20, selection="one_se", random_state=0).fit(X, y)
+    >>> model = LinearRegressorCV(l1_ratio=0.9, n_alphas=20, selection="one_se", random_state=0).fit(X, y)
     >>> bool(model.alpha_ >= model.alpha_best_)
     True
     """
 
-    _plain: ClassVar[type[LinearEstimator]] = SDCARegressor
-    _default_scoring: ClassVar[str] = "neg_mean_squared_error"
+    _plain: ClassVar[type[LinearEstimator]] = LinearRegressor
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearRegressor._parameter_constraints,
+        "l1_ratio": [Interval(Real, 0, 1, closed="both"), "array-like"],
+    }
+
+    def _default_scoring(self) -> str:
+        return "neg_mean_squared_error"
 
     def __init__(
         self,
-        loss: str = "squared",
+        loss: Any = "squared",
         *,
         alphas: Any = None,
         n_alphas: int = 50,
@@ -204,13 +210,10 @@ class SDCARegressorCV(Search, SDCARegressor):
         cv: Any = None,
         scoring: Any = None,
         selection: str = "best",
+        fit_intercept: bool | str = "auto",
+        solver: Any = "auto",
         tol: float = 1e-3,
-        max_iter: int = 100,
-        fit_intercept: bool = True,
-        epsilon: float = 1.35,
-        solver: str = "auto",
-        option: str = "I",
-        sampling: str = "permutation",
+        max_iter: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         dtype: Any = None,
@@ -224,31 +227,28 @@ class SDCARegressorCV(Search, SDCARegressor):
         self.cv = cv
         self.scoring = scoring
         self.selection = selection
+        self.fit_intercept = fit_intercept
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.epsilon = epsilon
-        self.solver = solver
-        self.option = option
-        self.sampling = sampling
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCARegressorCV:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressorCV:  # type: ignore[override]
         """Choose alpha and fit the model.
 
         Parameters
         ----------
         X, y
-            See `SDCARegressor.fit`.
+            See `LinearRegressor.fit`.
         sample_weight : array of shape (n_samples,), optional
             Weighs the rows in the fits, in the scores, and the folds in the mean score.
 
         Returns
         -------
-        SDCARegressorCV
+        LinearRegressorCV
             Itself.
         """
         self._search(X, y, sample_weight)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import column_or_1d
 from manyclass.kernels.rows import check_sparse
 from manyclass.objective.problem import Array
 
-__all__ = ["coded", "is_indicator", "read_indicator", "read_labels"]
+__all__ = ["coded", "is_indicator", "one_class", "read_indicator", "read_labels"]
 
 
 def is_indicator(y: Any) -> bool:
@@ -31,9 +31,15 @@ def read_labels(y: Any) -> tuple[Array, Array]:
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
     classes, index = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"y holds one class only ({classes[0]!r}); a classifier needs examples of at least 2 classes")
+    one_class(classes)
     return classes, np.ascontiguousarray(index.reshape(-1), np.int32)
+
+
+def one_class(classes: Array) -> None:
+    """Raise a ValueError where there is one class only."""
+    if len(classes) < 2:
+        only = classes[:1].tolist()[0]
+        raise ValueError(f"y holds one class only ({only!r}); a classifier needs examples of at least 2 classes")
 
 
 def read_indicator(y: Any) -> sp.csr_matrix[Any]:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.base import (
+    LinearEstimator,
+    check_number,
+    check_sample_weight,
+    fit_problem,
+    penalty_strength,
+    record_of,
+)
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.streamed import (
@@ -26,34 +35,40 @@ from manyclass.estimators.streamed import (
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
 from manyclass.objective.history import History
-from manyclass.objective.losses import LogLoss, Multinomial, Squared
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
-from manyclass.optimize.loop import Result, minimise
+from manyclass.optimize.loop import Result, minimize
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers import Majorise, Solver
+from manyclass.solvers import GeneralizedLeastSquares
 from manyclass.solvers.least_squares.arrays import is_foreign
-from manyclass.solvers.least_squares.generalised import LIPSCHITZ, Generalised, apply_link, fit_generalised, named_link
+from manyclass.solvers.least_squares.generalized import (
+    LIPSCHITZ,
+    GeneralizedFit,
+    apply_link,
+    fit_generalized,
+    named_link,
+)
 from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
-__all__ = ["LeastSquaresClassifier"]
+__all__ = ["GeneralizedLeastSquaresClassifier"]
 
 
-def _is_linear(estimator: LeastSquaresClassifier) -> bool:
+def _is_linear(estimator: GeneralizedLeastSquaresClassifier) -> bool:
     return estimator.features is None
 
 
-def _has_probabilities(estimator: LeastSquaresClassifier) -> bool:
+def _has_probabilities(estimator: GeneralizedLeastSquaresClassifier) -> bool:
     return isinstance(estimator.link, str) and estimator.link in ("softmax", "sigmoid")
 
 
-class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
+class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
     """Linear classifier fitted by generalised least squares: least-squares steps, whatever the link.
 
     Each step solves a least-squares problem whose matrix, L Sigma + alpha I, is factored once; the number of steps does
     not depend on how ill-conditioned X is. With ``link="identity"`` one step is all: ridge regression on indicators of
     the classes. ``"softmax"`` and ``"sigmoid"`` fit the models, objective and certificate of
-    ``SDCAClassifier(loss="multinomial")`` and ``(loss="log_loss")``. It pays where d is at most some thousands.
+    ``LinearClassifier(loss="multinomial")`` and ``(loss="log_loss")``. It pays where d is at most some thousands.
 
     Parameters
     ----------
@@ -102,7 +117,7 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
     Attributes
     ----------
     coef_, intercept_ : ndarray
-        As of `SDCAClassifier`; not with ``features``.
+        As of `LinearClassifier`; not with ``features``.
     classes_ : ndarray of shape (n_classes,)
     alpha_ : float
         The penalty of the fit.
@@ -129,58 +144,65 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from manyclass import LeastSquaresClassifier
+    >>> from manyclass import GeneralizedLeastSquaresClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = LeastSquaresClassifier("softmax", alpha=1e-3).fit(X / 16, y)
+    >>> model = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-3).fit(X / 16, y)
     >>> bool(model.duality_gap_ <= 1e-3), model.score(X / 16, y) > 0.97
     (True, True)
     """
 
-    #: Of the objective and solver that all linear estimators share.
-    solver, option, sampling, l1_ratio = "majorise", "I", "permutation", 0.0
+    #: Of the objective that all linear estimators share.
+    l1_ratio = 0.0
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearEstimator._parameter_constraints,
+        "fit_intercept": ["boolean"],
+        "accelerated": ["boolean"],
+        "system": [StrOptions(set(SYSTEMS))],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    }
 
     def __init__(
         self,
         link: Any = "identity",
         *,
-        alpha: float = 1e-4,
+        alpha: float | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
         alphas: Any = None,
         accelerated: bool = True,
         lipschitz: float | None = None,
         features: Any = None,
         system: str = "auto",
-        tol: float = 1e-3,
-        max_iter: int = 100,
-        fit_intercept: bool = True,
         validation_fraction: float = 0.1,
-        class_weight: Any = None,
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
-        warm_start: bool = False,
         dtype: Any = None,
         verbose: int = 0,
     ) -> None:
         self.link = link
         self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
         self.alphas = alphas
         self.accelerated = accelerated
         self.lipschitz = lipschitz
         self.features = features
         self.system = system
+        self.validation_fraction = validation_fraction
         self.tol = tol
         self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.class_weight = class_weight
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.warm_start = warm_start
         self.dtype = dtype
         self.verbose = verbose
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LeastSquaresClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GeneralizedLeastSquaresClassifier:
         """Fit the model.
 
         Parameters
@@ -200,7 +222,7 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
         """
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
-        weights = self._weights(sample_weight, X)
+        weights = check_sample_weight(sample_weight, X)
         labels, task = self._read_targets(y)
         if task == "multilabel" and self.link == "softmax":
             raise ValueError(
@@ -223,14 +245,15 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
                 raise ValueError(
                     "lipschitz must be given with a link of your own: L with ||g(s) - g(t)|| <= L ||s - t||"
                 )
-            _number("lipschitz", self.lipschitz, low=0.0, low_open=True)
+            check_number("lipschitz", self.lipschitz, low=0.0, low_open=True)
         elif self.lipschitz is not None:
             raise ValueError(f"lipschitz of link {self.link!r} is known: leave it None, got {self.lipschitz!r}")
-        if self.system not in SYSTEMS:
-            raise ValueError(f"system must be one of {', '.join(map(repr, SYSTEMS))}, got {self.system!r}")
-        _number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
         for alpha in () if self.alphas is None else self._alphas():
-            _number("alphas", alpha, low=0.0, low_open=True)
+            check_number("alphas", alpha, low=0.0, low_open=True)
+
+    def _limit(self) -> int:
+        """Most steps."""
+        return GeneralizedLeastSquares.default_max_iter if self.max_iter is None else int(self.max_iter)
 
     def _alphas(self) -> list[Any]:
         alphas = sorted(np.unique(np.asarray(self.alphas)).tolist(), reverse=True)
@@ -241,13 +264,18 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
     # --- with a certificate: a Problem, by the driver ---------------------------------------------------------------
 
     def _fit_certified(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
-        self.alpha_ = float(self.alpha)
+        self.alpha_ = penalty_strength(self.alpha, X.shape[0], weights)
         if self.alphas is not None:
             self.alpha_ = self._chosen(X, labels, task, weights)
         problem = self._certified_problem(X, labels, task, weights, self.alpha_)
         link = "sigmoid" if task == "binary" and self.link == "softmax" else self.link
-        self._wrap(self._minimise(problem), classes=self.classes_, task=task, link=link)
-        self.model_ = replace(self.model_, parameters={**self.model_.parameters, "alpha": self.alpha_})
+        result = fit_problem(problem, self._solver(), self, self._settings())
+        self._keep(problem, result)
+        facts = {"classes": self.classes_, "task": task, "link": link}
+        self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
+
+    def _solver(self, *, keep: bool = False) -> GeneralizedLeastSquares:
+        return GeneralizedLeastSquares(accelerated=bool(self.accelerated), system=self.system, keep=keep)
 
     def _certified_problem(self, X: Any, labels: Any, task: str, weights: Array | None, alpha: float) -> Problem:
         K = 1 if task == "binary" else len(self.classes_)
@@ -256,18 +284,18 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
         targets: Any
         if self.link == "identity":
             signs = task != "multiclass"
-            loss, targets = Squared(), RealTargets(coded(labels, K, dtype, signs=signs), K)
+            loss, targets = SquaredLoss(), RealTargets(coded(labels, K, dtype, signs=signs), K)
         elif task == "multiclass" and self.link == "softmax":
-            loss, targets = Multinomial(), ClassTargets(labels, K)
+            loss, targets = MultinomialLoss(), ClassTargets(labels, K)
         else:
             rows = labels if sp.issparse(labels) else sp.csr_matrix(coded(labels, K, np.int8))
-            loss = LogLoss()
+            loss = LogisticLoss()
             targets = SignTargets(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), K)
         return Problem(
             rows=make_rows(X),
             targets=targets,
             loss=loss,
-            regularizer=L2(),
+            penalty=L2(),
             lam=alpha,
             n_features=X.shape[1],
             weights=weights,
@@ -276,13 +304,10 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
-    def _make_solver(self, name: str, problem: Problem) -> Solver:
-        return Majorise(accelerated=self.accelerated, system=self.system)
-
     def _chosen(self, X: Any, labels: Any, task: str, weights: Array | None) -> float:
         """The alpha with the fewest errors on the validation part; second moments are made once."""
         held, kept = self._split(X.shape[0], weights)
-        solver = Majorise(accelerated=self.accelerated, system=self.system, keep=True)
+        solver = self._solver(keep=True)
         result: Result | None = None
         errors: dict[float, float] = {}
         first = self._certified_problem(X, labels, task, kept, self._alphas()[0])
@@ -291,9 +316,7 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
             state = None
             if result is not None:
                 state = {**result.state, "iteration": np.zeros((), np.int64)}
-            result = minimise(
-                problem, solver, tol=float(self.tol), max_iter=int(self.max_iter), state=state, warn=False
-            )
+            result = minimize(problem, solver, tol=float(self.tol), max_iter=self._limit(), state=state, warn=False)
             scores = np.asarray(X[held] @ result.weights + result.intercept)
             errors[alpha] = error_rate(scores, labels[held], task, None if weights is None else weights[held])
         return self._best_alpha(errors)
@@ -328,22 +351,22 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
                     f"{at_zero.min():g} to {at_zero.max():g}"
                 )
 
-        def run(rows: Any, weights: Array | None, alpha: float, **more: Any) -> Generalised:
+        def run(rows: Any, weights: Array | None, alpha: float, **more: Any) -> GeneralizedFit:
             design = self._design(rows, block, weights)
-            return fit_generalised(
+            return fit_generalized(
                 design,
                 targets,
                 link,
                 lipschitz,
                 alpha,
                 tol=float(self.tol),
-                max_iter=int(self.max_iter),
+                max_iter=self._limit(),
                 accelerated=bool(self.accelerated),
                 factored=is_factored(self.system, design.q),
                 **more,
             )
 
-        self.alpha_ = float(self.alpha)
+        self.alpha_ = penalty_strength(self.alpha, X.shape[0], weights)
         if self.alphas is not None:
             held, kept = self._split(X.shape[0], weights)
             design = self._design(X, block, mean_one(kept))
@@ -360,9 +383,9 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
         found = run(X, mean_one(weights), self.alpha_)
         self._settle(found, block, task, name, dtype)
 
-    def _settle(self, found: Generalised, block: Any, task: str, link: Any, dtype: Any) -> None:
+    def _settle(self, found: GeneralizedFit, block: Any, task: str, link: Any, dtype: Any) -> None:
         """Keep what a streamed fit has reached."""
-        self.solver_, self.n_iter_ = "majorise", found.n_iter
+        self.solver_, self.n_iter_ = GeneralizedLeastSquares.name, found.n_iter
         self.duality_gap_ = self.objective_ = float("nan")
         self.history_ = History(outcome=found.outcome)
         self._warm = None
@@ -397,13 +420,13 @@ class LeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, Pr
     # --- the model --------------------------------------------------------------------------------------------------
 
     @available_if(_is_linear)  # type: ignore[untyped-decorator]
-    def sparsify(self) -> LeastSquaresClassifier:
+    def sparsify(self) -> GeneralizedLeastSquaresClassifier:
         """Keep the weights sparse, and `coef_` with them; predictions stay the same."""
         super().sparsify()
         return self
 
     @available_if(_is_linear)  # type: ignore[untyped-decorator]
-    def densify(self) -> LeastSquaresClassifier:
+    def densify(self) -> GeneralizedLeastSquaresClassifier:
         """Keep the weights as a dense array, as before `sparsify`."""
         super().densify()
         return self

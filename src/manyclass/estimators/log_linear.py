@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from manyclass.estimators.base import _number
+from manyclass.estimators.base import Named, penalty_strength
 from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
+from manyclass.objective.component import resolve
 from manyclass.objective.history import History, Record
 from manyclass.objective.problem import Array
 from manyclass.runtime.memory import require
@@ -21,17 +23,13 @@ from manyclass.runtime.threads import ranges, resolve_n_jobs
 from manyclass.solvers.bound.features import FeatureForm
 from manyclass.solvers.bound.forms import PIECE
 from manyclass.solvers.bound.labels import Labels
-from manyclass.solvers.bound.majorization import BatchBound, BoundMajorization
+from manyclass.solvers.bound.majorization import BoundMajorization
 from manyclass.solvers.bound.steps import Steps
 
 __all__ = ["LogLinearModel"]
 
-#: Parameters up to which ``rank=None`` takes the full curvature.
-_FULL = 4000
-_RANK = 8
 
-
-class LogLinearModel(BaseEstimator):  # type: ignore[misc]
+class LogLinearModel(Named):
     """Maximum conditional likelihood of p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), with an l2 penalty.
 
     Minimises ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features
@@ -41,27 +39,18 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    alpha : float
-        Strength of the penalty, > 0. Without one the optimum of separable examples is at infinity, and no finite
-        computation certifies that it is not: take a small alpha instead.
-    method : {"bound", "batch"}
-        `BoundMajorization`: a stochastic pass, then curvatures that tighten, with an exact search. `BatchBound`: the
-        batch bound alone; every step lowers the objective, slowly near the optimum.
-    rank : int, "full" or None
-        Of the curvature: all D^2 numbers, or k directions and a diagonal. None: full up to 4000 parameters, 8 beyond.
-    batch_size : int, optional
-        Examples of a stochastic step of the first pass. None: a third of the parameters, at most an eighth of the
-        examples.
-    schedule : {"tightening", "restart", "literal"}
-        See `BoundMajorization`.
-    eta : float
-        Length of steps without a search, in (0, 2).
-    order : {"ascending", "descending", "given"}
-        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered.
-    tol : float
+    alpha : float or None, default=None
+        Strength of the penalty, > 0. None: 1 / n (1 / the sum of the sample weights). Without one the optimum of
+        separable examples is at infinity, and no finite computation certifies that it is not: take a small alpha
+        instead.
+    solver : "bound" or BoundMajorization, default="bound"
+        ``BoundMajorization()``: a stochastic pass, then curvatures that tighten, with an exact search.
+        ``BoundMajorization(stochastic=False)``: the batch bound alone; every step lowers the objective, slowly near the
+        optimum. Its other parameters, ``rank`` first of all, are described there.
+    tol : float, default=1e-3
         Relative gap to stop at; see ``duality_gap_``.
-    max_iter : int
-        Most iterations.
+    max_iter : int, optional
+        Most iterations. None: 100.
     random_state : int, RandomState or None
         Of the batches.
     n_jobs : int, optional
@@ -102,28 +91,26 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alpha": [Interval(Real, 0, None, closed="neither"), None],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left"), None],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+    }
+
     def __init__(
         self,
-        alpha: float = 1e-4,
+        alpha: float | None = None,
         *,
-        method: str = "bound",
-        rank: int | str | None = None,
-        batch_size: int | None = None,
-        schedule: str = "tightening",
-        eta: float = 1.0,
-        order: str = "ascending",
-        tol: float = 1e-6,
-        max_iter: int = 100,
+        solver: str | BoundMajorization = "bound",
+        tol: float = 1e-3,
+        max_iter: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
         self.alpha = alpha
-        self.method = method
-        self.rank = rank
-        self.batch_size = batch_size
-        self.schedule = schedule
-        self.eta = eta
-        self.order = order
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
@@ -156,10 +143,8 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         sets = read_label_sets(features, offsets, log_measure)
         y = observed(sets, y)
         form = FeatureForm(sets.features, sets.offsets, y, _scale(sample_weight, len(y)), sets.log_measure)
-        rank = self.rank
-        if rank is None:
-            plain = self.method == "bound" and self.schedule == "tightening"
-            rank = "full" if form.reduced <= _FULL or not plain else _RANK
+        solver = self._solver().with_rank(form.reduced)
+        rank: Any = solver.rank
         self.rank_ = rank
         full = isinstance(rank, str)
         require(
@@ -167,11 +152,12 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
                 "curvature": 8 * form.reduced * (2 * form.reduced if full else 4 * int(rank) + 10),
                 "scores": 8 * 10 * int(sets.offsets[-1]),
             },
-            "rank=8",
+            "solver=BoundMajorization(rank=8)",
         )
-        solver = self._solver(None if full else int(rank))
+        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+        self.alpha_ = penalty_strength(self.alpha, len(y), weights)
         state = solver.start(form)
-        steps = Steps(form, float(self.alpha), self.order, resolve_n_jobs(self.n_jobs))
+        steps = Steps(form, self.alpha_, solver.order, resolve_n_jobs(self.n_jobs))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._run(steps, solver, state, seed)
         self.coef_ = state["point"].reshape(-1).copy()
@@ -179,8 +165,9 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         self.objective_, self.duality_gap_, self.n_iter_ = last.primal, last.relative_gap, last.iteration
         return self
 
-    def _run(self, steps: Steps, solver: BatchBound | BoundMajorization, state: dict[str, Array], seed: int) -> None:
+    def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int) -> None:
         """Iterate ``state`` to tol, max_iter or an interrupt, each iteration certified off the clock."""
+        limit = BoundMajorization.default_max_iter if self.max_iter is None else int(self.max_iter)
         begun, seconds, passes = time.perf_counter(), 0.0, 0
         self.history_ = history = History(outcome="max_iter")
 
@@ -193,7 +180,7 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
             )
 
         try:
-            while history.outcome == "max_iter" and state["iteration"] < self.max_iter:
+            while history.outcome == "max_iter" and state["iteration"] < limit:
                 before = time.perf_counter()
                 passes += solver.advance(steps, state, seed)
                 seconds += time.perf_counter() - before
@@ -234,7 +221,7 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
     ) -> float:
         """The objective of the fitted parameters on some examples."""
-        penalty = 0.5 * float(self.alpha) * float(self.coef_ @ self.coef_)
+        penalty = 0.5 * self.alpha_ * float(self.coef_ @ self.coef_)
         return self._loss(features, y, offsets, log_measure, sample_weight) + penalty
 
     def _loss(self, features: Any, y: Any, offsets: Any, log_measure: Any, sample_weight: Any) -> float:
@@ -242,7 +229,7 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         y = observed(sets, y)
         scale = _scale(sample_weight, len(y))
         form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
-        steps = Steps(form, 0.0, self.order)
+        steps = Steps(form, 0.0, "ascending")
         point = self.coef_[:, None]
         scores = steps.scores(point)
         return steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
@@ -257,34 +244,19 @@ class LogLinearModel(BaseEstimator):  # type: ignore[misc]
         point = self.coef_[:, None]
         return np.concatenate([form.measured(form.scores(point, b, e), b, e) for b, e in ranges(n, PIECE)])
 
-    def _solver(self, rank: int | None) -> BatchBound | BoundMajorization:
-        if self.method == "batch":
-            return BatchBound(eta=float(self.eta), order=self.order)
-        return BoundMajorization(
-            schedule=self.schedule, batch_size=self.batch_size, eta=float(self.eta), order=self.order, rank=rank
-        )
+    def _solver(self) -> BoundMajorization:
+        return resolve("solver", self.solver, {BoundMajorization.name: BoundMajorization})
 
     def _check(self) -> None:
-        _number(
-            "alpha",
-            self.alpha,
-            low=0.0,
-            low_open=True,
-            hint="; without a penalty the optimum of separable examples is at infinity, and no gap can be certified: "
-            "take a small alpha",
-        )
-        _number("tol", self.tol, low=0.0)
-        _number("eta", self.eta, low=0.0, high=2.0, low_open=True, high_open=True)
-        if isinstance(self.max_iter, bool) or not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be an integer of at least 1, got {self.max_iter!r}")
-        if self.method not in ("bound", "batch"):
-            raise ValueError(f"method must be 'bound' or 'batch', got {self.method!r}")
-        rank: Any = self.rank
-        if isinstance(rank, str) and rank != "full":
-            raise ValueError(f"rank must be an integer of at least 1, 'full' or None, got {rank!r}")
-        if self.method == "batch" and rank not in (None, "full"):
-            raise ValueError(f"method 'batch' is of full rank, got rank={rank!r}: take method='bound'")
-        self._solver(rank if isinstance(rank, int) else None)
+        given: Any = self.alpha
+        if isinstance(given, Real) and given == 0:
+            raise ValueError(
+                "alpha must be greater than 0, got 0: without a penalty the optimum of separable examples is at "
+                "infinity, and no gap can be certified; give a small alpha"
+            )
+        self._validate_params()
+        resolve_n_jobs(self.n_jobs)
+        self._solver()
 
 
 def _scale(sample_weight: Any, n: int) -> Array:

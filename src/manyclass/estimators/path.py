@@ -72,9 +72,9 @@ class RegularizationPath:
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from manyclass import SDCARegressor, regularization_path
+    >>> from manyclass import LinearRegressor, regularization_path
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> path = regularization_path(SDCARegressor(l1_ratio=0.9, random_state=0), X, y, n_alphas=10, eps=0.1)
+    >>> path = regularization_path(LinearRegressor(l1_ratio=0.9, random_state=0), X, y, n_alphas=10, eps=0.1)
     >>> len(path), bool(path.gaps.max() <= 1e-3)
     (10, True)
     >>> path.model(path.alphas[-1]).predict(X[:3]).shape
@@ -221,7 +221,7 @@ def regularization_path(
 
     Parameters
     ----------
-    estimator : SDCAClassifier or SDCARegressor
+    estimator : LinearClassifier or LinearRegressor
         Its parameters but alpha and warm_start are those of every fit. It is not changed.
     X, y
         As `fit` of the estimator takes them. Checked once; X is copied only where one fit would copy it.
@@ -259,9 +259,9 @@ def regularization_path(
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from manyclass import SDCAClassifier, regularization_path
+    >>> from manyclass import LinearClassifier, regularization_path
     >>> X, y = load_digits(return_X_y=True)
-    >>> path = regularization_path(SDCAClassifier(l1_ratio=0.9, random_state=0), X / 16, y, n_alphas=5, eps=0.1)
+    >>> path = regularization_path(LinearClassifier(l1_ratio=0.9, random_state=0), X / 16, y, n_alphas=5, eps=0.1)
     >>> bool((path.n_features[1:] >= path.n_features[:-1]).all())
     True
     """

@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
 from manyclass.kernels.targets import SignTargets
+from manyclass.objective.losses import CLASSIFICATION
 from manyclass.objective.problem import Array
 
 __all__ = ["ClassPredictions", "PredictingMixin", "binary_targets"]
@@ -62,13 +63,15 @@ def binary_targets(index: Array) -> SignTargets:
 
 
 def _has_probabilities(estimator: ClassPredictions) -> bool:
-    return estimator.loss in ("multinomial", "log_loss")
+    loss = estimator.loss
+    known = CLASSIFICATION.get(loss) if isinstance(loss, str) else type(loss)
+    return bool(getattr(known, "probabilities", False))
 
 
 class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
     """Predictions, and probabilities where the ``loss`` has them."""
 
-    loss: str
+    loss: Any
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:

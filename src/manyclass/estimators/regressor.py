@@ -1,113 +1,130 @@
-"""Regression with a certified optimum."""
+"""The linear regressor: one objective, squared or Huber loss, any solver."""
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils._param_validation import Interval
 
-from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.base import LinearEstimator, check_sample_weight, fit_problem, record_of
 from manyclass.kernels.targets import RealTargets
-from manyclass.objective.losses import Huber, Squared
+from manyclass.objective.component import resolve
+from manyclass.objective.losses import REGRESSION, RegressionLoss
 from manyclass.objective.problem import Array, Problem
+from manyclass.solvers import Solver
 
-__all__ = ["SDCARegressor"]
-
-_LOSSES = ("squared", "huber")
+__all__ = ["LinearRegressor"]
 
 
-class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type: ignore[misc]
-    """Linear regression fitted by proximal stochastic dual coordinate ascent, stopped on a true duality gap.
+class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type: ignore[misc]
+    """Linear regression: squared or Huber loss, l2, l1 or elastic net, stopped on a true duality gap.
 
-    Minimises ``(1/n) sum_i c_i phi(W^T x_i + b - y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``. With
+    Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b - y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``. With
     phi(r) = ||r||^2 / 2 that is the objective of scikit-learn's ElasticNet and Lasso, and of its Ridge with
     ``alpha * n_samples``.
 
     Parameters
     ----------
-    loss : {"squared", "huber"}
-        ``squared``: ridge regression, elastic net and Lasso by ``l1_ratio``. ``huber``: phi is r^2 / 2 up to
-        ``epsilon`` and epsilon |r| - epsilon^2 / 2 beyond, so that outliers pull no harder than that.
-    alpha : float
-        Strength of the penalty, > 0.
-    l1_ratio : float
+    loss : str or loss object, default="squared"
+        "squared": ridge regression, elastic net and Lasso by ``l1_ratio``. "huber", or ``Huber(epsilon=1.35)``: squared
+        up to epsilon and linear beyond, so that outliers pull no harder than that.
+    alpha : float or None, default=None
+        Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights).
+    l1_ratio : float, default=0.0
         Part of the penalty that is l1, in [0, 1]; 1 is the Lasso.
-    tol : float
-        Certified relative duality gap to stop at.
-    max_iter : int
-        Most epochs.
-    fit_intercept : bool
-        Fit an unpenalised intercept.
-    epsilon : float
-        Where the Huber loss turns linear, in units of y, > 0.
-    solver : {"auto", "sdca", "accelerated", "sdca_async", "cd", "fista", "lbfgs", "newton", "cg", "gd", "sgd", "asgd"}
-        See `SDCAClassifier`; "auto" is cd for up to ten targets and a penalty with an l1 part, else one of the two.
-    option, sampling
-        See `SDCAClassifier`.
-    random_state, n_jobs, warm_start, dtype, verbose
-        See `SDCAClassifier`.
+    fit_intercept : bool or "auto", default="auto"
+        Fit an unpenalized intercept; "auto" does.
+    solver : str or solver object, default="auto"
+        See `LinearClassifier`. "auto" is "cd" for up to ten targets and a penalty with an l1 part, else "accelerated"
+        where the problem is ill-conditioned and "sdca" elsewhere.
+    tol : float, default=1e-3
+        Certified relative duality gap to stop at, >= 0.
+    max_iter : int, optional
+        Most iterations, >= 1. None: 100.
+    warm_start : bool, default=False
+        Start from the state of the previous fit where targets, loss and shapes are the same.
+    random_state : int, RandomState or None, default=None
+        Of the order of the rows.
+    n_jobs : int, optional
+        Threads; None is 1, -1 all cores. Never changes the result, except with solvers that say so by name.
+    dtype : {None, numpy.float32, numpy.float64}, default=None
+        Of the weights and of the work; None takes that of X.
+    verbose : int, default=0
+        1 shows progress on standard error.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,), or (n_targets, n_features) for 2-D y
     intercept_ : float, or ndarray of shape (n_targets,)
     sparse_coef_ : CSR matrix of shape (n_targets, n_features)
-    duality_gap_, objective_, solver_, n_iter_, history_, model_, n_features_in_, feature_names_in_
-        See `SDCAClassifier`.
+    alpha_, duality_gap_, objective_, solver_, n_iter_, history_, model_, n_features_in_, feature_names_in_
+        See `LinearClassifier`.
 
     Raises
     ------
     ValueError
-        On parameters out of range, NaN or infinite input.
+        On parameters out of range, a loss and a solver that do not fit together, NaN or infinite input.
+    MemoryError
+        Before anything is allocated, if the fit would not fit into memory.
 
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from manyclass import SDCARegressor
+    >>> from manyclass import LinearRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = SDCARegressor(alpha=1e-3, random_state=0).fit(X, y)
+    >>> model = LinearRegressor(alpha=1e-3, random_state=0).fit(X, y)
     >>> bool(model.duality_gap_ <= 1e-3), bool(model.score(X, y) > 0.4)
     (True, True)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearEstimator._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
     def __init__(
         self,
-        loss: str = "squared",
+        loss: str | RegressionLoss = "squared",
         *,
-        alpha: float = 1e-4,
+        alpha: float | None = None,
         l1_ratio: float = 0.0,
+        fit_intercept: bool | str = "auto",
+        solver: str | Solver = "auto",
         tol: float = 1e-3,
-        max_iter: int = 100,
-        fit_intercept: bool = True,
-        epsilon: float = 1.35,
-        solver: str = "auto",
-        option: str = "I",
-        sampling: str = "permutation",
+        max_iter: int | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
-        warm_start: bool = False,
         dtype: Any = None,
         verbose: int = 0,
     ) -> None:
         self.loss = loss
         self.alpha = alpha
         self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.epsilon = epsilon
-        self.solver = solver
-        self.option = option
-        self.sampling = sampling
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.warm_start = warm_start
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SDCARegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 60.0,
+    ) -> LinearRegressor:
         """Fit the model.
 
         Parameters
@@ -117,33 +134,45 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         y : array of shape (n_samples,) or (n_samples, n_targets)
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
+        checkpoint : path, optional
+            Keeps the state of the fit on disk, see `LinearClassifier.fit`.
+        checkpoint_seconds : float, default=60.0
+            Least time between two writes.
 
         Returns
         -------
-        SDCARegressor
-            Itself.
+        LinearRegressor
+            Itself. After Ctrl-C too, with the model reached so far.
         """
+        self._check_parameters()
         problem, facts = self._build(X, y, sample_weight)
-        self._wrap(self._minimise(problem), **facts)
+        settings = self._settings(checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+        result = fit_problem(problem, self._asked_solver(), self, settings)
+        self._keep(problem, result)
+        self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
         return self
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
         """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
-        self._check_parameters()
         X, y = self._check_fit_input(X, y)
-        weights = self._weights(sample_weight, X)
+        weights = check_sample_weight(sample_weight, X)
         dtype = X.dtype if self.dtype is None else self.dtype
         self._flat = y.ndim == 1
         values = np.ascontiguousarray(y.reshape(len(y), -1), dtype)
-        loss: Any = Squared() if self.loss == "squared" else Huber(float(self.epsilon))
-        problem = self._problem(X, RealTargets(values, values.shape[1]), loss, weights)
+        targets = RealTargets(values, values.shape[1])
+        intercept = bool(self.fit_intercept)  # "auto" is an intercept
+        problem = self._problem(X, targets, self._loss().compiled(), weights, intercept=intercept)
         return problem, {"classes": None, "task": "regression", "link": "identity"}
+
+    def _loss(self) -> RegressionLoss:
+        return resolve("loss", self.loss, REGRESSION)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.loss not in _LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
-        _number("epsilon", self.epsilon, low=0.0, low_open=True)
+        self._loss()
+        solver = self._asked_solver()
+        if solver is not None and not (solver.one_margin and solver.certified):
+            raise ValueError(f"solver {solver.name!r} is for classes: choose another, or solver='auto'")
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = super()._check_fit_input(X, y)
@@ -171,7 +200,16 @@ class SDCARegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type:
         return intercept[0] if self._flat else intercept
 
     def predict(self, X: Any) -> Array:
-        """Predictions, (n_samples,) or (n_samples, n_targets) as y was."""
+        """Predictions for rows.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets), as y was
+        """
         X = self._check_predict_input(X)
         scores = self.model_.scores(X, n_jobs=self.n_jobs)
         return np.asarray(scores[:, 0] if self._flat else scores)

@@ -19,7 +19,7 @@ from sklearn.model_selection import check_cv
 
 from manyclass.estimators.aligned import align
 from manyclass.estimators.base import LinearEstimator
-from manyclass.estimators.classifier import SDCAClassifier
+from manyclass.estimators.classifier import LinearClassifier
 from manyclass.estimators.walk import Checked, alpha_grid, check, check_grid, check_parameters, walk
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import resolve_n_jobs
@@ -54,7 +54,10 @@ class Search(LinearEstimator):
 
     #: The estimator whose alpha is sought, and the score that is used where none is named.
     _plain: ClassVar[type[LinearEstimator]]
-    _default_scoring: ClassVar[str]
+
+    def _default_scoring(self) -> str:
+        """The score that is used where none is named."""
+        raise NotImplementedError
 
     def _search(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Choose on folds, fit on all rows, take over what that fit has left."""
@@ -64,14 +67,14 @@ class Search(LinearEstimator):
         ratios = list(self.l1_ratio) if np.ndim(self.l1_ratio) else [self.l1_ratio]
         if not ratios:
             raise ValueError("l1_ratio must be a number or a list of at least one, got an empty list")
-        scorer = _scorer(self._default_scoring if self.scoring is None else self.scoring, sample_weight is not None)
+        scorer = _scorer(self._default_scoring() if self.scoring is None else self.scoring, sample_weight is not None)
         estimators = [self._estimator(ratio) for ratio in ratios]
         for estimator in estimators:
             check_parameters(estimator)
         data = check(estimators[0], X, y, sample_weight)
-        if self._plain is SDCAClassifier and data.y.shape[1:] == (1,) and not sp.issparse(data.y):
+        if self._plain is LinearClassifier and data.y.shape[1:] == (1,) and not sp.issparse(data.y):
             data = data._replace(y=data.y[:, 0])  # the fit on all rows says so, once
-        splitter = check_cv(self.cv, data.y, classifier=self._plain is SDCAClassifier)
+        splitter = check_cv(self.cv, data.y, classifier=self._plain is LinearClassifier)
         folds = list(splitter.split(data.X, data.y))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # one warning for all: below
@@ -102,7 +105,8 @@ class Search(LinearEstimator):
         shared = set(self._plain._get_param_names()) & set(self._get_param_names())
         parameters = {name: getattr(self, name) for name in shared}
         parameters.update(l1_ratio=l1_ratio, n_jobs=None, verbose=max(0, int(self.verbose) - 1))
-        return self._plain(**parameters)
+        made: LinearEstimator = self._plain(**parameters)
+        return made
 
     def _choose(self, scores: Array, weights: Array, ratios: list[Any], grids: Array) -> None:
         """From (n_l1_ratios, n_alphas, n_folds) scores and the weights of the folds: what is best, and how sure."""
@@ -177,7 +181,7 @@ class Search(LinearEstimator):
         if not ax.xaxis_inverted():
             ax.invert_xaxis()
         ax.set_xlabel("alpha")
-        scoring = self._default_scoring if self.scoring is None else self.scoring
+        scoring = self._default_scoring() if self.scoring is None else self.scoring
         ax.set_ylabel(f"score on the folds: {getattr(scoring, '__name__', scoring)}")
         ax.legend(fontsize="small")
         ax.grid(alpha=0.3)
@@ -229,7 +233,7 @@ def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list
 
 
 def _is_labels(estimator: LinearEstimator, y: Any) -> bool:
-    return isinstance(estimator, SDCAClassifier) and np.ndim(y) == 1
+    return isinstance(estimator, LinearClassifier) and np.ndim(y) == 1
 
 
 def _for_fold(estimator: LinearEstimator, y: Any, classes: Array | None) -> Any:

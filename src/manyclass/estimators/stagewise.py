@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
-from manyclass.estimators.base import checked_weights
+from manyclass.estimators.base import check_sample_weight
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import StagewiseEstimator, check_count, require_same
@@ -18,7 +18,7 @@ from manyclass.estimators.streamed import (
 )
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.objective.problem import Array
-from manyclass.solvers.least_squares.generalised import named_link
+from manyclass.solvers.least_squares.generalized import named_link
 from manyclass.solvers.least_squares.stagewise import (
     Update,
     calibrated,
@@ -135,7 +135,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         update: str = "linear",
         basis: Any = "linear",
         inner_steps: int = 5,
-        alpha: float = 1e-5,
+        alpha: float | None = None,
         n_models: int = 1,
         fit_intercept: bool = True,
         early_stopping: bool = False,
@@ -192,7 +192,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         classes = getattr(self, "classes_", None)
         width = getattr(self, "n_features_in_", None)
         X, y = self._check_fit_input(X, y)
-        weights = checked_weights(sample_weight, X)
+        weights = check_sample_weight(sample_weight, X)
         labels, task = self._read_targets(y)
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
         if self.warm_start and self._stages:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from manyclass import features as blocks
-from manyclass.estimators.base import _number
+from manyclass.estimators.base import Named, check_number, penalty_strength
 from manyclass.estimators.streamed import (
     StreamedMixin,
     mean_one,
@@ -38,7 +37,7 @@ from manyclass.solvers.least_squares.stagewise import (
 __all__ = ["StagewiseEstimator", "check_count", "make_stage", "require_same"]
 
 
-class StagewiseEstimator(StreamedMixin, BaseEstimator):  # type: ignore[misc]
+class StagewiseEstimator(StreamedMixin, Named):
     """What the stagewise classifier and regressor share: blocks, members, passes, stopping."""
 
     #: The stages of each member of the last fit.
@@ -52,7 +51,7 @@ class StagewiseEstimator(StreamedMixin, BaseEstimator):  # type: ignore[misc]
         block_size: int | None = None,
         n_blocks: int | None = None,
         passes: int = 1,
-        alpha: float = 1e-5,
+        alpha: float | None = None,
         n_models: int = 1,
         fit_intercept: bool = True,
         early_stopping: bool = False,
@@ -82,8 +81,9 @@ class StagewiseEstimator(StreamedMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        _number("alpha", self.alpha, low=0.0)
-        _number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
+        if self.alpha is not None:
+            check_number("alpha", self.alpha, low=0.0)
+        check_number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
         counts = ["passes", "n_models", "patience"]
         counts += [name for name in ("block_size", "n_blocks") if getattr(self, name) is not None]
         for name in counts:
@@ -183,6 +183,7 @@ class StagewiseEstimator(StreamedMixin, BaseEstimator):  # type: ignore[misc]
             weights[held] = 0.0
             if not weights.any():
                 raise ValueError("validation_fraction leaves no row of positive weight to fit on: take a smaller one")
+        alpha = penalty_strength(self.alpha, n, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()
         self.stage_records_: list[StageRecord] = list(self.stage_records_) if self._goes_on else []
@@ -195,7 +196,7 @@ class StagewiseEstimator(StreamedMixin, BaseEstimator):  # type: ignore[misc]
             run = StagewiseRun(
                 targets=targets,
                 scores=self._replayed(X, stages, scores),
-                alpha=float(self.alpha),
+                alpha=alpha,
                 update=update,
                 additive=additive,
                 design=lambda block: self._design(X, block, weights),

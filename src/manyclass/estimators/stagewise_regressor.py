@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from manyclass.estimators.base import checked_weights
+from manyclass.estimators.base import check_sample_weight
 from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
 from manyclass.estimators.streamed import (
     mean_one,
@@ -66,7 +66,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         self._check_parameters()
         width = getattr(self, "n_features_in_", None)
         X, y = self._check_fit_input(X, y)
-        weights = checked_weights(sample_weight, X)
+        weights = check_sample_weight(sample_weight, X)
         self._flat = y.ndim == 1
         dtype = self._working_dtype(X)
         try:

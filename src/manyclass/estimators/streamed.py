@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from manyclass import features as blocks
 from manyclass._version import __version__
-from manyclass.estimators.base import _as_rows, _plain
+from manyclass.estimators.base import check_rows, plain
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.kernels.rows import check_sparse
 from manyclass.models.linear import LinearModel
@@ -50,7 +50,7 @@ class StreamedMixin:
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
         )
-        return _as_rows(X), y
+        return check_rows(X), y
 
     def _check_predict_input(self, X: Any) -> Any:
         """X for the model: that of another library is brought to NumPy."""
@@ -105,7 +105,7 @@ class StreamedMixin:
 
     def _parameters(self) -> dict[str, Any]:
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
-        return {"estimator": type(self).__name__, **{name: _plain(value) for name, value in parameters.items()}}
+        return {"estimator": type(self).__name__, **{name: plain(value) for name, value in parameters.items()}}
 
     def _keep_linear(
         self, weights: Array, intercept: Array, *, task: str, link: str, record: dict[str, Any], classes: Array | None

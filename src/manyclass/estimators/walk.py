@@ -12,10 +12,10 @@ from scipy.optimize import minimize
 from sklearn import config_context
 from sklearn.base import clone
 
-from manyclass.estimators.base import LinearEstimator, _number
+from manyclass.estimators.base import LinearEstimator, check_number, check_sample_weight
 from manyclass.kernels.rows import DenseRows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.objective.losses import Multinomial
+from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.primal.coordinate import lone_intercept
 
@@ -43,8 +43,8 @@ def check_estimator(estimator: Any) -> None:
     ------
     ValueError
     """
-    if not isinstance(estimator, LinearEstimator) or "alpha" not in estimator.get_params(deep=False):
-        raise ValueError(f"estimator must be an SDCAClassifier or an SDCARegressor, got {estimator!r}")
+    if not isinstance(estimator, LinearEstimator) or "loss" not in estimator.get_params(deep=False):
+        raise ValueError(f"estimator must be an LinearClassifier or an LinearRegressor, got {estimator!r}")
 
 
 def check_parameters(estimator: LinearEstimator) -> Any:
@@ -71,7 +71,7 @@ def check(estimator: LinearEstimator, X: Any, y: Any, sample_weight: Any) -> Che
     probe = check_parameters(estimator)
     X, y = probe._check_fit_input(X, y)
     names = getattr(probe, "feature_names_in_", None)
-    return Checked(X, y, probe._weights(sample_weight, X), None if names is None else np.asarray(names, dtype=str))
+    return Checked(X, y, check_sample_weight(sample_weight, X), None if names is None else np.asarray(names, dtype=str))
 
 
 def walk(estimator: LinearEstimator, data: Checked, alphas: Iterable[float]) -> Iterator[Any]:
@@ -104,7 +104,7 @@ def check_grid(alphas: Any, n_alphas: Any, eps: Any) -> Array | None:
         if not whole or operator.index(n_alphas) < 1:
             raise ValueError(f"n_alphas must be an integer of at least 1, got {n_alphas!r}")
         if eps is not None:
-            _number("eps", eps, low=0.0, high=1.0, low_open=True, high_open=True)
+            check_number("eps", eps, low=0.0, high=1.0, low_open=True, high_open=True)
         return None
     try:
         found = np.asarray(alphas, np.float64)
@@ -181,13 +181,13 @@ def _joint_intercept(problem: Problem) -> Array:
     K = problem.n_outputs
     masses = np.bincount(problem.targets.y, problem.weights, minlength=K)  # type: ignore[union-attr]
     present = np.maximum(masses, 1e-300) / masses.sum()
-    if isinstance(problem.loss, Multinomial) and not problem.loss.margin:
+    if isinstance(problem.loss, MultinomialLoss) and not problem.loss.margin:
         return np.asarray(np.log(present), problem.dtype)
     classes = Problem(
         rows=DenseRows(np.zeros((K, 1))),
         targets=ClassTargets(np.arange(K, dtype=np.int32), K),
         loss=problem.loss,
-        regularizer=problem.regularizer,
+        penalty=problem.penalty,
         lam=1.0,
         n_features=1,
         weights=masses,

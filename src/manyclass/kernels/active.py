@@ -1,7 +1,7 @@
 """Kernels of the active-set Crammer-Singer solver: sparse duals.
 
 Row i holds the rivals ``rivals[indptr[i]:indptr[i+1]]`` (never y_i, no class twice) with their duals ``b >= 0``,
-sum b <= 1; every other rival has dual zero. In the terms of `manyclass.objective.losses.CrammerSinger`, a_j = -b_j for
+sum b <= 1; every other rival has dual zero. In the terms of `CrammerSingerLoss`, a_j = -b_j for
 the rivals and a_y = sum b.
 """
 

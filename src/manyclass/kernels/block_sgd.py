@@ -54,7 +54,7 @@ def block_steps(
     others : float64 (n,)
         z_i, -inf if there is no other block.
     plain
-        The `L2` regulariser, whose primal map is the identity.
+        The `L2` penalty, whose primal map is the identity.
     U, bias, A, mean_bias
         The weights, the intercept and the means of both, of this block.
     gain : float

@@ -298,7 +298,7 @@ def add_images(rows, R, begin, end, lo, hi, V):
 
 @jit
 def range_scores(rows, V, plain, begin, end, S):
-    """``S[i - begin] = V' x_i`` for begin <= i < end. ``plain`` is the `L2` regulariser: V holds the weights."""
+    """``S[i - begin] = V' x_i`` for begin <= i < end. ``plain`` is the `L2` penalty: V holds the weights."""
     for i in range(begin, end):
         s = S[i - begin]
         for k in range(V.shape[1]):

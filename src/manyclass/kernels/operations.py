@@ -1,4 +1,4 @@
-"""The operations a kernel asks of a loss and of a regulariser; losses and regularisers attach them to their types.
+"""The operations a kernel asks of a loss and of a penalty; losses and penalties attach them to their types.
 
 A loss acts on one example: scores ``s`` in R^K, a target ``t`` (see `manyclass.kernels.targets`), a dual vector ``a``
 in R^K. Solvers hold the dual image ``v = X^T (c * alpha) / (lam n)``; the weights ``W = grad g*(v)`` are taken entry by

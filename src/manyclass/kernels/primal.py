@@ -18,7 +18,7 @@ __all__ = ["losses_at", "proximal_step", "respond_at", "scores", "step_sums"]
 
 @jit
 def scores(rows, W, bias, plain, S, begin, end):
-    """``s_i = W^T x_i + b`` for begin <= i < end. ``plain`` is the `L2` regulariser: W holds the weights themselves."""
+    """``s_i = W^T x_i + b`` for begin <= i < end. ``plain`` is the `L2` penalty: W holds the weights themselves."""
     for i in range(begin, end):
         s = S[i]
         for k in range(W.shape[1]):

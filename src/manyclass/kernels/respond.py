@@ -13,14 +13,14 @@ from manyclass.kernels.operations import loss_conjugate, loss_gradient, loss_val
 from manyclass.kernels.rows import add_scores
 from manyclass.kernels.targets import target_row
 
-__all__ = ["conjugate_rows", "inner_product", "penalty", "respond_rows", "value_rows"]
+__all__ = ["conjugate_rows", "inner_product", "penalty_value", "respond_rows", "value_rows"]
 
 
 @jit
 def respond_rows(rows, targets, weights, loss, plain, W, bias, alpha, begin, end):
     """``alpha_i = -grad phi(s_i)`` for begin <= i < end; returns ``sum_i c_i phi(s_i)``.
 
-    ``plain`` is the `L2` regulariser, whose primal map is the identity: W holds the weights themselves.
+    ``plain`` is the `L2` penalty, whose primal map is the identity: W holds the weights themselves.
     """
     outputs = bias.shape[0]
     s = np.zeros(W.shape[1], W.dtype)
@@ -68,7 +68,7 @@ def conjugate_rows(targets, weights, loss, alpha, begin, end):
 
 
 @jit
-def penalty(W, reg, begin, end):
+def penalty_value(W, reg, begin, end):
     """``g(W)`` over the features begin <= j < end."""
     total = 0.0
     for j in range(begin, end):

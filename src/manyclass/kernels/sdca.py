@@ -1,6 +1,6 @@
 """Kernels of Prox-SDCA: one epoch, the two sides of the gap, the dual image, the balance of an intercept.
 
-All of them are written once, for every row view, target, loss and regulariser. Arrays: ``V`` d x K is the dual image
+All of them are written once, for every row view, target, loss and penalty. Arrays: ``V`` d x K is the dual image
 X^T (c * alpha) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``alpha`` n x K holds the dual
 vectors a_i, ``weights`` the sample weights c_i of mean 1, ``norms`` the squared row norms. Sums of objectives are
 accumulated in float64.
@@ -22,7 +22,7 @@ __all__ = [
     "dual_image_within",
     "evaluate_rows",
     "primal_weights",
-    "regularizer_sums",
+    "penalty_sums",
     "row_norms",
     "sdca_epoch",
     "weighted_sums",
@@ -105,7 +105,7 @@ def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end)
 
 
 @jit
-def regularizer_sums(V, reg, begin, end):
+def penalty_sums(V, reg, begin, end):
     """``(g(W), g*(v))`` over the features begin <= j < end."""
     value = 0.0
     conjugate = 0.0

@@ -62,7 +62,7 @@ def sgd_epoch(
         W = (1 - eta m lam) W - eta sum_i c_i x_i grad phi(s_i)^T,      b = b - eta bias_gain sum_i c_i grad phi(s_i)
 
     and, where ``averaged`` > 0 (the number of points in the mean so far), ``mean += (W - mean) / (count + 1)``. On
-    return U holds W and A the mean. ``plain`` is the `L2` regulariser, whose primal map is the identity.
+    return U holds W and A the mean. ``plain`` is the `L2` penalty, whose primal map is the identity.
     """
     real = U.dtype.type
     width = hi - lo

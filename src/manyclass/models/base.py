@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from manyclass.models.file import ModelFileError, Stored, read_model, write_model
 from manyclass.objective.links import LINKS, normalized_sigmoid, sigmoid
 
-__all__ = ["Model", "load_model", "positive"]
+__all__ = ["Model", "load", "positive"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -223,7 +223,7 @@ class Model(ABC):
 
     @classmethod
     def load(cls: type[M], path: str | os.PathLike[str], mmap: bool = True) -> M:
-        """Read a model of this kind; `manyclass.load_model` reads those of every kind.
+        """Read a model of this kind; `manyclass.load` reads those of every kind.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class Model(ABC):
         return _restore(path, read_model(path, mmap), cls)
 
 
-def load_model(path: str | os.PathLike[str], mmap: bool = True) -> Model:
+def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
     """Read a model of any kind: `LinearModel`, `StagedModel`, or the folder of a `ShardedModel`.
 
     Parameters
@@ -265,10 +265,10 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True) -> Model:
     --------
     >>> import os, tempfile
     >>> import numpy as np
-    >>> from manyclass import LinearModel, load_model
+    >>> from manyclass import LinearModel, load
     >>> path = os.path.join(tempfile.mkdtemp(), "eye.model")
     >>> LinearModel(np.eye(2), np.zeros(2), classes=None, task="regression").save(path)
-    >>> type(load_model(path)).__name__
+    >>> type(load(path)).__name__
     'LinearModel'
     """
     if os.path.isdir(path):
@@ -285,7 +285,7 @@ def load_model(path: str | os.PathLike[str], mmap: bool = True) -> Model:
 
 def _restore(path: str | os.PathLike[str], stored: Stored, cls: type[M]) -> M:
     if stored.kind != cls.kind:
-        raise ModelFileError(path, f"it holds a model of kind {stored.kind!r}: read it with manyclass.load_model")
+        raise ModelFileError(path, f"it holds a model of kind {stored.kind!r}: read it with manyclass.load")
     try:
         return cls.from_parts(stored.common, stored.described, stored.arrays)
     except ValueError as error:

@@ -71,18 +71,18 @@ class ShardedModel(Model):
 
     Notes
     -----
-    Made by `ShardedModelWriter`, `split_model` and the out-of-core fit; opened by `manyclass.load_model`.
+    Made by `ShardedModelWriter`, `split_model` and the out-of-core fit; opened by `manyclass.load`.
 
     Examples
     --------
     >>> import os, tempfile
     >>> import numpy as np
-    >>> from manyclass import LinearModel, load_model
+    >>> from manyclass import LinearModel, load
     >>> from manyclass.models.splitting import split_model
     >>> whole = LinearModel(np.eye(4), np.zeros(4), classes=np.array(list("abcd")), task="multiclass")
     >>> path = os.path.join(tempfile.mkdtemp(), "eye.blocks")
     >>> split_model(whole, path, block_classes=3)
-    >>> model = load_model(path)
+    >>> model = load(path)
     >>> len(model.blocks), model.predict(np.eye(4)[::-1]).tolist()
     (2, ['d', 'c', 'b', 'a'])
     """

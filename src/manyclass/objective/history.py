@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -34,6 +34,8 @@ class Record:
         Time spent solving, evaluations and compilation not counted.
     elapsed : float
         Wall-clock time since the start, everything counted.
+    info : dict of float
+        What a solver without a certificate reports in place of the gap; empty elsewhere.
     """
 
     iteration: int
@@ -44,6 +46,22 @@ class Record:
     relative_gap: float
     seconds: float
     elapsed: float
+    info: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, numbers: Sequence[float], info: dict[str, float] | None = None) -> Record:
+        """The record of the numbers that `numbers` gave."""
+        return cls(int(numbers[0]), *(float(number) for number in numbers[1:8]), info or {})  # type: ignore[misc, arg-type]
+
+    def numbers(self) -> tuple[float, ...]:
+        """Everything but ``info``, in order."""
+        return astuple(self)[:-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers by name, fit for JSON and for a line of CSV; None for what is not known."""
+        flat = {**asdict(self), **self.info}
+        del flat["info"]
+        return {name: None if value != value else value for name, value in flat.items()}
 
 
 class Spent(NamedTuple):
@@ -61,9 +79,9 @@ class History:
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from manyclass import SDCAClassifier
+    >>> from manyclass import LinearClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> history = SDCAClassifier(alpha=1e-2).fit(X / 16, y).history_
+    >>> history = LinearClassifier(alpha=1e-2).fit(X / 16, y).history_
     >>> history.last.relative_gap <= 1e-3
     True
     """
@@ -97,7 +115,7 @@ class History:
             "outcome": self.outcome,
             "compile_seconds": self.compile_seconds,
             "evaluation_seconds": self.evaluation_seconds,
-            "records": [asdict(record) for record in self.records],
+            "records": [record.to_dict() for record in self.records],
         }
 
     def to_csv(self, path: str | Path) -> None:
@@ -105,9 +123,11 @@ class History:
         from manyclass.runtime.files import atomic_path
 
         with atomic_path(path) as temporary, temporary.open("w", newline="") as handle:
-            writer = csv.writer(handle)
-            writer.writerow([f.name for f in fields(Record)])
-            writer.writerows([asdict(record).values() for record in self.records])
+            rows = [record.to_dict() for record in self.records]
+            names = [f.name for f in fields(Record) if f.name != "info"]
+            writer = csv.DictWriter(handle, list(rows[0]) if rows else names)
+            writer.writeheader()
+            writer.writerows(rows)
 
     def table(self) -> str:
         """The records as text, a line each."""
@@ -143,6 +163,9 @@ _HEADER = f"{'epoch':>6} {'objective':>14} {'lower bound':>14} {'relative gap':>
 
 
 def _line(record: Record) -> str:
+    if record.info:
+        facts = "  ".join(f"{name} {value:.6g}" for name, value in record.info.items() if value == value)
+        return f"{record.iteration:>6} {facts} {record.seconds:>9.2f}"
     return (
         f"{record.iteration:>6} {record.primal:>14.8g} {record.dual:>14.8g} "
         f"{record.relative_gap:>13.2e} {record.seconds:>9.2f}"
@@ -207,12 +230,16 @@ class Reporter:
         if not self.verbose:
             return
         if self._bar is not None:
-            status = f"objective {record.primal:.6g}  gap {record.relative_gap:.1e} (to {self.tol:g})"
+            status = (
+                _line(record).strip()
+                if record.info
+                else f"objective {record.primal:.6g}  gap {record.relative_gap:.1e} (to {self.tol:g})"
+            )
             self._bar.update(self._task, completed=self._way(record), epoch=record.iteration, status=status)
             if self.verbose > 1:
                 self._bar.console.print(_line(record))
             return
-        if not self._headed:
+        if not (self._headed or record.info):
             self._headed = True
             self.stream.write(_HEADER + "\n")
         self.stream.write(_line(record) + "\n")
@@ -222,6 +249,8 @@ class Reporter:
         """How far along: on the logarithm of the gap, where a linearly convergent method moves evenly."""
         from math import log
 
+        if record.info:
+            return record.iteration / self.max_iter
         gap = max(record.relative_gap, 1e-300)
         if self._first_gap is None:
             self._first_gap = max(gap, 1.0)

@@ -3,10 +3,10 @@
     P(W, b) = (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W)                                             (primal)
     D(a)    = (1/n) sum_i -c_i phi*(-a_i) - lam g*(v),      v = X^T (c * a) / (lam n)                        (dual)
 
-W is d x K with the K weights of a feature contiguous; phi is a loss, g a regulariser that is 1-strongly convex in the
+W is d x K with the K weights of a feature contiguous; phi is a loss, g a penalty that is 1-strongly convex in the
 l2 norm, c_i are sample weights of mean 1. With an unpenalised intercept b, D is the dual only where
 sum_i c_i a_i = 0; `Problem.balance` brings any feasible dual point there exactly, so that P - D bounds the true
-suboptimality. The one scaling: lam weighs the regulariser against the MEAN loss (scikit-learn's C is 1 / (lam n)).
+suboptimality. The one scaling: lam weighs the penalty against the MEAN loss (scikit-learn's C is 1 / (lam n)).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Problem:
-    """Data, loss, regulariser and weights: the objective, and what follows from it.
+    """Data, loss, penalty and weights: the objective, and what follows from it.
 
     Parameters
     ----------
@@ -79,10 +79,10 @@ class Problem:
         The n examples.
     targets : ClassTargets, SignTargets or RealTargets
         What the loss is told about each example; fixes K.
-    loss, regularizer : NamedTuple
+    loss, penalty : NamedTuple
         See `manyclass.objective.losses`, `manyclass.objective.penalties`.
     lam : float
-        Strength of the regulariser, > 0.
+        Strength of the penalty, > 0.
     n_features : int
         d.
     weights : ndarray of shape (n,), optional
@@ -90,7 +90,7 @@ class Problem:
     intercept : bool
         Whether the model has an unpenalised intercept.
     shift : ndarray of shape (d, K), optional
-        Z: the regulariser is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
+        Z: the penalty is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
         throughout. Not copied: who changes it has the image of the duals made afresh.
     dtype : dtype
         Of the weights and of all work on them, float32 or float64.
@@ -100,14 +100,14 @@ class Problem:
     Raises
     ------
     ValueError
-        If lam is not positive and finite, a number of the loss or the regulariser is negative, loss and targets or
+        If lam is not positive and finite, a number of the loss or the penalty is negative, loss and targets or
         targets and rows do not fit, the weights are none, or a squared row norm overflows.
     """
 
     rows: Rows
     targets: Targets
     loss: Any
-    regularizer: Any
+    penalty: Any
     lam: float
     n_features: int
     weights: Array | None = None
@@ -124,13 +124,11 @@ class Problem:
             raise ValueError(f"lam must be a positive finite number, got {self.lam!r}")
         kind = {"ClassTargets": "class", "SignTargets": "sign", "RealTargets": "real"}[type(self.targets).__name__]
         if self.loss.targets != kind:
-            raise ValueError(
-                f"loss {type(self.loss).__name__} takes targets of kind {self.loss.targets!r}, got {kind!r}"
-            )
+            raise ValueError(f"loss {self.loss.name} takes targets of kind {self.loss.targets!r}, got {kind!r}")
         n, known = _length(self.rows), _length(self.targets)
         if known != n:
             raise ValueError(f"targets must be as many as the rows: got {known} targets for {n} rows")
-        for part in (self.loss, self.regularizer):
+        for part in (self.loss, self.penalty):
             for name, value in part._asdict().items():
                 if not (np.isfinite(value) and value >= 0):
                     raise ValueError(
@@ -140,7 +138,7 @@ class Problem:
         settle = object.__setattr__
         settle(self, "dtype", np.dtype(self.dtype))
         settle(self, "loss", type(self.loss)(*(cast(value) for value in self.loss)))
-        settle(self, "regularizer", type(self.regularizer)(*(cast(value) for value in self.regularizer)))
+        settle(self, "penalty", type(self.penalty)(*(cast(value) for value in self.penalty)))
         settle(self, "n_samples", n)
         settle(self, "n_outputs", int(self.targets.n_outputs))
         settle(self, "weights", np.ascontiguousarray(_mean_one(self.weights, n), self.dtype))
@@ -150,8 +148,8 @@ class Problem:
                     f"shift must be a {self.dtype.name} array of shape {(self.n_features, self.n_outputs)}, "
                     f"got {self.shift.dtype} of shape {self.shift.shape}"
                 )
-            if isinstance(self.regularizer, L1):
-                raise ValueError("shift needs a strongly convex regulariser, got L1")
+            if isinstance(self.penalty, L1):
+                raise ValueError("shift needs a strongly convex penalty, got L1")
         norms = np.empty(n, self.dtype)
         kernels.row_norms(self.rows, norms)
         if not np.isfinite(norms).all():
@@ -161,6 +159,18 @@ class Problem:
                 "or fit with dtype=np.float64"
             )
         settle(self, "norms", norms)
+
+    def feature_squares(self, most: int = 1000) -> Array:
+        """The mean square of each feature, (d,), over at most so many rows, spread evenly: for advice."""
+        step = max(1, self.n_samples // most)
+        if isinstance(self.rows, CSRRows):
+            chosen = range(0, self.n_samples, step)
+            spans = [slice(self.rows.indptr[i], self.rows.indptr[i + 1]) for i in chosen]
+            columns = np.concatenate([self.rows.indices[span] for span in spans])
+            values = np.concatenate([self.rows.data[span] for span in spans]).astype(np.float64)
+            return np.bincount(columns, values * values, self.n_features) / len(spans)
+        part = np.asarray(self.rows.x[::step], np.float64)
+        return np.asarray(np.mean(part * part, axis=0))
 
     @property
     def inv_lam_n(self) -> float:
@@ -192,13 +202,13 @@ class Problem:
         """P at W = grad g*(V) and D at ``alpha``, for V the dual image of ``alpha``; one pass over the data."""
         parts = run(
             lambda begin, end: kernels.evaluate_rows(
-                self.rows, self.targets, self.weights, self.loss, self.regularizer, V, bias, alpha, begin, end
+                self.rows, self.targets, self.weights, self.loss, self.penalty, V, bias, alpha, begin, end
             ),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
         losses, conjugates = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
-        g, conjugate = self.regularizer_sums(V)
+        g, conjugate = self.penalty_sums(V)
         return Certificate(
             primal=self.objective(float(losses), g),
             dual=-float(conjugates) / self.n_samples - self.lam * conjugate,
@@ -228,12 +238,12 @@ class Problem:
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
-        return self.objective(float(np.sum(parts)), self.penalty(W))
+        return self.objective(float(np.sum(parts)), self.penalty_value(W))
 
-    def penalty(self, W: Array) -> float:
+    def penalty_value(self, W: Array) -> float:
         """g(W)."""
         pieces = ranges(W.shape[0], _ROWS)
-        parts = run(lambda b, e: respond.penalty(W, self.regularizer, b, e), pieces, self.n_threads)
+        parts = run(lambda b, e: respond.penalty_value(W, self.penalty, b, e), pieces, self.n_threads)
         return float(np.sum(parts)) - self._along_shift(W)
 
     def certify(
@@ -253,7 +263,7 @@ class Problem:
         if self.intercept:
             self.balance(alpha)
         (self.dual_image if image is None else image)(alpha, V)
-        if isinstance(self.regularizer, L1):
+        if isinstance(self.penalty, L1):
             # Every domain of phi*(-a) here is convex and holds a = 0: what is shrunk stays feasible.
             # Outputs of a separable loss are problems of their own, and shrink each by itself.
             largest = np.maximum(np.abs(V).max(axis=0, initial=0.0), 1.0)
@@ -266,17 +276,17 @@ class Problem:
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
-        conjugate = 0.0 if isinstance(self.regularizer, L1) else self.regularizer_sums(V)[1]
+        conjugate = 0.0 if isinstance(self.penalty, L1) else self.penalty_sums(V)[1]
         return Certificate(
-            primal=self.objective(losses, self.penalty(W)),
+            primal=self.objective(losses, self.penalty_value(W)),
             dual=-float(np.sum(parts)) / self.n_samples - self.lam * conjugate,
             resolution=self.resolution,
         )
 
-    def regularizer_sums(self, V: Array) -> tuple[float, float]:
+    def penalty_sums(self, V: Array) -> tuple[float, float]:
         """g(W) and g*(V)."""
         pieces = ranges(V.shape[0], _ROWS)
-        parts = run(lambda b, e: kernels.regularizer_sums(V, self.regularizer, b, e), pieces, self.n_threads)
+        parts = run(lambda b, e: kernels.penalty_sums(V, self.penalty, b, e), pieces, self.n_threads)
         g, conjugate = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
         shifted = 0.0 if self.shift is None else self._along_shift(self.primal(V)[:, : self.n_outputs])
         return float(g) - shifted, float(conjugate)
@@ -334,10 +344,10 @@ class Problem:
 
     def primal(self, V: Array) -> Array:
         """W = grad g*(V), d x K; V itself where the two are equal."""
-        if isinstance(self.regularizer, L2):
+        if isinstance(self.penalty, L2):
             return V
         W = np.empty_like(V)
-        kernels.primal_weights(V, self.regularizer, W)
+        kernels.primal_weights(V, self.penalty, W)
         return W
 
     def balance(self, alpha: Array) -> None:

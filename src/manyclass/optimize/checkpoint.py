@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import astuple, fields
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +39,10 @@ class Keeper:
         self._identity = json.dumps(
             {
                 "solver": solver.name,
+                "parameters": {name: str(value) for name, value in sorted(solver.get_params(deep=False).items())},
                 "seed": int(seed),
                 "loss": f"{type(problem.loss).__name__}{tuple(float(x) for x in problem.loss)}",
-                "regularizer": f"{type(problem.regularizer).__name__}{tuple(float(x) for x in problem.regularizer)}",
+                "penalty": f"{type(problem.penalty).__name__}{tuple(float(x) for x in problem.penalty)}",
                 "lam": problem.lam,
                 "shape": [problem.n_samples, problem.n_features, problem.n_outputs],
                 "intercept": problem.intercept,
@@ -50,6 +51,7 @@ class Keeper:
             },
             sort_keys=True,
         )
+        self._problem, self._solver = problem, solver
         self._written = time.monotonic()
 
     def restore(self, state: State, history: History) -> Spent:
@@ -64,18 +66,22 @@ class Keeper:
             return Spent()
         try:
             with safe_open(str(self.path), framework="numpy") as stored:
-                identity = (stored.metadata() or {}).get("run")
+                facts = stored.metadata() or {}
+                identity = facts.get("run")
                 arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"checkpoint {self.path} cannot be read ({error}): remove it to start afresh") from error
-        if identity != self._identity or arrays.keys() != {*map(_key, state), _HISTORY, _SPENT}:
+        if identity != self._identity or not {_HISTORY, _SPENT} <= arrays.keys():
             raise ValueError(
                 f"checkpoint {self.path} belongs to another run (found {identity}, expected {self._identity}): "
                 "remove it to start afresh, or give the same data, parameters and seed"
             )
-        history.records[:] = [Record(int(row[0]), *map(float, row[1:])) for row in arrays[_HISTORY]]
-        state.update({name: arrays[_key(name)] for name in state})
-        return Spent(*map(float, arrays[_SPENT]))
+        infos = json.loads(facts.get("info", "[]")) or [{}] * len(arrays[_HISTORY])
+        history.records[:] = [Record.of(row, info) for row, info in zip(arrays[_HISTORY], infos)]
+        spent = Spent(*map(float, arrays[_SPENT]))
+        kept = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
+        self._solver.unpack(self._problem, state, kept)
+        return spent
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
         """Write, if the last write is long enough ago."""
@@ -84,12 +90,17 @@ class Keeper:
 
     def write(self, state: State, history: History, spent: Spent) -> None:
         """Write now."""
-        arrays = {_key(name): np.asarray(array, order="C") for name, array in state.items()}
-        records = [astuple(record) for record in history]
-        arrays[_HISTORY] = np.array(records, np.float64).reshape(-1, len(fields(Record)))
+        packed = self._solver.pack(state)
+        arrays = {f"{_STATE}{name}": np.asarray(array, order="C") for name, array in packed.items()}
+        numbers = [record.numbers() for record in history]
+        arrays[_HISTORY] = np.array(numbers, np.float64).reshape(-1, len(fields(Record)) - 1)
         arrays[_SPENT] = np.array(spent, np.float64)
         with atomic_path(self.path) as temporary:
-            save_file(arrays, str(temporary), metadata={"run": self._identity})
+            save_file(
+                arrays,
+                str(temporary),
+                metadata={"run": self._identity, "info": json.dumps([record.info for record in history])},
+            )
         self._written = time.monotonic()
 
     def remove(self) -> None:
@@ -97,11 +108,7 @@ class Keeper:
         self.path.unlink(missing_ok=True)
 
 
-_HISTORY, _SPENT = "history", "spent"
-
-
-def _key(name: str) -> str:
-    return f"state.{name}"
+_HISTORY, _SPENT, _STATE = "history", "spent", "state."
 
 
 def _digest(problem: Problem) -> str:

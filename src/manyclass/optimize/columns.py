@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,25 +25,25 @@ from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import RealTargets, SignTargets, Targets
 from manyclass.objective.history import History, Record, Reporter
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.optimize.loop import Outcome, Result, minimise
+from manyclass.optimize.loop import Outcome, Result, minimize, prepared
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Solver, State
 from manyclass.solvers.dual.sdca import SDCA
 from manyclass.solvers.primal.coordinate import lone_intercept
 
-__all__ = ["WIDTH", "minimise_columns"]
+__all__ = ["WIDTH", "minimize_columns"]
 
 #: Columns of a range: rows of four cache lines in float32, whole in the caches with tens of thousands of features.
 WIDTH = 64
 
 
-def minimise_columns(
+def minimize_columns(
     problem: Problem,
-    make: Callable[[Problem], Solver],
+    solver: Solver,
     *,
     tol: float = 1e-3,
-    max_iter: int = 100,
+    max_iter: int | None = None,
     seed: int = 0,
     verbose: int = 0,
     width: int = WIDTH,
@@ -55,10 +54,10 @@ def minimise_columns(
     ----------
     problem : Problem
         With a separable loss. Its ``n_threads`` are used on whole ranges; they never change the result.
-    make : callable
-        The solver for a problem: called for each range.
+    solver : Solver
+        What it makes of a range (`Solver.prepare`) is run on it.
     tol, max_iter, seed, verbose
-        See `manyclass.optimize.loop.minimise`; ``max_iter`` holds for each range.
+        See `manyclass.optimize.loop.minimize`; ``max_iter`` holds for each range.
     width : int
         Columns of a range.
 
@@ -77,7 +76,7 @@ def minimise_columns(
         If what the fit needs is more than there is; nothing has been allocated yet.
     """
     if problem.loss.joint:
-        raise ValueError(f"outputs of {type(problem.loss).__name__} are not independent: take `minimise`")
+        raise ValueError(f"outputs of {problem.loss.name} are not independent: take `minimize`")
     pieces = ranges(problem.n_outputs, width)
     columns = _Columns(problem)
     first = replace(problem, targets=columns.targets(*pieces[0]), n_threads=1)
@@ -86,7 +85,7 @@ def minimise_columns(
     require(
         {
             "weights": problem.n_features * problem.n_outputs * itemsize,
-            f"{at_once} ranges of {width} outputs": at_once * sum(make(first).nbytes(first).values()),
+            f"{at_once} ranges of {width} outputs": at_once * sum(prepared(first, solver).nbytes(first).values()),
         },
         "dtype=np.float32, or fewer features (hashing)",
     )
@@ -99,9 +98,8 @@ def minimise_columns(
 
         def fit(lo: int, hi: int) -> None:
             part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
-            solver = make(part)
-            state = start.state(part, solver)
-            found = minimise(part, solver, tol=tol, max_iter=max_iter, seed=seed, state=state, warn=False)
+            state = start.state(part, prepared(part, solver))
+            found = minimize(part, solver, tol=tol, max_iter=max_iter, seed=seed, state=state, warn=False)
             if found.outcome is Outcome.INTERRUPTED:
                 raise KeyboardInterrupt
             W[:, lo:hi] = found.weights
@@ -109,7 +107,7 @@ def minimise_columns(
             tally.add(lo, found)
 
         try:
-            start = _Start(first, make, tol, max_iter, seed)
+            start = _Start(first, prepared(first, solver), tol, max_iter, seed)
             run(fit, pieces, problem.n_threads)
         except KeyboardInterrupt:
             tally.outcome = Outcome.INTERRUPTED
@@ -124,7 +122,7 @@ def minimise_columns(
             f"{tally.outcome.value}: {tally.done} of {len(pieces)} ranges of outputs were fitted, {tally.short} of "
             f"them to less than tol={tol:g}; the certified relative gap is {last.relative_gap:.2e}",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return Result(
         weights=W,
@@ -134,6 +132,7 @@ def minimise_columns(
         outcome=tally.outcome,
         n_iter=tally.n_iter,
         state={},
+        solver=prepared(first, solver),
     )
 
 
@@ -158,14 +157,14 @@ class _Columns:
 class _Start:
     """Where a range starts: from the duals of the problem whose labels are all negative."""
 
-    def __init__(self, first: Problem, make: Callable[[Problem], Solver], tol: float, max_iter: int, seed: int) -> None:
+    def __init__(self, first: Problem, solver: Solver, tol: float, max_iter: int | None, seed: int) -> None:
         self.alpha: Array | None = None
         # With an intercept the all-negative problem has a trivial solution, or none.
-        if not isinstance(first.targets, SignTargets) or first.intercept or type(make(first)) is not SDCA:
+        if not isinstance(first.targets, SignTargets) or first.intercept or type(solver) is not SDCA:
             return
         nothing = SignTargets(np.zeros(first.n_samples + 1, np.int64), np.zeros(0, np.int32), 1)
         alone = replace(first, targets=nothing)
-        found = minimise(alone, SDCA(), tol=0.1 * tol, max_iter=max_iter, seed=seed, warn=False)
+        found = minimize(alone, SDCA(), tol=0.1 * tol, max_iter=max_iter, seed=seed, warn=False)
         if found.outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt
         self.alpha = np.ascontiguousarray(found.state["alpha"][:, 0])

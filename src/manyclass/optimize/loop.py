@@ -1,4 +1,4 @@
-"""The driver: runs a solver on a problem, times it, certifies, stops, warns, keeps what was reached."""
+"""The fitting loop: runs a solver on a problem, times it, certifies, reports, stops, warns, keeps what was reached."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import enum
 import math
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -19,7 +22,7 @@ from manyclass.optimize.checkpoint import Keeper
 from manyclass.runtime.memory import require
 from manyclass.solvers.base import Keeping, Keeps, Solver, State
 
-__all__ = ["Outcome", "Result", "minimise", "require_fit"]
+__all__ = ["Outcome", "Result", "minimize", "prepared"]
 
 
 class Outcome(enum.Enum):
@@ -29,55 +32,69 @@ class Outcome(enum.Enum):
     MAX_ITER = "max_iter was reached before tol"
     PRECISION = "the certified gap is as small as the arithmetic can tell from zero"
     INTERRUPTED = "interrupted; the state reached so far is kept"
-    DIVERGED = "the objective is no longer a finite number"
+    DIVERGED = "the fit diverged: the objective is not finite"
+    PATIENCE = "the held-out rows were not predicted better for some iterations"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What `minimise` returns.
+    """What `minimize` returns.
 
     Attributes
     ----------
-    weights : ndarray of shape (d, K)
+    weights : ndarray or CSR matrix of shape (d, K)
     intercept : ndarray of shape (K,)
     certificate : Certificate
-        Of exactly these weights.
+        Of exactly these weights; NaN where the solver gives none.
     history : History
     outcome : Outcome
     n_iter : int
         Iterations run, those before a resumption counted.
     state : dict of arrays
         From which a run with more iterations, or on changed data, can go on.
+    solver : Solver
+        The one that ran.
     """
 
-    weights: Array
+    weights: Any
     intercept: Array
     certificate: Certificate
     history: History
     outcome: Outcome
     n_iter: int
     state: State
+    solver: Solver
 
 
-def require_fit(problem: Problem, solver: Solver) -> None:
-    """Refuse, by name, a solver that asks for something its loss or regulariser does not have."""
+def prepared(problem: Problem, solver: Solver) -> Solver:
+    """The solver that is run on a problem, or a refusal, by name, where it asks for what the problem does not have.
+
+    Raises
+    ------
+    ValueError
+        If a parameter of the solver is out of range, or the loss or the penalty does not provide what it needs.
+    """
+    solver = solver.prepare(problem)
     for kind, part, needs in (
         ("loss", problem.loss, solver.needs_loss),
-        ("regularizer", problem.regularizer, solver.needs_regularizer),
+        ("penalty", problem.penalty, solver.needs_penalty),
     ):
         for need in sorted(needs - part.provides):
             raise ValueError(
-                f"solver {solver.name!r} needs a {kind} with a {need}; {type(part).__name__} has none: "
-                f"choose another solver or another {kind}"
+                f"solver {solver.name!r} needs a {kind} with a {need.replace('_', ' ')}, and {part.name!r} has none: "
+                f"choose another solver (solver='auto' chooses for you) or another {kind}"
             )
+    if problem.intercept and not solver.takes_intercept:
+        raise ValueError(f"solver {solver.name!r} fits no intercept: give fit_intercept=False, or 'auto'")
+    return solver
 
 
-def minimise(
+def minimize(
     problem: Problem,
     solver: Solver,
     *,
     tol: float = 1e-3,
-    max_iter: int = 100,
+    max_iter: int | None = None,
     seed: int = 0,
     state: State | None = None,
     check_every: int | None = None,
@@ -92,27 +109,28 @@ def minimise(
     ----------
     problem : Problem
     solver : Solver
-    tol : float
+        What `prepared` makes of it is run.
+    tol : float, default=1e-3
         Relative duality gap to stop at.
-    max_iter : int
-        Most iterations.
-    seed : int
+    max_iter : int, optional
+        Most iterations; None is the solver's ``default_max_iter``.
+    seed : int, default=0
         Of all that is random.
     state : dict of arrays, optional
         Where to start (warm start); changed in place.
     check_every : int, optional
         Certify at the multiples of this number of iterations. By default certificates are placed where the trend of
         the gap, which is geometric, says that tol will be met: few, and off the solver's clock.
-    verbose : int
+    verbose : int, default=0
         See `manyclass.objective.history.Reporter`.
     checkpoint : path, optional
         File that keeps state and history, written anew (atomically) at most every ``checkpoint_seconds`` and when
         ``max_iter`` is reached; where it exists and belongs to the same problem, solver and seed, the run goes on from
         it, to the same bits. After Ctrl-C it keeps the state returned, in the midst of an iteration. Removed at the end
         of a run that met ``tol``.
-    checkpoint_seconds : float
+    checkpoint_seconds : float, default=60.0
         See above.
-    warn : bool
+    warn : bool, default=True
         Whether an end short of ``tol`` is told by a ConvergenceWarning.
 
     Returns
@@ -131,126 +149,190 @@ def minimise(
     for name, value in (("max_iter", max_iter), ("check_every", check_every)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    require_fit(problem, solver)
-    fresh = state is None
-    if state is None:
-        require(solver.nbytes(problem), "dtype=np.float32, fewer features (hashing), or a solver with sparse duals")
-        state = solver.state(problem)
-    history = History()
-    begin = int(state["iteration"])  # a resumed run certifies as if it had never ended
-    keeper: Keeps | None = None
-    before = Spent()
-    if checkpoint is not None:
-        if isinstance(solver, Keeping):
-            keeper = solver.keeper(checkpoint, problem, seed, checkpoint_seconds)
-        else:
-            keeper = Keeper(checkpoint, problem, solver, seed, checkpoint_seconds)
-        before = keeper.restore(state, history)
-    begun = time.perf_counter()
-    started = begun - before.elapsed
-    compiled = compile_clock.seconds
-    clock = _Clock(before.seconds)
-    outcome = Outcome.MAX_ITER
-    iteration = first = int(state["iteration"])
-    passes = before.passes
-    with Reporter(verbose, tol, max_iter) as reporter:
-
-        def spent() -> Spent:
-            return Spent(clock.seconds, time.perf_counter() - started, passes)
-
-        def record(certificate: Certificate) -> Outcome:
-            if len(history) and history.last.iteration == iteration:
-                history.records.pop()
-            history.records.append(
-                Record(
-                    iteration,
-                    passes,
-                    certificate.primal,
-                    certificate.dual,
-                    certificate.gap,
-                    certificate.relative_gap,
-                    clock.seconds,
-                    time.perf_counter() - started,
-                )
-            )
-            reporter.evaluated(history.last)
-            if not math.isfinite(certificate.primal):
-                return Outcome.DIVERGED
-            if certificate.relative_gap <= tol:
-                return Outcome.CONVERGED
-            return Outcome.PRECISION if certificate.relative_gap <= certificate.resolution else Outcome.MAX_ITER
-
+    solver = prepared(problem, solver)
+    limit = solver.default_max_iter if max_iter is None else int(max_iter)
+    run = _Run(problem, solver, seed, tol, state, check_every)
+    keeper = run.keeper(checkpoint, checkpoint_seconds)
+    with Reporter(verbose, tol, limit) as run.reporter:
+        # Here, in the frame of the loop, so that a fit is few frames deep.
         try:
-            steps = solver.iterate(problem, state, seed)
-            check, near = _next_check(history, begin, tol, check_every, fresh)
-            final = False
-            while iteration - first < max_iter:
-                with clock:
+            steps = solver.iterate(problem, run.state, seed)
+            run.plan()
+            while run.iteration - run.first < limit:
+                with run.clock():
                     progress = next(steps)
-                iteration, passes = progress.iteration, progress.passes
-                reporter.iterated(iteration)
-                certificate = progress.bound
-                final = certificate is not None
-                if not solver.certifies and iteration >= check:
-                    certificate, final = solver.certificate(problem, state, final=near), near
-                    if not final and certificate.relative_gap <= max(tol, certificate.resolution):
-                        certificate, final = solver.certificate(problem, state, final=True), True
-                if certificate is not None:
-                    outcome = record(certificate)
-                    if outcome is not Outcome.MAX_ITER:
-                        break
-                    check, near = _next_check(history, begin, tol, check_every, fresh)
+                if run.looked(progress.iteration, progress.passes, progress.bound):
+                    break
                 if keeper is not None:
-                    keeper.offer(state, history, spent())
+                    keeper.offer(run.state, run.history, run.spent())
             else:
                 # Kept before the last certificate, which a longer run would not take here and which may move the state
                 # by a rounding error: so the run can go on to the same bits.
                 if keeper is not None:
-                    keeper.write(state, history, spent())
-                if not final:
-                    outcome = record(solver.certificate(problem, state, final=True))
+                    keeper.write(run.state, run.history, run.spent())
+                run.ended()
         except KeyboardInterrupt:
-            iteration = int(state["iteration"])
-            record(solver.certificate(problem, state, final=True))
-            outcome = Outcome.INTERRUPTED
+            run.interrupted()
             if keeper is not None:
-                keeper.write(state, history, spent())
-    history.outcome = outcome.name.lower()
-    history.compile_seconds = compile_clock.seconds - compiled
-    history.evaluation_seconds = time.perf_counter() - begun - clock.wall
-    if outcome is Outcome.CONVERGED:
-        if keeper is not None:
-            keeper.remove()
-    elif warn:
-        _warn(problem, history, outcome, tol)
-    W, intercept = solver.weights(problem, state)
-    last_record = history.last
-    return Result(
-        weights=W,
-        intercept=intercept,
-        certificate=Certificate(last_record.primal, last_record.dual, problem.resolution),
-        history=history,
-        outcome=outcome,
-        n_iter=iteration,
-        state=state,
-    )
+                keeper.write(run.state, run.history, run.spent())
+    if run.outcome is Outcome.CONVERGED and keeper is not None:
+        keeper.remove()
+    if warn:
+        run.warn()
+    return run.result()
 
 
-class _Clock:
-    """A stopwatch for the solver alone: ``seconds`` leaves out compilation, ``wall`` does not."""
+class _Run:
+    """What a run knows of itself: where it is, what it has taken, what is known of its gap, and when to look again."""
 
-    def __init__(self, before: float) -> None:
-        self.seconds = before
-        self.wall = 0.0
+    reporter: Reporter
 
-    def __enter__(self) -> None:
-        self._begun = time.perf_counter()
-        self._compiled = compile_clock.seconds
+    def __init__(
+        self, problem: Problem, solver: Solver, seed: int, tol: float, state: State | None, every: int | None
+    ) -> None:
+        self.problem, self.solver, self.seed, self.tol, self.every = problem, solver, seed, tol, every
+        self.fresh = state is None
+        if state is None:
+            require(solver.nbytes(problem), "dtype=np.float32, fewer features (hashing), or a solver with sparse duals")
+            state = solver.state(problem)
+        self.state = state
+        self.history = History()
+        self.outcome = Outcome.MAX_ITER
+        self.iteration = self.first = self.begin = int(state["iteration"])
+        self.passes = self.seconds = self.wall = 0.0
+        self.begun = self.started = time.perf_counter()
+        self.compiled = compile_clock.seconds
+        self.final = False
 
-    def __exit__(self, *_: object) -> None:
-        spent = time.perf_counter() - self._begun
-        self.wall += spent
-        self.seconds += spent - (compile_clock.seconds - self._compiled)
+    def keeper(self, path: str | Path | None, seconds: float) -> Keeps | None:
+        """What keeps the run on disk, if anything; a run that is kept already is gone on with."""
+        if path is None:
+            return None
+        keeper: Keeps
+        if isinstance(self.solver, Keeping):
+            keeper = self.solver.keeper(path, self.problem, self.seed, seconds)
+        else:
+            keeper = Keeper(path, self.problem, self.solver, self.seed, seconds)
+        before = keeper.restore(self.state, self.history)
+        self.begun = time.perf_counter()
+        self.started = self.begun - before.elapsed
+        self.seconds, self.passes = before.seconds, before.passes
+        self.compiled = compile_clock.seconds
+        self.iteration = self.first = int(self.state["iteration"])
+        return keeper
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """A stopwatch for the solver alone: ``seconds`` leaves out compilation, ``wall`` does not."""
+        begun, compiled = time.perf_counter(), compile_clock.seconds
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begun
+            self.wall += spent
+            self.seconds += spent - (compile_clock.seconds - compiled)
+
+    def spent(self) -> Spent:
+        """What the run has taken so far."""
+        return Spent(self.seconds, time.perf_counter() - self.started, self.passes)
+
+    # --- looking at the state ---------------------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """Place the next certificate."""
+        self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh)
+
+    def looked(self, iteration: int, passes: float, bound: Certificate | None) -> bool:
+        """After an iteration: certify if it is time to, and say whether the run has come to its end."""
+        self.iteration, self.passes = iteration, passes
+        self.reporter.iterated(iteration)
+        if not self.solver.certified:
+            return self._reported()
+        self.final = bound is not None
+        if not self.solver.certifies and iteration >= self.check:
+            bound, self.final = self._certificate(final=self.near), self.near
+            if not self.final and bound.relative_gap <= max(self.tol, bound.resolution):
+                bound, self.final = self._certificate(final=True), True
+        if bound is None:
+            return False
+        self._record(bound)
+        self.plan()
+        return self.outcome is not Outcome.MAX_ITER
+
+    def ended(self) -> None:
+        """After the last iteration there may be."""
+        if self.solver.certified and not self.final:
+            self._record(self._certificate(final=True))
+
+    def interrupted(self) -> None:
+        """After Ctrl-C, which may have come in the midst of an iteration."""
+        self.iteration = int(self.state["iteration"])
+        if self.solver.certified:
+            self._record(self._certificate(final=True))
+        self.outcome = Outcome.INTERRUPTED
+
+    def _certificate(self, *, final: bool) -> Certificate:
+        return self.solver.certificate(self.problem, self.state, final=final)
+
+    def _reported(self) -> bool:
+        """The look at a solver without a certificate."""
+        info, done = self.solver.report(self.problem, self.state, self.seed)
+        self._record(Certificate(float("nan"), float("nan")), info)
+        if not all(map(math.isfinite, info.values())):
+            self.outcome = Outcome.DIVERGED
+        elif done is not None:
+            self.outcome = Outcome[done.upper()]
+        return self.outcome is not Outcome.MAX_ITER
+
+    def _record(self, certificate: Certificate, info: dict[str, float] | None = None) -> None:
+        if len(self.history) and self.history.last.iteration == self.iteration:
+            self.history.records.pop()
+        self.history.records.append(
+            Record(
+                self.iteration,
+                self.passes,
+                certificate.primal,
+                certificate.dual,
+                certificate.gap,
+                certificate.relative_gap,
+                self.seconds,
+                time.perf_counter() - self.started,
+                info or {},
+            )
+        )
+        self.reporter.evaluated(self.history.last)
+        if info is not None:
+            return
+        if not math.isfinite(certificate.primal):
+            self.outcome = Outcome.DIVERGED
+        elif certificate.relative_gap <= self.tol:
+            self.outcome = Outcome.CONVERGED
+        elif certificate.relative_gap <= certificate.resolution:
+            self.outcome = Outcome.PRECISION
+        else:
+            self.outcome = Outcome.MAX_ITER
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def warn(self) -> None:
+        """Tell an end short of tol."""
+        if self.outcome is Outcome.CONVERGED or self.outcome is Outcome.PATIENCE:
+            return
+        if self.solver.certified:
+            _warn(self.problem, self.history, self.outcome, self.tol)
+        elif self.outcome is not Outcome.MAX_ITER:
+            warnings.warn(f"{self.outcome.value} (after {self.iteration} epochs)", ConvergenceWarning, stacklevel=4)
+
+    def result(self) -> Result:
+        """What is returned."""
+        history, outcome = self.history, self.outcome
+        history.outcome = outcome.name.lower()
+        history.compile_seconds = compile_clock.seconds - self.compiled
+        history.evaluation_seconds = time.perf_counter() - self.begun - self.wall
+        W, intercept = self.solver.weights(self.problem, self.state)
+        last = history.last if len(history) else None
+        found = Certificate(last.primal, last.dual, self.problem.resolution) if last else Certificate(np.nan, np.nan)
+        return Result(W, intercept, found, history, outcome, self.iteration, self.state, self.solver)
 
 
 def _next_check(history: History, first: int, tol: float, every: int | None, fresh: bool) -> tuple[int, bool]:
@@ -287,9 +369,29 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
             advice += ", or fit with dtype=np.float64"
     elif outcome is Outcome.INTERRUPTED:
         advice = "fit again with warm_start=True to go on"
+    else:
+        advice = _bad_scale(problem) or advice
     warnings.warn(
         f"{outcome.value}: after {last.iteration} iterations the certified relative gap is "
         f"{last.relative_gap:.2e}, tol is {tol:g}; {advice}",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
+
+
+#: Squared norms of rows outside of 1 over this to this, or features so much larger than the others, are badly scaled.
+_SCALES = 1e5
+
+
+def _bad_scale(problem: Problem) -> str | None:
+    """What to do about the features, where their scale is what holds the fit up."""
+    mean = float(np.average(problem.norms, weights=problem.weights))
+    remedy = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows), or raise max_iter"
+    if mean and not 1 / _SCALES < mean < _SCALES:
+        return f"the squared norms of the rows are about {mean:.1e}: {remedy}"
+    squares = problem.feature_squares()
+    typical = float(np.median(squares[squares > 0])) if squares.any() else 0.0
+    if typical and float(squares.max()) > _SCALES * typical:
+        times = (float(squares.max()) / typical) ** 0.5
+        return f"feature {int(squares.argmax())} is {times:.0f} times as large as most: {remedy}"
+    return None

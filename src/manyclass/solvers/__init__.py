@@ -1,44 +1,70 @@
-"""Solvers: generators that improve a state; the driver does the rest."""
+"""Solvers: objects with parameters for users, generators that improve a state for the fitting loop."""
 
 from manyclass.solvers.base import Progress, Solver, State
-from manyclass.solvers.bound.majorization import BatchBound, BoundMajorization
-from manyclass.solvers.ds_mlr import DSMLR
-from manyclass.solvers.dual.accelerated import Accelerated
-from manyclass.solvers.dual.active import ActiveSDCA, AsyncActiveSDCA
+from manyclass.solvers.bound.majorization import BoundMajorization
+from manyclass.solvers.ds_mlr import DSMLR, LogConcavity
+from manyclass.solvers.dual.accelerated import AcceleratedSDCA
+from manyclass.solvers.dual.active import ActiveSetSDCA, AsyncActiveSetSDCA
 from manyclass.solvers.dual.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.dual.slight_l2 import SlightL2
-from manyclass.solvers.least_squares.majorise import Majorise
+from manyclass.solvers.least_squares.solver import GeneralizedLeastSquares
+from manyclass.solvers.memoir.solver import Memoir
 from manyclass.solvers.primal.conjugate import ConjugateGradient
 from manyclass.solvers.primal.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.primal.fista import FISTA
 from manyclass.solvers.primal.lbfgs import LBFGS
 from manyclass.solvers.primal.newton import Newton
 from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
-from manyclass.solvers.primal.sgd import SGD, AveragedSGD
-from manyclass.solvers.primal.steepest import SteepestDescent
+from manyclass.solvers.primal.sgd import SGD
+from manyclass.solvers.primal.steepest import GradientDescent
 
 __all__ = [
-    "Accelerated",
-    "ActiveSDCA",
-    "AsyncActiveSDCA",
-    "AsyncSDCA",
-    "AveragedSGD",
-    "BatchBound",
-    "BoundMajorization",
-    "ConjugateGradient",
-    "CoordinateDescent",
     "DSMLR",
     "FISTA",
     "LBFGS",
-    "Newton",
-    "Majorise",
-    "PreconditionedLBFGS",
-    "Progress",
     "SDCA",
     "SGD",
+    "SOLVERS",
+    "AcceleratedSDCA",
+    "ActiveSetSDCA",
+    "AsyncActiveSetSDCA",
+    "AsyncSDCA",
+    "BoundMajorization",
+    "ConjugateGradient",
+    "CoordinateDescent",
+    "GeneralizedLeastSquares",
+    "GradientDescent",
+    "LogConcavity",
+    "Memoir",
+    "Newton",
+    "PreconditionedLBFGS",
+    "Progress",
     "SlightL2",
     "Solver",
     "State",
-    "SteepestDescent",
     "largest_penalty",
 ]
+
+#: Name -> solver. The one list from which choices, help, refusals, documentation tables, tests and benchmarks are made.
+SOLVERS: dict[str, type[Solver]] = {
+    solver.name: solver
+    for solver in (
+        SDCA,
+        AcceleratedSDCA,
+        ActiveSetSDCA,
+        AsyncSDCA,
+        CoordinateDescent,
+        FISTA,
+        LBFGS,
+        PreconditionedLBFGS,
+        Newton,
+        ConjugateGradient,
+        GradientDescent,
+        SGD,
+        GeneralizedLeastSquares,
+        BoundMajorization,
+        DSMLR,
+        LogConcavity,
+        Memoir,
+    )
+}

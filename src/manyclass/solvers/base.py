@@ -1,16 +1,20 @@
-"""What the driver asks of a solver."""
+"""What the fitting loop asks of a solver, and what a solver says of itself to users."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
+from sklearn.base import clone
+
+from manyclass.objective.component import Component
 from manyclass.objective.history import History, Spent
 from manyclass.objective.problem import Array, Certificate, Problem
 
-__all__ = ["Keeping", "Keeps", "Progress", "Solver", "State", "Warm"]
+__all__ = ["Keeping", "Keeps", "Progress", "Solver", "State", "Stream", "Warm"]
 
 #: Everything a solver must remember between iterations, by name: saved, restored, and resumed to the same bits.
 State: TypeAlias = dict[str, Array]
@@ -35,33 +39,98 @@ class Progress:
     bound: Certificate | None = None
 
 
-class Solver(Protocol):
-    """A method of minimising a `Problem`, as a generator.
+class Solver(Component):
+    """A method of minimizing a `Problem`: an object with parameters for users, a generator for the fitting loop.
 
-    A solver never evaluates the objective for show, prints, or looks at the clock: the driver does.
+    What only one solver understands is a parameter of its class. A solver never evaluates the objective for show,
+    prints, or looks at the clock: the fitting loop (`manyclass.optimize.loop`) does. An object may be used for several
+    fits: `prepare` makes the copy that one fit runs.
     """
 
-    name: str
-    #: What it asks of a loss and of a regulariser, by the names these list in ``provides``.
-    needs_loss: frozenset[str]
-    needs_regularizer: frozenset[str]
-    #: Whether it certifies itself as it goes (``Progress.bound``), so that the driver need not.
-    certifies: bool
+    #: What it asks of a loss and of a penalty, by the names these list in ``provides``.
+    needs_loss: ClassVar[frozenset[str]]
+    needs_penalty: ClassVar[frozenset[str]]
+    #: Iterations where ``max_iter`` is None.
+    default_max_iter: ClassVar[int] = 100
+    #: Whether a fit ends with a duality gap. If not, ``tol`` has no meaning and every iteration is run.
+    certified: ClassVar[bool] = True
+    #: Whether two classes are one column of weights, their margin; if not, a column each (of twice the penalty).
+    one_margin: ClassVar[bool] = True
+    #: Whether it can fit an unpenalised intercept.
+    takes_intercept: ClassVar[bool] = True
+    #: Whether `partial_fit` can stream with it, and whether classes may be new in later calls.
+    streams: ClassVar[bool] = False
+    grows: ClassVar[bool] = False
+    #: Whether the processes of a job run it together, each on its own rows; it then has a parameter ``comm``.
+    distributed: ClassVar[bool] = False
+    #: Whether the same seed gives the same model.
+    reproducible: ClassVar[bool] = True
+    #: Whether it certifies itself as it goes (``Progress.bound``), so that the loop need not.
+    certifies: bool = False
 
+    def prepare(self, problem: Problem) -> Solver:
+        """The solver that is run on this problem: a checked copy, or another one that this one stands for.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, by itself or for this problem.
+        """
+        self.check()
+        copy: Solver = clone(self)
+        return copy
+
+    @abstractmethod
     def state(self, problem: Problem) -> State:
         """The state before the first iteration."""
 
+    @abstractmethod
     def nbytes(self, problem: Problem) -> dict[str, int]:
         """Bytes of the arrays a fit holds besides the data, by what they are."""
 
+    @abstractmethod
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         """Improve ``state`` in place, for ever; yields after each iteration."""
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         """The duality gap of ``state``. ``final`` asks for the one that holds whatever rounding the iterations left."""
+        return Certificate(float("nan"), float("nan"))
 
-    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        """``(W, b)``: d x K and K."""
+    def report(self, problem: Problem, state: State, seed: int) -> tuple[dict[str, float], str | None]:
+        """What a solver without a certificate knows after an iteration, by name; and why the fit ends here, if it does.
+
+        Called off the solver's clock; shown to people, and kept in the history.
+        """
+        return {}, None
+
+    def open_stream(self, problem: Problem) -> Stream:
+        """What learns a stream whose first rows are those of ``problem``; of solvers with ``streams`` alone.
+
+        Where classes may be new (``grows``) it has a method ``start(weights, intercept)`` to go on from a model.
+        """
+        raise TypeError(f"solver {self.name!r} learns no streams")
+
+    def pack(self, state: State) -> dict[str, Array]:
+        """The state as arrays alone, for a checkpoint."""
+        return state
+
+    def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
+        """Bring a fresh state to what `pack` has taken apart."""
+        state.update(arrays)
+
+    @abstractmethod
+    def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
+        """``(W, b)``: d x K, an array or a CSR matrix, and K."""
+
+
+class Stream(Protocol):
+    """What learns a stream of rows, each once, in their order."""
+
+    def take(self, problem: Problem, weights: Array | None) -> None:
+        """Learn the rows of a problem; ``weights`` are their sample weights as they are, not scaled."""
+
+    def weights(self) -> tuple[Any, Array]:
+        """``(W, b)``."""
 
 
 @runtime_checkable
@@ -76,7 +145,7 @@ class Warm(Protocol):
 
 
 class Keeps(Protocol):
-    """What the driver asks of that which keeps a run on disk; see `manyclass.optimize.checkpoint.Keeper`."""
+    """What the fitting loop asks of that which keeps a run on disk; see `manyclass.optimize.checkpoint.Keeper`."""
 
     def restore(self, state: State, history: History) -> Spent:
         """Load what is kept, if there is anything, into ``state`` and ``history``."""

@@ -1,23 +1,43 @@
-"""Losses: a NamedTuple each, with compiled behaviour attached to its type."""
+"""Losses, one file each: the object a user writes, and the NamedTuple with compiled behavior that it describes."""
 
-from manyclass.objective.losses.base import Loss
-from manyclass.objective.losses.crammer_singer import CrammerSinger
-from manyclass.objective.losses.hinges import SmoothHinge, SquaredHinge
-from manyclass.objective.losses.huber import Huber
-from manyclass.objective.losses.log_loss import LogLoss
-from manyclass.objective.losses.multinomial import Multinomial
+from manyclass.objective.losses.base import ClassificationLoss, CompiledLoss, Loss, RegressionLoss
+from manyclass.objective.losses.crammer_singer import CrammerSinger, CrammerSingerLoss
+from manyclass.objective.losses.hinges import Hinge, SmoothHinge, SmoothHingeLoss, SquaredHinge, SquaredHingeLoss
+from manyclass.objective.losses.huber import Huber, HuberLoss
+from manyclass.objective.losses.log_loss import LogisticLoss, LogLoss
+from manyclass.objective.losses.multinomial import Multinomial, MultinomialLoss, SoftmaxHinge
 from manyclass.objective.losses.segment import OPTIONS, Segment
-from manyclass.objective.losses.squared import Squared
+from manyclass.objective.losses.squared import Squared, SquaredLoss
 
 __all__ = [
+    "CLASSIFICATION",
     "OPTIONS",
+    "REGRESSION",
+    "ClassificationLoss",
+    "CompiledLoss",
     "CrammerSinger",
+    "CrammerSingerLoss",
+    "Hinge",
     "Huber",
+    "HuberLoss",
     "LogLoss",
+    "LogisticLoss",
     "Loss",
     "Multinomial",
+    "MultinomialLoss",
+    "RegressionLoss",
     "Segment",
     "SmoothHinge",
+    "SmoothHingeLoss",
+    "SoftmaxHinge",
     "Squared",
     "SquaredHinge",
+    "SquaredHingeLoss",
+    "SquaredLoss",
 ]
+
+#: Name -> loss. The one list from which choices, help, refusals, documentation tables and tests are made.
+CLASSIFICATION: dict[str, type[ClassificationLoss]] = {
+    loss.name: loss for loss in (Multinomial, CrammerSinger, SoftmaxHinge, LogLoss, SquaredHinge, SmoothHinge, Hinge)
+}
+REGRESSION: dict[str, type[RegressionLoss]] = {loss.name: loss for loss in (Squared, Huber)}

@@ -4,8 +4,10 @@ Joint losses (multinomial, Crammer-Singer) implement the row operations of `many
 losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score; their row operations are sums over
 the K outputs, written once, here.
 
-Each loss is a NamedTuple; its fields are numbers of the working precision. `describe` says the rest of it to Python:
+A compiled loss is a NamedTuple; its fields are numbers of the working precision. A user names it by a `Loss`, an object
+with parameters. `describe` says the rest of the compiled one to Python:
 
+``name``         what a user calls it
 ``targets``      "class", "sign" or "real": the targets it takes
 ``joint``        whether the K scores of an example enter together; if not, the loss is separable
 ``provides``     what a solver may ask for: "gradient", "hessian", "conjugate", "dual_step", "sparse_dual"
@@ -16,8 +18,9 @@ Each loss is a NamedTuple; its fields are numbers of the working precision. `des
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,13 +37,36 @@ from manyclass.kernels.operations import (
     unit_step,
     unit_value,
 )
+from manyclass.objective.component import Component
 
-__all__ = ["Loss", "describe", "is_separable"]
+__all__ = ["ClassificationLoss", "CompiledLoss", "Loss", "RegressionLoss", "describe", "is_separable"]
 
 
-class Loss(Protocol):
-    """The face a loss shows to Python code; what it computes is attached to its type (see the module)."""
+class Loss(Component):
+    """A loss as a user writes it: what it is called, its parameters, and the compiled loss they describe."""
 
+    @abstractmethod
+    def compiled(self, binary: bool = False) -> Any:
+        """The NamedTuple that kernels work on; with ``binary``, its form on the one margin of two classes."""
+
+
+class ClassificationLoss(Loss):
+    """A loss of classes."""
+
+    #: Whether the scores of an example enter together; it then has one class a row. If not, the loss is one-vs-rest.
+    joint: ClassVar[bool]
+    #: Whether a fitted model gives probabilities.
+    probabilities: ClassVar[bool]
+
+
+class RegressionLoss(Loss):
+    """A loss of numbers."""
+
+
+class CompiledLoss(Protocol):
+    """What a compiled loss tells Python code; what it computes is attached to its type (see the module)."""
+
+    name: str
     targets: str
     joint: bool
     free_dual: bool
@@ -58,6 +84,7 @@ C = TypeVar("C", bound=type)
 
 def describe(
     *,
+    name: str | Callable[[Any], str],
     targets: str,
     joint: bool = False,
     free_dual: bool = False,
@@ -69,6 +96,7 @@ def describe(
 
     def settle(cls: C) -> C:
         facts: dict[str, Any] = {
+            "name": property(name) if callable(name) else name,
             "targets": targets,
             "joint": joint,
             "free_dual": free_dual,
@@ -76,8 +104,8 @@ def describe(
             "probability": probability,
             "smoothness": property(lambda self: float(self.gamma)) if smoothness is None else smoothness,
         }
-        for name, fact in facts.items():
-            setattr(cls, name, fact)
+        for attribute, fact in facts.items():
+            setattr(cls, attribute, fact)
         if not joint:
             _SEPARABLE.add(cls)
         return cls

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from manyclass.kernels.jit import implements, inline, is_a
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
 from manyclass.kernels.simplex import project_rivals
-from manyclass.objective.losses.base import describe
+from manyclass.objective.losses.base import ClassificationLoss, describe
+from manyclass.objective.losses.hinges import SmoothHingeLoss
 
-__all__ = ["CrammerSinger"]
+__all__ = ["CrammerSinger", "CrammerSingerLoss"]
 
 
-@describe(targets="class", joint=True, provides=("gradient", "hessian", "conjugate", "dual_step", "sparse_dual"))
-class CrammerSinger(NamedTuple):
+@describe(
+    name="crammer_singer",
+    targets="class",
+    joint=True,
+    provides=("gradient", "hessian", "conjugate", "dual_step", "sparse_dual"),
+)
+class CrammerSingerLoss(NamedTuple):
     """phi(s; y) = max(0, max_{j != y} 1 + s_j - s_y), smoothed by adding (gamma/2) ||b||^2 to the conjugate.
 
     The dual vector is a_j = -b_j for the rivals j != y, with b_j >= 0 and sum b_j <= 1, and a_y = sum b_j;
@@ -52,7 +60,7 @@ def _only_largest(out):
 
 @implements(loss_value)
 def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
-    if not is_a(loss, CrammerSinger):
+    if not is_a(loss, CrammerSingerLoss):
         return None
 
     def largest_violation(loss, s, t, work):
@@ -72,7 +80,7 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
 
 @implements(loss_gradient)
 def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
-    if not is_a(loss, CrammerSinger):
+    if not is_a(loss, CrammerSingerLoss):
         return None
 
     def rivals_minus_target(loss, s, t, out):
@@ -88,7 +96,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
 
 @implements(loss_hessian)
 def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
-    if not is_a(loss, CrammerSinger):
+    if not is_a(loss, CrammerSingerLoss):
         return None
 
     def of_the_active(loss, s, t, u, out):
@@ -116,7 +124,7 @@ def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
 
 @implements(loss_conjugate)
 def _conjugate(loss: Any, a: Any, t: Any) -> Any:
-    if not is_a(loss, CrammerSinger):
+    if not is_a(loss, CrammerSingerLoss):
         return None
 
     def sum_and_square(loss, a, t):
@@ -132,7 +140,7 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
 
 @implements(dual_step)
 def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
-    if not is_a(loss, CrammerSinger):
+    if not is_a(loss, CrammerSingerLoss):
         return None
 
     def project(loss, s, a, t, q, new):
@@ -152,3 +160,35 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
         new[t] = total
 
     return project
+
+
+class CrammerSinger(ClassificationLoss):
+    """Multiclass SVM of Crammer and Singer: phi(s; y) = max(0, max_{j != y} 1 + s_j - s_y), smoothed by gamma.
+
+    Parameters
+    ----------
+    gamma : float, default=0.1
+        Smoothing, >= 0: the loss lies below the plain one by at most gamma / 2. 0 is the plain one.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import CrammerSinger, LinearClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = LinearClassifier(loss=CrammerSinger(gamma=0.5), alpha=1e-2, random_state=0).fit(X / 16, y)
+    >>> bool(model.duality_gap_ <= 1e-3)
+    True
+    """
+
+    name = "crammer_singer"
+    summary = "multiclass SVM; the most accurate with very many classes"
+    synonyms = ("multiclass_svm", "multiclass_hinge", "multi_margin")
+    joint = True
+    probabilities = False
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"gamma": [Interval(Real, 0, None, closed="left")]}
+
+    def __init__(self, gamma: float = 0.1) -> None:
+        self.gamma = gamma
+
+    def compiled(self, binary: bool = False) -> Any:
+        return SmoothHingeLoss(float(self.gamma)) if binary else CrammerSingerLoss(float(self.gamma))

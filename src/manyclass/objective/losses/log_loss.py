@@ -11,13 +11,18 @@ from numba import types
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_hessian, unit_step, unit_value
 from manyclass.kernels.vmath import exp
-from manyclass.objective.losses.base import describe
+from manyclass.objective.losses.base import ClassificationLoss, describe
 
-__all__ = ["LogLoss"]
+__all__ = ["LogLoss", "LogisticLoss"]
 
 
-@describe(targets="sign", probability="sigmoid", smoothness=4.0)
-class LogLoss(NamedTuple):
+@describe(
+    name=lambda loss: "softmax_hinge" if loss.margin else "log_loss",
+    targets="sign",
+    probability="sigmoid",
+    smoothness=4.0,
+)
+class LogisticLoss(NamedTuple):
     """phi(s; y) = log(1 + exp(margin - ys)), y in {-1, +1}; 1/4-smooth. ``margin = 0`` is logistic regression.
 
     With a = y b, 0 <= b <= 1: phi*(-a) = b log b + (1 - b) log(1 - b) - margin b.
@@ -28,7 +33,7 @@ class LogLoss(NamedTuple):
 
 @implements(unit_value)
 def _value(loss: Any, s: Any, y: Any) -> Any:
-    if not is_a(loss, LogLoss):
+    if not is_a(loss, LogisticLoss):
         return None
 
     def softplus(loss, s, y):
@@ -40,7 +45,7 @@ def _value(loss: Any, s: Any, y: Any) -> Any:
 
 @implements(unit_gradient)
 def _gradient(loss: Any, s: Any, y: Any) -> Any:
-    if not is_a(loss, LogLoss):
+    if not is_a(loss, LogisticLoss):
         return None
 
     def sigmoid(loss, s, y):
@@ -52,7 +57,7 @@ def _gradient(loss: Any, s: Any, y: Any) -> Any:
 
 @implements(unit_hessian)
 def _hessian(loss: Any, s: Any, y: Any) -> Any:
-    if not is_a(loss, LogLoss):
+    if not is_a(loss, LogisticLoss):
         return None
 
     def variance(loss, s, y):
@@ -65,7 +70,7 @@ def _hessian(loss: Any, s: Any, y: Any) -> Any:
 
 @implements(unit_conjugate)
 def _conjugate(loss: Any, a: Any, y: Any) -> Any:
-    if not is_a(loss, LogLoss):
+    if not is_a(loss, LogisticLoss):
         return None
 
     def negative_entropy(loss, a, y):
@@ -80,7 +85,7 @@ def _conjugate(loss: Any, a: Any, y: Any) -> Any:
 
 @implements(unit_step)
 def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
-    if not is_a(loss, LogLoss):
+    if not is_a(loss, LogisticLoss):
         return None
     tolerance = 1e-4 if s == types.float32 else 1e-8
 
@@ -100,3 +105,16 @@ def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
         return y / (one + exp(-z))
 
     return newton
+
+
+class LogLoss(ClassificationLoss):
+    """One-vs-rest logistic loss: phi(s; y) = sum_k log(1 + exp(-y_k s_k)), y_k in {-1, +1}."""
+
+    name = "log_loss"
+    summary = "logistic regression, one-vs-rest or multi-label"
+    synonyms = ("logistic", "logit", "binary_cross_entropy", "sigmoid")
+    joint = False
+    probabilities = True
+
+    def compiled(self, binary: bool = False) -> LogisticLoss:
+        return LogisticLoss()

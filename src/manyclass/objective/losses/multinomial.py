@@ -11,13 +11,20 @@ from numba import types
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
 from manyclass.kernels.vmath import exp, log, wright_omega
-from manyclass.objective.losses.base import describe
+from manyclass.objective.losses.base import ClassificationLoss, describe
+from manyclass.objective.losses.log_loss import LogisticLoss
 
-__all__ = ["Multinomial"]
+__all__ = ["Multinomial", "MultinomialLoss", "SoftmaxHinge"]
 
 
-@describe(targets="class", joint=True, probability="softmax", smoothness=2.0)
-class Multinomial(NamedTuple):
+@describe(
+    name=lambda loss: "softmax_hinge" if loss.margin else "multinomial",
+    targets="class",
+    joint=True,
+    probability="softmax",
+    smoothness=2.0,
+)
+class MultinomialLoss(NamedTuple):
     """phi(s; y) = log(1 + sum_{j != y} exp(margin + s_j - s_y)).
 
     ``margin = 0`` is softmax regression, logsumexp(s) - s_y; ``margin = 1`` the soft-max-of-hinge, a smooth upper bound
@@ -31,7 +38,7 @@ class Multinomial(NamedTuple):
 
 @implements(loss_value)
 def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
-    if not is_a(loss, Multinomial):
+    if not is_a(loss, MultinomialLoss):
         return None
 
     def logsumexp_minus_target(loss, s, t, work):
@@ -52,7 +59,7 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
 
 @implements(loss_gradient)
 def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
-    if not is_a(loss, Multinomial):
+    if not is_a(loss, MultinomialLoss):
         return None
 
     def softmax_minus_target(loss, s, t, out):
@@ -82,7 +89,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
 
 @implements(loss_hessian)
 def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
-    if not is_a(loss, Multinomial):
+    if not is_a(loss, MultinomialLoss):
         return None
 
     def covariance(loss, s, t, u, out):
@@ -104,7 +111,7 @@ def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
 
 @implements(loss_conjugate)
 def _conjugate(loss: Any, a: Any, t: Any) -> Any:
-    if not is_a(loss, Multinomial):
+    if not is_a(loss, MultinomialLoss):
         return None
 
     def negative_entropy(loss, a, t):
@@ -124,7 +131,7 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
 
 @implements(dual_step)
 def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
-    if not is_a(loss, Multinomial):
+    if not is_a(loss, MultinomialLoss):
         return None
     # Newton doubles the digits, so that one more step after this leaves rounding alone.
     tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
@@ -178,3 +185,32 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
         s[t] = kept
 
     return simplex_newton
+
+
+class Multinomial(ClassificationLoss):
+    """Softmax regression: phi(s; y) = log sum_j exp(s_j - s_y). With two classes, logistic regression."""
+
+    name = "multinomial"
+    summary = "softmax regression; probabilities"
+    synonyms = ("softmax", "cross_entropy", "categorical_crossentropy", "maxent")
+    joint = True
+    probabilities = True
+
+    def compiled(self, binary: bool = False) -> Any:
+        return LogisticLoss() if binary else MultinomialLoss()
+
+
+class SoftmaxHinge(ClassificationLoss):
+    """Soft-max-of-hinge: phi(s; y) = log(1 + sum_{j != y} exp(1 + s_j - s_y)), a smooth upper bound of Crammer-Singer.
+
+    Shalev-Shwartz and Zhang 2014, section 5.1. With two classes log(1 + exp(1 - m)) of the margin m.
+    """
+
+    name = "softmax_hinge"
+    summary = "smooth upper bound of the multiclass SVM"
+    synonyms = ("soft_max_of_hinge",)
+    joint = True
+    probabilities = False
+
+    def compiled(self, binary: bool = False) -> Any:
+        return LogisticLoss(1.0) if binary else MultinomialLoss(1.0)

@@ -23,9 +23,9 @@ from manyclass.kernels.operations import (
     unit_value,
 )
 from manyclass.objective.losses.base import is_separable
-from manyclass.objective.losses.crammer_singer import CrammerSinger
-from manyclass.objective.losses.log_loss import LogLoss
-from manyclass.objective.losses.multinomial import Multinomial
+from manyclass.objective.losses.crammer_singer import CrammerSingerLoss
+from manyclass.objective.losses.log_loss import LogisticLoss
+from manyclass.objective.losses.multinomial import MultinomialLoss
 
 __all__ = ["OPTIONS", "Segment"]
 
@@ -77,7 +77,7 @@ def fenchel_young(loss: Any, s: Any, a: Any, t: Any, work: Any) -> Any:
 
 @implements(fenchel_young)
 def _fenchel_young(loss: Any, s: Any, a: Any, t: Any, work: Any) -> Any:
-    if is_a(loss, Multinomial):
+    if is_a(loss, MultinomialLoss):
 
         def divergence(loss, s, a, t, work):
             # The plain form cancels: as sum p (log p - log softmax(s)), in terms that are each at least 0.
@@ -126,7 +126,7 @@ def unit_young(loss: Any, s: Any, a: Any, y: Any) -> Any:
 
 @implements(unit_young)
 def _unit_young(loss: Any, s: Any, a: Any, y: Any) -> Any:
-    if is_a(loss, LogLoss):
+    if is_a(loss, LogisticLoss):
 
         def divergence(loss, s, a, y):
             b = min(max(np.float64(a) * np.float64(y), 0.0), 1.0)
@@ -193,7 +193,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
                 new[k] = a[k] + new.dtype.type(x * z)
 
         return each
-    crammer_singer = is_a(inner, CrammerSinger)
+    crammer_singer = is_a(inner, CrammerSingerLoss)
 
     def joint(loss, s, a, t, q, new):
         phi = loss.loss

@@ -1,4 +1,4 @@
-"""Regularisers: a NamedTuple each, with compiled behaviour attached to its type."""
+"""Penalties: a NamedTuple each, with compiled behaviour attached to its type."""
 
 from manyclass.objective.penalties.elastic_net import ElasticNet
 from manyclass.objective.penalties.l1 import L1

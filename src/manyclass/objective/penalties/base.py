@@ -1,4 +1,4 @@
-"""What a regulariser says of itself to Python; what it computes is attached to its type (`kernels.operations`)."""
+"""What a penalty says of itself to Python; what it computes is attached to its type (`kernels.operations`)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ __all__ = ["provides"]
 C = TypeVar("C", bound=type)
 
 
-def provides(*abilities: str) -> Callable[[C], C]:
-    """Class decorator: what a solver may ask of this regulariser ("conjugate": grad g* and g* are known everywhere;
-    "prox": the proximal map of g; "gradient": g is differentiable)."""
+def provides(name: str, *abilities: str) -> Callable[[C], C]:
+    """Class decorator: what messages call this penalty, and what a solver may ask of it.
+
+    "conjugate": grad g* and g* are known everywhere; "prox": the proximal map of g; "gradient": g is differentiable.
+    """
 
     def settle(cls: C) -> C:
+        cls.name = name  # type: ignore[attr-defined]
         cls.provides = frozenset(abilities)  # type: ignore[attr-defined]
         return cls
 

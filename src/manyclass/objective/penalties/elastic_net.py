@@ -13,7 +13,7 @@ from manyclass.objective.penalties.base import provides
 __all__ = ["ElasticNet"]
 
 
-@provides("conjugate", "prox")
+@provides("elastic net", "conjugate", "prox")
 class ElasticNet(NamedTuple):
     """g(W) = ||W||^2 / 2 + threshold ||W||_1, with threshold = sigma / lam.
 

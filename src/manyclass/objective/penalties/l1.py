@@ -13,7 +13,7 @@ from manyclass.objective.penalties.base import provides
 __all__ = ["L1"]
 
 
-@provides("prox")
+@provides("l1", "prox")
 class L1(NamedTuple):
     """g(W) = ||W||_1; g*(v) = 0 where max |v| <= 1, else infinity.
 

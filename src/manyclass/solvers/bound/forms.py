@@ -170,7 +170,7 @@ class KroneckerForm(Form):
 
     @classmethod
     def of(cls, problem: Problem, constant: float) -> KroneckerForm:
-        """The form of a problem with loss `Multinomial`, or `LogLoss` of one margin.
+        """The form of a problem with loss `MultinomialLoss`, or `LogisticLoss` of one margin.
 
         ``constant`` is the value of the feature that carries an intercept, 0 without one.
         """

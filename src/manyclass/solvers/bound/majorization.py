@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.objective.losses import LogLoss, Multinomial
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.memory import require
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.bound.forms import Form, KroneckerForm
 from manyclass.solvers.bound.labels import ORDERS
 from manyclass.solvers.bound.steps import (
+    OnlineCurvature,
     Running,
     Steps,
     batches,
@@ -24,7 +30,7 @@ from manyclass.solvers.bound.steps import (
 )
 from manyclass.solvers.primal.base import BatchSolver, constant
 
-__all__ = ["SCHEDULES", "BatchBound", "BoundMajorization", "reduced_size"]
+__all__ = ["SCHEDULES", "BoundMajorization", "BoundStream", "reduced_size"]
 
 #: What may follow the first stochastic pass of `BoundMajorization`; see there.
 SCHEDULES = ("tightening", "restart", "literal")
@@ -32,39 +38,232 @@ SCHEDULES = ("tightening", "restart", "literal")
 _FIRST = 0.1
 #: Least number of batches of a pass where their size is left to the solver.
 _BATCHES = 8
+#: Parameters up to which ``rank=None`` takes the full curvature: 128 MB of it, and a second or two for its factor.
+_FULL = 4000
+#: The rank it takes beyond.
+_RANK = 8
 
 
-class _Majorising(BatchSolver):
-    """What the two have in common: point, scores and the refusals.
+class BoundMajorization(BatchSolver):
+    """Bound majorization: stochastic (Choromanska and Jebara 2013) or batch (Jebara and Choromanska 2012).
 
-    The state's point and its scores are float64 whatever the problem's dtype: a curvature in float32 is often
-    indefinite, and the search tells small falls of P.
+    ``schedule="tightening"``: the first iteration is a pass over random batches. After each, the quadratic bounds of
+    its examples are added to those so far, and the point moves by their inverse times the batch's gradient (recursive
+    least squares, were the bound exact). An exact search along the whole way ends the pass. From then on the bound is
+    taken away: an iteration is one pass with the curvature (1 - w) Hessian + w bound of all examples, followed by an
+    exact search. w begins at 1/10, falls to a tenth where the search takes more than half of the step, and grows to
+    min(1, 3 w + 1e-3) elsewhere. P never rises, nothing is to be tuned, and the last iterations converge as Newton's.
+
+    ``schedule="literal"``: their algorithm 2, every pass alike; curvature and mean gradient are never forgotten, so
+    that the point overshoots from the second pass on and comes in slowly. ``"restart"``: the same, but each pass begins
+    anew; it converges linearly, and slowly where the bound is loose. Both are there for comparison, and neither
+    searches.
+
+    ``rank=k`` keeps the curvature as k directions and a diagonal, k + 1 numbers a weight: the directions are those in
+    which it is largest, followed from pass to pass by subspace iteration, the diagonal is that of the rest. An exact
+    search on the plane of the step and the last move makes up for what such a curvature does not know: P never rises,
+    and nothing is to be tuned. An iteration takes 1 + k passes, products of sparse rows with k points.
+
+    ``stochastic=False`` is the batch method (the paper's BBM): with Sigma the bound's curvature at the point, an
+    iteration is point -= eta (Sigma + lam I)^-1 gradient, one pass over the data. For eta in (0, 2) every step lowers
+    the objective, which the quadratic touches at the point and lies above elsewhere. The bound is loose near the
+    optimum: convergence is linear, and takes tens to hundreds of passes.
+
+    Parameters
+    ----------
+    stochastic : bool, default=True
+        False: the batch method, of full rank.
+    rank : int or "full", optional
+        Of the curvature: "full", all (d K)^2 numbers; k, k directions and a diagonal, k + 1 numbers a weight. None:
+        full up to 4000 parameters, 8 beyond.
+    schedule : {"tightening", "restart", "literal"}, default="tightening"
+        What follows the first pass; of a number for ``rank`` "tightening" alone.
+    batch_size : int, optional
+        Examples of a stochastic step. By default as many as make the curvature's factor cost no more than its sum: a
+        third of the parameters, at most an eighth of the examples. 1 is the paper's choice, at a cost of
+        K (d K)^2 operations an example.
+    eta : float
+        Length of the steps where no search is made, in (0, 2): of "restart", "literal" and the batch method.
+    order : {"ascending", "descending", "given"}
+        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered. The first
+        converges fastest on most data, though the second has the smaller trace.
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, the loss is not log-linear (multinomial, or log loss of one output), or the
+        penalty not l2.
+
+    References
+    ----------
+    Choromanska and Jebara, "Stochastic bound majorization", arXiv:1309.5605, algorithm 2, with two corrections: the
+    example's own feature and the penalty enter its gradient once, not once for each label, and Woodbury's formula has
+    a minus. Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS 2012, algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from manyclass.optimize.loop import minimize
+    >>> from manyclass.kernels.rows import make_rows
+    >>> from manyclass.kernels.targets import ClassTargets
+    >>> from manyclass.objective.losses import MultinomialLoss
+    >>> from manyclass.objective.problem import Problem
+    >>> from manyclass.objective.penalties import L2
+    >>> from manyclass.solvers import BoundMajorization
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 5))
+    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.001, n_features=5)
+    >>> result = minimize(problem, BoundMajorization(), tol=1e-9)
+    >>> result.certificate.relative_gap <= 1e-9, result.n_iter <= 12
+    (True, True)
     """
 
-    needs_regularizer = frozenset({"gradient"})
+    name = "bound"
+    needs_penalty = frozenset({"gradient"})
+    summary = "bound majorization, stochastic or batch: a handful of passes, nothing to tune; few parameters"
+    synonyms = ("bbm", "sbm", "bound_majorization", "bound_majorisation")
+    streams = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "stochastic": ["boolean"],
+        "rank": [Interval(Integral, 1, None, closed="left"), StrOptions({"full"}), None],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "eta": [Interval(Real, 0, 2, closed="neither")],
+        "schedule": [StrOptions(set(SCHEDULES))],
+        "order": [StrOptions(set(ORDERS))],
+    }
 
-    def __init__(self, order: str) -> None:
-        if order not in ORDERS:
-            raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
+    def __init__(
+        self,
+        *,
+        stochastic: bool = True,
+        rank: int | str | None = None,
+        batch_size: int | None = None,
+        eta: float = 1.0,
+        schedule: str = "tightening",
+        order: str = "ascending",
+    ) -> None:
+        self.stochastic = stochastic
+        self.rank = rank
+        self.batch_size = batch_size
+        self.eta = eta
+        self.schedule = schedule
         self.order = order
+
+    def check(self) -> None:
+        super().check()
+        if self._is_low_rank and not (self.stochastic and self.schedule == "tightening"):
+            raise ValueError(
+                f"rank={self.rank!r} goes with stochastic=True and schedule='tightening': the others are of full rank"
+            )
+        if self._is_low_rank and self.batch_size is not None:
+            raise ValueError(
+                f"batch_size={self.batch_size!r} goes with the full curvature, and rank is {self.rank!r}: its steps "
+                "are of all examples; leave batch_size=None, or take rank='full'"
+            )
+
+    @property
+    def _is_low_rank(self) -> bool:
+        return self.rank is not None and not isinstance(self.rank, str)
+
+    def with_rank(self, size: int) -> BoundMajorization:
+        """A checked copy whose rank is settled for so many parameters."""
+        self.check()
+        copy: BoundMajorization = clone(self)
+        if copy.rank is None:
+            full = size <= _FULL or not self.stochastic or self.schedule != "tightening"
+            copy.rank = "full" if full else _RANK
+        return copy
+
+    def prepare(self, problem: Problem) -> BoundMajorization:
+        self._check(problem)
+        return self.with_rank(reduced_size(problem))
 
     def state(self, problem: Problem) -> State:
         self._check(problem)
         state = self._first(problem)
+        # float64 whatever the problem's dtype: a curvature in float32 is often indefinite, and the search tells small
+        # falls of P.
         state["point"] = np.zeros(state["point"].shape)
         state["scores"] = np.zeros((problem.n_samples, problem.n_outputs))
+        return {**state, **self._more(state, reduced_size(problem))}
+
+    def start(self, form: Form) -> State:
+        """The part of a state that `advance` works on."""
+        state = _start(form)
+        return {**state, **self._more(state, form.reduced)}
+
+    def _more(self, state: State, size: int) -> State:
+        """What this solver remembers besides point and scores."""
+        if self._is_low_rank:
+            return {
+                "share": np.ones(()),
+                # Of the curvature and of the last step; the first iteration fills the one and does without the other.
+                "basis": np.zeros((min(int(self.rank or 0), state["point"].size), *state["point"].shape)),
+                "move": np.zeros_like(state["point"]),
+                "move_scores": np.zeros_like(state["scores"]),
+            }
+        if not self.stochastic:
+            return {}
+        more: State = {"share": np.full((), np.nan)}  # no iteration with the curvature of all examples yet
+        if self.schedule == "literal":
+            # The penalty alone is filled in by the first iteration.
+            more |= {"curvature": np.zeros((size, size)), "mean": np.zeros(size)}
+        return more
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """Go on from a point: a stochastic pass would only stray from it."""
+        if self.stochastic and self.schedule == "tightening":
+            state["share"] = np.full((), _FIRST)
+        if self._is_low_rank:
+            state["move"] = np.zeros_like(state["move"])
+            state["move_scores"] = np.zeros_like(state["move_scores"])
         return state
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        steps = self._begin(problem, state)
+        while True:
+            yield self._ended(state, self.advance(steps, state, seed))
+
+    def open_stream(self, problem: Problem) -> BoundStream:
+        """What learns a stream whose first rows are those of ``problem``: with the full curvature alone."""
+        if self._is_low_rank:
+            raise ValueError(
+                f"partial_fit keeps sums of full curvatures, and rank is {self.rank!r} here: take rank='full', or "
+                "fewer features"
+            )
+        return BoundStream(self, problem)
+
+    def advance(self, steps: Steps, state: State, seed: int) -> int:
+        """One iteration on any log-linear model; returns the passes it took."""
+        if self._is_low_rank:
+            low_rank_step(steps, state, seed)
+            return 1 + len(state["basis"])
+        if not self.stochastic:
+            self._batch(steps, state)
+            return 1
+        if self.schedule != "tightening":
+            self._printed(steps, state, seed)
+        elif np.isnan(state["share"]):
+            self._stochastic(steps, state, seed)
+        else:
+            self._tightened(steps, state)
+        return 1
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         self._check(problem)
-        size = reduced_size(problem)
-        rows = problem.n_features + 1
+        weights = 8 * (problem.n_features + 1) * problem.n_outputs
+        scores = problem.n_samples * max(2, problem.n_outputs)
+        if not self._is_low_rank:
+            size = reduced_size(problem)
+            return {
+                f"curvature of {size} parameters (and its factor; to need less, rank=8)": 2 * 8 * size**2,
+                "weights (a point, a slope, directions)": 6 * weights,
+                "scores and responses of the losses": (8 * 7 + problem.dtype.itemsize) * scores,
+            }
         return {
-            f"curvature of {size} parameters (and its factor; to need less, rank=8)": 2 * 8 * size**2,
-            "weights (a point, a slope, directions)": 8 * 6 * rows * problem.n_outputs,
-            "scores and responses of the losses": (8 * 7 + problem.dtype.itemsize)
-            * problem.n_samples
-            * max(2, problem.n_outputs),
+            f"curvature of rank {self.rank} (a basis, its products, room)": 6 * int(self.rank or 0) * weights,
+            "weights (a point, a slope, a diagonal, directions)": 10 * weights,
+            "scores and responses of the losses": (8 * 9 + problem.dtype.itemsize) * scores,
         }
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
@@ -84,16 +283,17 @@ class _Majorising(BatchSolver):
 
     def _check(self, problem: Problem) -> None:
         loss = problem.loss
-        if not isinstance(loss, Multinomial | LogLoss) or (isinstance(loss, LogLoss) and problem.n_outputs != 1):
-            given = f"{type(loss).__name__} with {problem.n_outputs} outputs"
+        if not isinstance(loss, MultinomialLoss | LogisticLoss) or (
+            isinstance(loss, LogisticLoss) and problem.n_outputs != 1
+        ):
+            given = f"{problem.loss.name} with {problem.n_outputs} outputs"
             raise ValueError(
-                f"solver {self.name!r} takes log-linear models: Multinomial, or LogLoss of two classes (one output), "
+                f"solver {self.name!r} takes log-linear models: multinomial, or log_loss of two classes (one output), "
                 f"got {given}; choose another solver"
             )
-        if not isinstance(problem.regularizer, L2):
+        if not isinstance(problem.penalty, L2):
             raise ValueError(
-                f"solver {self.name!r} needs the regulariser L2, got {type(problem.regularizer).__name__}: "
-                "choose another solver"
+                f"solver {self.name!r} needs an l2 penalty, got {problem.penalty.name}: choose another solver"
             )
         if problem.shift is not None:
             raise ValueError(
@@ -101,241 +301,19 @@ class _Majorising(BatchSolver):
                 "choose another solver"
             )
 
-
-class BatchBound(_Majorising):
-    """Batch bound majorisation (Jebara and Choromanska 2012): the minimum of the quadratic bound, again and again.
-
-    With Sigma the bound's curvature at the point, an iteration is point -= eta (Sigma + lam I)^-1 gradient, one pass
-    over the data. For eta in (0, 2) every step lowers the objective, which the quadratic touches at the point and lies
-    above elsewhere. The bound is loose near the optimum: convergence is linear, and takes tens to hundreds of passes.
-
-    Parameters
-    ----------
-    eta : float
-        Length of the step, in (0, 2); 1 is the minimum of the bound.
-    order : {"ascending", "descending", "given"}
-        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered. The first
-        converges fastest on most data, though the second has the smaller trace.
-
-    Raises
-    ------
-    ValueError
-        If ``eta`` is not in (0, 2), ``order`` is none of these, the loss is not log-linear (multinomial, or log loss of
-        one output), or the penalty not l2.
-
-    References
-    ----------
-    Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS 2012, algorithms 1 and 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
-    >>> from manyclass.solvers import BatchBound
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5))
-    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.1, n_features=5)
-    >>> result = minimise(problem, BatchBound(), tol=1e-4)
-    >>> result.certificate.relative_gap <= 1e-4
-    True
-    """
-
-    name = "bbm"
-
-    def __init__(self, *, eta: float = 1.0, order: str = "ascending") -> None:
-        super().__init__(order)
-        if not 0 < eta < 2:
-            raise ValueError(f"eta must be a number greater than 0 and less than 2, got {eta!r}")
-        self.eta = float(eta)
-
-    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        steps = self._begin(problem, state)
-        while True:
-            yield self._ended(state, self.advance(steps, state, seed))
-
-    def start(self, form: Form) -> State:
-        """The part of a state that `advance` works on."""
-        return _start(form)
-
-    def advance(self, steps: Steps, state: State, seed: int) -> int:
-        """One iteration on any log-linear model; returns the passes it took."""
-        form = steps.form
-        G = np.empty((form.reduced, form.reduced))
-        slope = steps.gradient(state["point"], state["scores"], G)
-        move = form.expand(solve_definite(G, form.reduce(slope)))
-        move *= -self.eta
-        state.update(point=state["point"] + move, scores=state["scores"] + steps.scores(move))
-        return 1
-
-
-class BoundMajorization(_Majorising):
-    """Stochastic bound majorisation (Choromanska and Jebara 2013), and what makes it converge.
-
-    ``schedule="tightening"``: the first iteration is a pass over random batches. After each, the quadratic bounds of
-    its examples are added to those so far, and the point moves by their inverse times the batch's gradient (recursive
-    least squares, were the bound exact). An exact search along the whole way ends the pass. From then on the bound is
-    taken away: an iteration is one pass with the curvature (1 - w) Hessian + w bound of all examples, followed by an
-    exact search. w begins at 1/10, falls to a tenth where the search takes more than half of the step, and grows to
-    min(1, 3 w + 1e-3) elsewhere. P never rises, nothing is to be tuned, and the last iterations converge as Newton's.
-
-    ``schedule="literal"``: their algorithm 2, every pass alike; curvature and mean gradient are never forgotten, so
-    that the point overshoots from the second pass on and comes in slowly. ``"restart"``: the same, but each pass begins
-    anew; it converges linearly, and slowly where the bound is loose. Both are there for comparison, and neither
-    searches.
-
-    ``rank=k`` keeps the curvature as k directions and a diagonal, k + 1 numbers a weight: the directions are those in
-    which it is largest, followed from pass to pass by subspace iteration, the diagonal is that of the rest. An exact
-    search on the plane of the step and the last move makes up for what such a curvature does not know: P never rises,
-    and nothing is to be tuned. An iteration takes 1 + k passes, products of sparse rows with k points.
-
-    Parameters
-    ----------
-    schedule : {"tightening", "restart", "literal"}
-    batch_size : int, optional
-        Examples of a stochastic step. By default as many as make the curvature's factor cost no more than its sum: a
-        third of the parameters, at most an eighth of the examples. 1 is the paper's choice, at a cost of
-        K (d K)^2 operations an example.
-    eta : float
-        Length of the steps of "restart" and "literal", in (0, 2).
-    order : {"ascending", "descending", "given"}
-        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered. The first
-        converges fastest on most data, though the second has the smaller trace.
-    rank : int, optional
-        Of the curvature; None: the full matrix of (d K)^2 numbers.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range, the loss is not log-linear (multinomial, or log loss of one output), or the
-        penalty not l2.
-
-    References
-    ----------
-    Choromanska and Jebara, "Stochastic bound majorization", arXiv:1309.5605, algorithm 2, with two corrections: the
-    example's own feature and the penalty enter its gradient once, not once for each label, and Woodbury's formula has
-    a minus. Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS 2012, algorithm 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
-    >>> from manyclass.solvers import BoundMajorization
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5))
-    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.001, n_features=5)
-    >>> result = minimise(problem, BoundMajorization(), tol=1e-9)
-    >>> result.certificate.relative_gap <= 1e-9, result.n_iter <= 12
-    (True, True)
-    """
-
-    name = "bound"
-
-    def __init__(
-        self,
-        *,
-        schedule: str = "tightening",
-        batch_size: int | None = None,
-        eta: float = 1.0,
-        order: str = "ascending",
-        rank: int | None = None,
-    ) -> None:
-        super().__init__(order)
-        if rank is not None and rank < 1:
-            raise ValueError(f"rank must be an integer of at least 1, or None for a full curvature, got {rank!r}")
-        if rank is not None and schedule != "tightening":
-            raise ValueError(f"schedule {schedule!r} is of full rank: take schedule='tightening', or rank=None")
-        if schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}")
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be an integer of at least 1, or None, got {batch_size!r}")
-        if not 0 < eta < 2:
-            raise ValueError(f"eta must be a number greater than 0 and less than 2, got {eta!r}")
-        self.schedule = schedule
-        self.rank = None if rank is None else int(rank)
-        self.batch_size = None if batch_size is None else int(batch_size)
-        self.eta = float(eta)
-
-    def state(self, problem: Problem) -> State:
-        state = super().state(problem)
-        return {**state, **self._more(state, reduced_size(problem))}
-
-    def start(self, form: Form) -> State:
-        """The part of a state that `advance` works on."""
-        state = _start(form)
-        return {**state, **self._more(state, form.reduced)}
-
-    def _more(self, state: State, size: int) -> State:
-        """What this solver remembers besides point and scores."""
-        if self.rank is not None:
-            return {
-                "share": np.ones(()),
-                # Of the curvature and of the last step; the first iteration fills the one and does without the other.
-                "basis": np.zeros((min(self.rank, state["point"].size), *state["point"].shape)),
-                "move": np.zeros_like(state["point"]),
-                "move_scores": np.zeros_like(state["scores"]),
-            }
-        more: State = {"share": np.full((), np.nan)}  # no iteration with the curvature of all examples yet
-        if self.schedule == "literal":
-            # The penalty alone is filled in by the first iteration.
-            more |= {"curvature": np.zeros((size, size)), "mean": np.zeros(size)}
-        return more
-
-    def warm(self, problem: Problem, state: State) -> State:
-        """Go on from a point: a stochastic pass would only stray from it."""
-        if self.schedule == "tightening":
-            state["share"] = np.full((), _FIRST)
-        if self.rank is not None:
-            state["move"] = np.zeros_like(state["move"])
-            state["move_scores"] = np.zeros_like(state["move_scores"])
-        return state
-
-    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        steps = self._begin(problem, state)
-        while True:
-            yield self._ended(state, self.advance(steps, state, seed))
-
-    def advance(self, steps: Steps, state: State, seed: int) -> int:
-        """One iteration on any log-linear model; returns the passes it took."""
-        if self.rank is not None:
-            low_rank_step(steps, state, seed)
-            return 1 + len(state["basis"])
-        if self.schedule != "tightening":
-            self._printed(steps, state, seed)
-        elif np.isnan(state["share"]):
-            self._stochastic(steps, state, seed)
-        else:
-            self._tightened(steps, state)
-        return 1
-
-    def nbytes(self, problem: Problem) -> dict[str, int]:
-        if self.rank is None:
-            return super().nbytes(problem)
-        self._check(problem)
-        size = 8 * (problem.n_features + 1) * problem.n_outputs
-        return {
-            f"curvature of rank {self.rank} (a basis, its products, room)": 6 * self.rank * size,
-            "weights (a point, a slope, a diagonal, directions)": 10 * size,
-            "scores and responses of the losses": (8 * 9 + problem.dtype.itemsize)
-            * problem.n_samples
-            * max(2, problem.n_outputs),
-        }
-
     def _batches(self, steps: Steps, state: State, seed: int) -> list[Array]:
         form = steps.form
         size = self.batch_size or max(1, min(form.reduced // 3, form.n // _BATCHES))
         return batches(form.n, size, [seed, int(state["iteration"])])
+
+    def _batch(self, steps: Steps, state: State) -> None:
+        """To the minimum of the bound, or beyond, or short of it, by eta."""
+        form = steps.form
+        G = np.empty((form.reduced, form.reduced))
+        slope = steps.gradient(state["point"], state["scores"], G)
+        move = form.expand(solve_definite(G, form.reduce(slope)))
+        move *= -float(self.eta)
+        state.update(point=state["point"] + move, scores=state["scores"] + steps.scores(move))
 
     def _stochastic(self, steps: Steps, state: State, seed: int) -> None:
         end = state["point"].copy()
@@ -365,9 +343,41 @@ class BoundMajorization(_Majorising):
         running = Running(Running.first(form, steps.lam, inverse) if first else state["curvature"].copy(), inverse)
         mean = np.zeros(form.reduced) if first else state["mean"].copy()
         point = state["point"].copy()
-        printed_pass(steps, point, parts, running, mean, self.eta)
+        printed_pass(steps, point, parts, running, mean, float(self.eta))
         kept = {"curvature": running.matrix, "mean": mean} if self.schedule == "literal" else {}
         state.update(point=point, scores=steps.scores(point), **kept)
+
+
+class BoundStream:
+    """A stream of rows whose curvatures are kept as one sum: bounds at first, then ever more of the Hessian.
+
+    Each batch moves the weights by the inverse of the sum times the gradient of the batch. On a stream of independent
+    examples the weights approach those of the optimum.
+
+    Parameters
+    ----------
+    solver : BoundMajorization
+    problem : Problem
+        With the first rows.
+    """
+
+    def __init__(self, solver: BoundMajorization, problem: Problem) -> None:
+        form = KroneckerForm.of(problem, float(problem.intercept))
+        require({"curvature": 3 * 8 * form.reduced**2}, "fewer features")
+        self._solver, self._stream, self._dtype = solver, OnlineCurvature(form), problem.dtype
+        self._constant = form.constant
+
+    def take(self, problem: Problem, weights: Array | None) -> None:
+        """Learn the rows of a problem; ``weights`` are their sample weights as they are."""
+        form = KroneckerForm.of(problem, self._constant)
+        form.scale = np.ones(form.n) if weights is None else weights
+        self._stream.take(form, problem.lam, self._solver.order, self._solver.batch_size)
+
+    def weights(self) -> tuple[Array, Array]:
+        """``(W, b)``."""
+        point = self._stream.point
+        W, bias = point[:-1], self._constant * point[-1]
+        return np.ascontiguousarray(W, self._dtype), np.ascontiguousarray(bias, self._dtype)
 
 
 def _start(form: Form) -> State:
@@ -379,6 +389,6 @@ def _start(form: Form) -> State:
 
 def reduced_size(problem: Problem) -> int:
     """Parameters without the freedom of softmax."""
-    return max(1, problem.n_outputs - (not isinstance(problem.loss, LogLoss))) * (
+    return max(1, problem.n_outputs - (not isinstance(problem.loss, LogisticLoss))) * (
         problem.n_features + bool(problem.intercept)
     )

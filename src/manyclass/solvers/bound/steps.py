@@ -21,7 +21,7 @@ from manyclass.solvers.bound.forms import PIECE, Form
 from manyclass.solvers.bound.labels import Labels
 from manyclass.solvers.bound.low_rank import nystrom, woodbury
 
-__all__ = ["Line", "Running", "Steps", "Stream", "low_rank_step", "solve_definite"]
+__all__ = ["Line", "Running", "Steps", "OnlineCurvature", "low_rank_step", "solve_definite"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -272,7 +272,7 @@ def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
         point -= form.expand(running.solve(form.reduce(slope)))
 
 
-class Stream:
+class OnlineCurvature:
     """Examples that come once: the sum of their curvatures, and a point that follows them.
 
     The first examples bring their bounds, as many as there are parameters; of later ones the bound's share falls like 1

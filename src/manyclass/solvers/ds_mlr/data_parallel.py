@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
-from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.distributed import Communicator
 from manyclass.kernels import respond
 from manyclass.kernels import sdca as kernels
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
+from manyclass.solvers.ds_mlr.on_communicator import on_communicator
 from manyclass.solvers.ds_mlr.solver import _require_softmax
 from manyclass.solvers.primal.lbfgs import LBFGS
 
@@ -40,10 +43,10 @@ class DataParallelLBFGS(LBFGS):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.distributed import run_threads
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
@@ -54,19 +57,31 @@ class DataParallelLBFGS(LBFGS):
     >>> def fit(comm):
     ...     mine = slice(100 * comm.rank, 100 * (comm.rank + 1))
     ...     rows, targets = make_rows(X[mine]), ClassTargets(y[mine], 3)
-    ...     problem = Problem(rows, targets, Multinomial(), L2(), lam=0.01, n_features=5)
-    ...     return minimise(problem, DataParallelLBFGS(comm=comm), tol=1e-6).certificate.relative_gap <= 1e-6
+    ...     problem = Problem(rows, targets, MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    ...     return minimize(problem, DataParallelLBFGS(comm=comm), tol=1e-6).certificate.relative_gap <= 1e-6
     >>> run_threads(2, fit)
     [True, True]
     """
 
     name = "lbfgs_dp"
 
-    def __init__(self, *, comm: Communicator | None = None, scale: float = 1.0, memory: int = 10) -> None:
-        super().__init__(memory=memory)
-        self.comm: Communicator = SerialCommunicator() if comm is None else comm
-        self.scale = float(scale)
-        self._facts: tuple[Problem, tuple[int, float, float]] | None = None
+    distributed = True
+    one_margin = False
+    scale = 1.0
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LBFGS._parameter_constraints,
+        "comm": [Communicator, StrOptions({"mpi"}), None],
+    }
+    _comm: Communicator
+    _facts: tuple[Problem, tuple[int, float, float]] | None = None
+
+    def __init__(self, *, comm: Communicator | str | None = None, history_size: int = 10) -> None:
+        super().__init__(history_size=history_size)
+        self.comm = comm
+
+    def prepare(self, problem: Problem) -> DataParallelLBFGS:
+        """A checked copy on the same communicator."""
+        return on_communicator(self)
 
     def state(self, problem: Problem) -> State:
         _require_softmax(problem)
@@ -84,17 +99,17 @@ class DataParallelLBFGS(LBFGS):
         if problem.intercept:
             masses = np.empty((2, problem.n_outputs))
             kernels.class_masses(y, c, alpha, masses[0], masses[1])
-            wanted, present = self.comm.allreduce(self.scale * masses)
+            wanted, present = self._comm.allreduce(self.scale * masses)
             lacking = np.maximum(wanted - present, 0.0)
             if lacking.sum() > 0:
                 remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
                 kernels.balance_classes(y, c, alpha, remove, lacking / lacking.sum())
         conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, alpha, 0, problem.n_samples)
-        losses, conjugates = self.comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
+        losses, conjugates = self._comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
         self._image_of_all(problem, alpha, V)
         return Certificate(
-            primal=losses / n + problem.lam * problem.penalty(W),
-            dual=-conjugates / n - problem.lam * problem.regularizer_sums(V)[1],
+            primal=losses / n + problem.lam * problem.penalty_value(W),
+            dual=-conjugates / n - problem.lam * problem.penalty_sums(V)[1],
             resolution=problem.resolution,
         )
 
@@ -106,17 +121,17 @@ class DataParallelLBFGS(LBFGS):
         self._image_of_all(problem, alpha, slope[:-1])
         slope[:-1] *= -problem.lam
         sums = self.scale * kernels.weighted_sums(problem.weights, alpha)
-        totals = self.comm.allreduce(np.append(sums, losses))
+        totals = self._comm.allreduce(np.append(sums, losses))
         slope[-1] = -constant / n * totals[:-1] if problem.intercept else 0
         self._add_penalty(problem, point, state, gradient)
-        return float(totals[-1]) / n + problem.lam * problem.penalty(W)
+        return float(totals[-1]) / n + problem.lam * problem.penalty_value(W)
 
     def _image_of_all(self, problem: Problem, alpha: Array, V: Array) -> None:
         """The dual image of all processes' responses."""
         problem.dual_image(alpha, V)
         V *= V.dtype.type(self.scale * problem.n_samples / self._whole(problem)[0])
-        if self.comm.size > 1:
-            V[:] = self.comm.allreduce(V)
+        if self._comm.size > 1:
+            V[:] = self._comm.allreduce(V)
 
     def _cautious(self, problem: Problem) -> float:
         """As ever, of all rows: every process must take the same step."""
@@ -130,7 +145,7 @@ class DataParallelLBFGS(LBFGS):
         """Of all processes: rows, the value of the feature that carries the intercept, the mean squared row norm."""
         if self._facts is None or self._facts[0] is not problem:
             c = np.asarray(problem.weights, np.float64) * self.scale
-            n, norms, weights = self.comm.allreduce(np.array([len(c), c @ problem.norms, c.sum()])).tolist()
+            n, norms, weights = self._comm.allreduce(np.array([len(c), c @ problem.norms, c.sum()])).tolist()
             value = (math.sqrt(norms / weights) or 1.0) if problem.intercept else 0.0
             self._facts = (problem, (int(n), value, norms / weights))
         return self._facts[1]

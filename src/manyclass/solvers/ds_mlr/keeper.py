@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ class FolderKeeper:
             state["lse"][...] = snapshot.rows(share.first, share.first + len(state["lse"]))["lse"]
         else:
             self._rescore(state)
-        history.records[:] = [Record(int(row[0]), *map(float, row[1:])) for row in snapshot.scalars["history"]]
+        history.records[:] = [Record.of(row) for row in snapshot.scalars["history"]]
         return Spent(*map(float, snapshot.scalars["spent"]))
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
@@ -106,7 +105,11 @@ class FolderKeeper:
         ]
         rows = [] if state["begun"] else [Piece(share.first, share.first + len(state["lse"]), {"lse": state["lse"]})]
         scalars: dict[str, Any] = {name: state[name].tolist() for name in _SHARED}
-        scalars |= {"blocks": grid.n_blocks, "history": [astuple(record) for record in history], "spent": list(spent)}
+        scalars |= {
+            "blocks": grid.n_blocks,
+            "history": [record.numbers() for record in history],
+            "spent": list(spent),
+        }
         checkpoint.save(self.comm, self.folder, int(state["iteration"]), classes, rows, scalars, self._identity)
         self._written = time.monotonic()
 

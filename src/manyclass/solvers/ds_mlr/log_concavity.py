@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
+from manyclass.solvers.ds_mlr.on_communicator import on_communicator
 from manyclass.solvers.ds_mlr.solver import _require_softmax
 from manyclass.solvers.primal.base import BatchSolver, constant
 
@@ -40,7 +44,7 @@ class LogConcavity(BatchSolver):
         Of the processes.
     inner : int
         Steps of L-BFGS on each class, an iteration.
-    memory : int
+    history_size : int
         Pairs of L-BFGS, which starts anew in each iteration.
 
     References
@@ -50,32 +54,44 @@ class LogConcavity(BatchSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers.ds_mlr import LogConcavity
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.1, n_features=5)
-    >>> result = minimise(problem, LogConcavity(), tol=1e-2)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.1, n_features=5)
+    >>> result = minimize(problem, LogConcavity(), tol=1e-2)
     >>> result.certificate.relative_gap <= 1e-2
     True
     """
 
-    name = "lc"
-    needs_regularizer = frozenset({"gradient"})
+    name = "log_concavity"
+    summary = "classes as problems of their own below a bound of the log-partition function (LC), for comparison"
+    synonyms = ("lc",)
+    needs_penalty = frozenset({"gradient"})
+    distributed = True
+    one_margin = False
+    scale = 1.0
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "comm": [Communicator, StrOptions({"mpi"}), None],
+        "inner": [Interval(Integral, 1, None, closed="left")],
+        "history_size": [Interval(Integral, 1, None, closed="left")],
+    }
+    _comm: Communicator
 
-    def __init__(self, *, comm: Communicator | None = None, inner: int = 10, memory: int = 5) -> None:
-        for name, number in (("inner", inner), ("memory", memory)):
-            if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
-        self.comm: Communicator = SerialCommunicator() if comm is None else comm
-        self.inner = int(inner)
-        self.memory = int(memory)
+    def __init__(self, *, comm: Communicator | str | None = None, inner: int = 10, history_size: int = 5) -> None:
+        self.comm = comm
+        self.inner = inner
+        self.history_size = history_size
+
+    def prepare(self, problem: Problem) -> LogConcavity:
+        """A checked copy on the same communicator."""
+        return on_communicator(self)
 
     def state(self, problem: Problem) -> State:
         _require_softmax(problem)
@@ -84,16 +100,16 @@ class LogConcavity(BatchSolver):
         return {**state, "total": np.full(problem.n_samples, np.log(problem.n_outputs))}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        size, mine = problem.dtype.itemsize, -(-problem.n_outputs // self.comm.size)
+        size, mine = problem.dtype.itemsize, -(-problem.n_outputs // self._comm.size)
         return {
             "weights and gradients": 2 * (problem.n_features + 1) * problem.n_outputs * size,
-            "pairs of L-BFGS": (2 * self.memory + 4) * (problem.n_features + 1) * mine * size,
+            "pairs of L-BFGS": (2 * self.history_size + 4) * (problem.n_features + 1) * mine * size,
             "scores": 2 * problem.n_samples * mine * size,
             "responses of the losses": problem.n_samples * problem.n_outputs * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        K, rank, size = problem.n_outputs, self.comm.rank, self.comm.size
+        K, rank, size = problem.n_outputs, self._comm.rank, self._comm.size
         begin, end = K * rank // size, K * (rank + 1) // size
         width = max(1, -(-(end - begin) // problem.n_threads))
         pieces = [(begin + lo, begin + hi) for lo, hi in ranges(end - begin, width)]
@@ -104,11 +120,11 @@ class LogConcavity(BatchSolver):
             own = np.full(problem.n_samples, -np.inf)
             for top in tops:
                 own = np.logaddexp(own, top)
-            highest = self.comm.allreduce(own, "max")
-            sums = self.comm.allreduce(np.exp(own - highest))
+            highest = self._comm.allreduce(own, "max")
+            sums = self._comm.allreduce(np.exp(own - highest))
             others = np.zeros_like(point)
             others[:, begin:end] = point[:, begin:end]
-            state["point"] = self.comm.allreduce(others) if size > 1 else others
+            state["point"] = self._comm.allreduce(others) if size > 1 else others
             state["total"] = highest + np.log(sums)
             yield self._ended(state, self.inner)
 
@@ -152,7 +168,7 @@ class LogConcavity(BatchSolver):
             S += (steps * T).astype(S.dtype)
             new = gradient()
             pairs.append((move, new - G, _columns(move, new - G)))
-            del pairs[: -self.memory]
+            del pairs[: -self.history_size]
             G = new
         point[:, lo:hi] = W
         lse = np.empty((n, 1))

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.kernels.targets import ClassTargets
-from manyclass.objective.losses import Multinomial
+from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.memory import available
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
+from manyclass.solvers.ds_mlr.on_communicator import on_communicator
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
@@ -46,7 +50,7 @@ _REFRESH = {"spectrum": 10, "diagonal": 5}
 _START = 2
 
 
-class DSMLR:
+class DSMLR(Solver):
     """Softmax regression with rows and classes partitioned (Raman et al. 2019), on threads, processes and machines.
 
     Workers own shards of the rows; blocks of the classes' weights travel between them. In the first phase a block that
@@ -74,7 +78,7 @@ class DSMLR:
         Iterations of the first phase, of "two_phase". None: 2, or none where L-BFGS begins with a spectrum.
     eta0 : float
         Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``.
-    memory : int
+    history_size : int
         Pairs that L-BFGS keeps.
     keep_scores : bool, optional
         Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
@@ -84,10 +88,6 @@ class DSMLR:
         class (see `Spectral`): d^2 numbers on every process, and far fewer iterations where features are correlated.
         diagonal: the inverse of the Hessian's diagonal, as many numbers as there are weights (see `Diagonal`). none: a
         multiple of the identity. auto: spectrum with fewer than 1000 features, else diagonal.
-    scale : float
-        Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
-    slow : sequence of float
-        For experiments: a worker sleeps so many times as long as each visit has taken.
 
     Raises
     ------
@@ -103,74 +103,87 @@ class DSMLR:
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import DSMLR
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
-    >>> result = minimise(problem, DSMLR(n_workers=2), tol=1e-6)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    >>> result = minimize(problem, DSMLR(n_workers=2), tol=1e-6)
     >>> result.certificate.relative_gap <= 1e-6
     True
     """
 
     name = "ds_mlr"
+    summary = "softmax regression with rows and classes partitioned over threads, processes and machines"
+    synonyms = ("dsmlr", "nomad", "distributed")
     needs_loss = frozenset({"gradient", "conjugate"})
-    needs_regularizer = frozenset({"gradient"})
-    certifies = False
+    needs_penalty = frozenset({"gradient"})
+    default_max_iter = 300
+    one_margin = False
+    distributed = True
+    #: Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
+    scale = 1.0
+    #: For experiments: a worker sleeps so many times as long as each visit has taken.
+    slow: Sequence[float] = ()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_workers": [Interval(Integral, 1, None, closed="left")],
+        "schedule": [StrOptions(set(SCHEDULES))],
+        "comm": [Communicator, StrOptions({"mpi"}), None],
+        "block_classes": [Interval(Integral, 1, None, closed="left"), None],
+        "n_shards": [Interval(Integral, 1, None, closed="left"), None],
+        "algorithm": [StrOptions(set(ALGORITHMS))],
+        "start": [Interval(Integral, 0, None, closed="left"), None],
+        "eta0": [Interval(Real, 0, None, closed="neither")],
+        "history_size": [Interval(Integral, 1, None, closed="left")],
+        "keep_scores": ["boolean", None],
+        "precondition": [StrOptions(set(PRECONDITIONERS))],
+    }
+    _comm: Communicator
+    _extent: tuple[Problem, Extent] | None = None
+    _team: Team | None = None
+    _spectrum: Spectrum | None = None
 
     def __init__(
         self,
         *,
         n_workers: int = 1,
         schedule: str = "ring",
-        comm: Communicator | None = None,
+        comm: Communicator | str | None = None,
         block_classes: int | None = None,
         n_shards: int | None = None,
         algorithm: str = "two_phase",
         start: int | None = None,
         eta0: float = 1.0,
-        memory: int = 10,
+        history_size: int = 10,
         keep_scores: bool | None = None,
         precondition: str = "auto",
-        scale: float = 1.0,
-        slow: Sequence[float] = (),
     ) -> None:
-        for name, value, known in (
-            ("schedule", schedule, SCHEDULES),
-            ("algorithm", algorithm, ALGORITHMS),
-            ("precondition", precondition, PRECONDITIONERS),
-        ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-        for name, number, least in (("n_workers", n_workers, 1), ("memory", memory, 1)):
-            if isinstance(number, bool) or not hasattr(number, "__index__") or number < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {number!r}")
-        if start is not None and (isinstance(start, bool) or not hasattr(start, "__index__") or start < 0):
-            raise ValueError(f"start must be an integer of at least 0 or None, got {start!r}")
-        if not (math.isfinite(eta0) and eta0 > 0):
-            raise ValueError(f"eta0 must be a positive finite number, got {eta0!r}")
-        self.n_workers = int(n_workers)
+        self.n_workers = n_workers
         self.schedule = schedule
-        self.comm: Communicator = SerialCommunicator() if comm is None else comm
+        self.comm = comm
         self.block_classes = block_classes
         self.n_shards = n_shards
         self.algorithm = algorithm
         self.start = start
-        self.eta0 = float(eta0)
-        self.memory = int(memory)
+        self.eta0 = eta0
+        self.history_size = history_size
         self.keep_scores = keep_scores
         self.precondition = precondition
-        self.scale = float(scale)
-        self.slow = tuple(slow)
-        self._extent: tuple[Problem, Extent] | None = None
-        self._team: Team | None = None
-        self._spectrum: Spectrum | None = None
+
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """With the queue the order of the visits depends on the timing of workers."""
+        return self.schedule == "ring"
+
+    def prepare(self, problem: Problem) -> DSMLR:
+        """A checked copy on the same communicator."""
+        return on_communicator(self, ("scale", "slow"))
 
     # --- what a fit holds -------------------------------------------------------------------------------------------
 
@@ -183,7 +196,7 @@ class DSMLR:
             # Pairs, their inner products and the objective: of `Memory`. "ready": these, and the gradient, are those of
             # the weights; "scored": so are the scores. "begun": the first phase is over.
             "pairs": np.zeros((), np.int64),
-            "gram": np.zeros((2 * self.memory + 1, 2 * self.memory + 1)),
+            "gram": np.zeros((2 * self.history_size + 1, 2 * self.history_size + 1)),
             "value": np.zeros(()),
             "ready": np.zeros((), np.int64),
             "scored": np.zeros((), np.int64),
@@ -200,7 +213,7 @@ class DSMLR:
                 state[f"weights.{block}"] = np.zeros((d, hi - lo), dtype)
                 if self.algorithm == "two_phase":
                     state[f"gradient.{block}"] = np.zeros((d, hi - lo), dtype)
-                    state[f"stack.{block}"] = np.zeros((2 * self.memory, d, hi - lo), dtype)
+                    state[f"stack.{block}"] = np.zeros((2 * self.history_size, d, hi - lo), dtype)
                 if kind == "diagonal":
                     state[f"curvature.{block}"] = np.zeros((d, hi - lo), dtype)
         return state
@@ -211,7 +224,7 @@ class DSMLR:
         widest = max(hi - lo for lo, hi in map(extent.grid.classes, range(extent.grid.n_blocks)))
         size = problem.dtype.itemsize
         block = (problem.n_features + 1) * size
-        vectors = 5 + 2 * self.memory if self.algorithm == "two_phase" else 2
+        vectors = 5 + 2 * self.history_size if self.algorithm == "two_phase" else 2
         vectors += self._kind(problem) == "diagonal"
         needs = {
             f"blocks of {classes} classes at home (weights, and {vectors - 1} more)": vectors * classes * block,
@@ -232,21 +245,21 @@ class DSMLR:
         there = available()
         size = 2 * problem.n_samples * problem.n_outputs * problem.dtype.itemsize
         fits = np.array([there is None or size < there // 2], np.int64)
-        return bool(-self.comm.allreduce(-fits, "max")[0])
+        return bool(-self._comm.allreduce(-fits, "max")[0])
 
     def _known(self, problem: Problem) -> Extent:
         """The problem as a whole; every process asks for it at the same time."""
         if self._extent is None or self._extent[0] is not problem:
             _require_softmax(problem)
-            each = _EACH if self.schedule == "queue" and self.n_workers * self.comm.size > 1 else 1
-            extent = Extent(problem, self.comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
+            each = _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
+            extent = Extent(problem, self._comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
             self._extent, self._team, self._spectrum = (problem, extent), None, None
         return self._extent[1]
 
     def _workers(self, problem: Problem, state: State) -> Team:
         extent = self._known(problem)
         if self._team is None:
-            self._team = Team(extent, state, self.comm, self.schedule == "queue", self.slow)
+            self._team = Team(extent, state, self._comm, self.schedule == "queue", self.slow)
         self._team.attach(state)
         return self._team
 
@@ -257,7 +270,7 @@ class DSMLR:
         team = self._workers(problem, state)
         self._recall(team)
         while True:
-            self.comm.heed()
+            self._comm.heed()
             iteration = int(state["iteration"])
             passes = _PASSES
             first = not state["begun"] and iteration < self._first(problem)
@@ -332,13 +345,13 @@ class DSMLR:
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
         """Checkpoints in a folder, which any number of processes and workers can resume."""
         extent = self._known(problem)
-        share, comm = extent.share, self.comm
+        share, comm = extent.share, self._comm
         weights = np.asarray(share.weights, np.float64)
         identity = {
             "solver": self.name,
             "algorithm": self.algorithm,
             "schedule": self.schedule,
-            "memory": self.memory,
+            "history_size": self.history_size,
             "precondition": self._kind(problem),
             "seed": int(seed),
             "lam": f"{share.lam:.12g}",
@@ -367,7 +380,7 @@ class DSMLR:
             blocks = _blocks(worker, state)
             if not scored:
                 scores.load(blocks.weights)
-            return begin(worker, scores, blocks, n, self.memory)
+            return begin(worker, scores, blocks, n, self.history_size)
 
         _keep(state, team.run(work)[0])
         state["begun"] = np.ones((), np.int64)
@@ -414,7 +427,7 @@ class DSMLR:
                 team.run(look)
             return Diagonal(held)
         if self._spectrum is None:
-            self._spectrum = spectrum(extent.share, self.comm, extent.n, problem.n_features)
+            self._spectrum = spectrum(extent.share, self._comm, extent.n, problem.n_features)
         if stale:
             found = team.run(lambda worker, scores: bends(worker, scores, _weights(worker, state), extent.n))
             state["bends"] = found[0]
@@ -423,16 +436,16 @@ class DSMLR:
 
 def _require_softmax(problem: Problem) -> None:
     if (
-        not isinstance(problem.loss, Multinomial)
+        not isinstance(problem.loss, MultinomialLoss)
         or problem.loss.margin
         or not isinstance(problem.targets, ClassTargets)
-        or not isinstance(problem.regularizer, L2)
+        or not isinstance(problem.penalty, L2)
         or problem.shift is not None
     ):
         raise ValueError(
             "solver 'ds_mlr' is for softmax regression with an l2 penalty, got loss "
-            f"{type(problem.loss).__name__}{tuple(float(x) for x in problem.loss)} and "
-            f"{type(problem.regularizer).__name__}{'' if problem.shift is None else ', shifted'}: choose another solver"
+            f"{problem.loss.name} and "
+            f"{problem.penalty.name}{'' if problem.shift is None else ', shifted'}: choose another solver"
         )
 
 

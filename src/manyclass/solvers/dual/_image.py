@@ -92,7 +92,7 @@ class DenseImage:
         return state["V"]
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
-        return problem.regularizer_sums(state["V"])
+        return problem.penalty_sums(state["V"])
 
     def weights(self, problem: Problem, state: State) -> Any:
         return np.ascontiguousarray(problem.primal(state["V"]))
@@ -138,7 +138,7 @@ class TableImage:
                 state["rivals"],
                 state["b"],
                 problem.inv_lam_n,
-                problem.regularizer,
+                problem.penalty,
                 self.view(state),
                 done,
             )
@@ -149,17 +149,17 @@ class TableImage:
         return make_mixed(self.weights(problem, state))
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
-        g, conjugate = tables.table_sums(self.view(state), problem.regularizer)
+        g, conjugate = tables.table_sums(self.view(state), problem.penalty)
         return float(g), float(conjugate)
 
     def weights(self, problem: Problem, state: State) -> Any:
         table, d = self.view(state), problem.n_features
         indptr = np.empty(d + 1, np.int64)
         none = np.zeros(0, np.int32), np.zeros(0, problem.dtype)
-        tables.compress(table, problem.regularizer, indptr, *none)
+        tables.compress(table, problem.penalty, indptr, *none)
         indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], problem.dtype)
         if len(indices):
-            tables.compress(table, problem.regularizer, indptr, indices, data)
+            tables.compress(table, problem.penalty, indptr, indices, data)
         return sp.csr_matrix((data, indices, indptr), shape=(d, problem.n_outputs), copy=False)
 
 

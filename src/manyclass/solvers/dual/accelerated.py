@@ -4,7 +4,7 @@ Outer step t minimises, roughly and by epochs of Prox-SDCA started from the last
 
     (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W) + (kappa/2) ||W||^2 - kappa <W, Y_{t-1}>
 
-and extrapolates: Y_t = W_t + beta (W_t - W_{t-1}). In terms of lam' = lam + kappa the inner problem has the regulariser
+and extrapolates: Y_t = W_t + beta (W_t - W_{t-1}). In terms of lam' = lam + kappa the inner problem has the penalty
 g' = ||W||^2/2 + (threshold lam/lam') ||W||_1 - <W, (kappa/lam') Y>: the kernels of SDCA on a shifted dual image V. The
 unpenalised intercept has a proximal term of its own and takes part in the extrapolation.
 
@@ -20,21 +20,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import accelerated as kernels
 from manyclass.kernels.respond import conjugate_rows
 from manyclass.kernels.sdca import weighted_sums
-from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import ElasticNet
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
 
-__all__ = ["Accelerated", "is_ill_conditioned"]
+__all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
 
 #: Rows (of V or of alpha) a piece of the vector work covers.
 _ROWS = 4096
@@ -54,10 +56,10 @@ def is_ill_conditioned(problem: Problem) -> bool:
     """Whether acceleration is expected to pay: R^2 / (gamma lam n) above 10, a smooth loss, and not Crammer and
     Singer's, whose duals plain SDCA was seen to find sooner."""
     gamma = float(problem.loss.smoothness)
-    return gamma > 0 and not isinstance(problem.loss, CrammerSinger) and condition(problem, gamma) > 10.0
+    return gamma > 0 and not isinstance(problem.loss, CrammerSingerLoss) and condition(problem, gamma) > 10.0
 
 
-class Accelerated(SDCA):
+class AcceleratedSDCA(SDCA):
     """Accelerated Prox-SDCA.
 
     Parameters
@@ -77,25 +79,36 @@ class Accelerated(SDCA):
     """
 
     name = "accelerated"
+    summary = "accelerated proximal point method around Prox-SDCA; small alpha, dense data, no l2 part"
+    synonyms: ClassVar[tuple[str, ...]] = ("accelerated_sdca", "acc_prox_sdca", "catalyst")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SDCA._parameter_constraints,
+        "inner": [Interval(Integral, 1, None, closed="left"), StrOptions({"accuracy"})],
+        "rule": [StrOptions({"gap", "rate", "proximal"})],
+    }
 
     def __init__(
         self, *, inner: int | str = 1, rule: str = "gap", option: str = "I", sampling: str = "permutation"
     ) -> None:
         super().__init__(option=option, sampling=sampling)
-        if inner != "accuracy" and (not isinstance(inner, int) or inner < 1):
-            raise ValueError(f"inner must be a number of epochs of at least 1, or 'accuracy', got {inner!r}")
-        if rule not in ("gap", "rate", "proximal"):
-            raise ValueError(f"rule must be 'gap', 'rate' or 'proximal', got {rule!r}")
-        if rule != "gap" and inner != "accuracy":
-            raise ValueError(f"rule {rule!r} bounds the method with inner='accuracy' alone, got inner={inner!r}")
         self.inner = inner
         self.rule = rule
+
+    def check(self) -> None:
+        super().check()
+        if self.rule != "gap" and self.inner != "accuracy":
+            raise ValueError(
+                f"rule {self.rule!r} bounds the method with inner='accuracy' alone, got inner={self.inner!r}"
+            )
+
+    def _check_option(self, problem: Problem) -> None:
+        self.check()  # it smooths a loss with a kink: every option works
 
     def state(self, problem: Problem) -> State:
         if self.rule != "gap" and problem.intercept:
             raise ValueError(f"rule {self.rule!r} needs every weight penalised: take rule='gap' with an intercept")
         if problem.shift is not None:
-            raise ValueError("solver 'accelerated' shifts the regulariser itself: take solver 'sdca' with a shift")
+            raise ValueError("solver 'accelerated' shifts the penalty itself: take solver 'sdca' with a shift")
         state = super().state(problem)
         return {**state, **self._arrays(state, np.zeros_like(state["V"])), **self._settings(problem)}
 
@@ -191,7 +204,7 @@ class Accelerated(SDCA):
             theta, momentum = 1.0, beta
         else:
             theta, momentum = self._momentum(problem, state, inner, beta)
-        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.regularizer
+        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.penalty
         _each(problem, lambda b, e: kernels.extrapolate(V, reg, Y, W, momentum, pull, b, e))
         if problem.intercept:
             state["pull"] = live - state["bias_centre"]
@@ -210,7 +223,7 @@ class Accelerated(SDCA):
 
     def _momentum(self, problem: Problem, state: State, inner: Problem, beta: float) -> tuple[float, float]:
         """FISTA's theta and the momentum, none where it points back (O'Donoghue & Candes 2015)."""
-        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.regularizer
+        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.penalty
         back, moved = np.sum(_each(problem, lambda b, e: kernels.momentum(V, reg, Y, W, b, e)), axis=0).tolist()
         state["moved"] = np.asarray(moved)
         theta = 1.0 if back > 0 else float(state["theta"])
@@ -247,7 +260,7 @@ class Accelerated(SDCA):
         # The losses' answer to the weights is a second dual point, and comes with the primal value.
         answer = np.empty_like(alpha)
         losses = problem.respond(state["W"], state["bias"], answer)
-        primal = problem.objective(losses, problem.penalty(state["W"]))
+        primal = problem.objective(losses, problem.penalty_value(state["W"]))
         if not final and self.inner != "accuracy":
             self._adapt(problem, state, primal, losses, image)
         if problem.intercept:
@@ -344,9 +357,7 @@ class Accelerated(SDCA):
                     problem.n_threads,
                 )
             )
-            parts = _each(
-                problem, lambda b, e: kernels.mixed_conjugate(problem.regularizer, best_image, image, x, b, e)
-            )
+            parts = _each(problem, lambda b, e: kernels.mixed_conjugate(problem.penalty, best_image, image, x, b, e))
             return -float(losses) / problem.n_samples - problem.lam * float(sum(parts))
 
         known = float(state["best_dual"])
@@ -379,12 +390,12 @@ def _largest_kappa(problem: Problem, gamma: float) -> float:
 def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
     """The problem with lam' = lam + kappa in place of lam, and a loss smoothed by gamma where it is not smooth."""
     lam = problem.lam + kappa
-    loss, reg = problem.loss, problem.regularizer
+    loss, reg = problem.loss, problem.penalty
     if not loss.smoothness:
         loss = loss._replace(gamma=gamma)
     if isinstance(reg, ElasticNet):
         reg = ElasticNet(float(reg.threshold) * problem.lam / lam)
-    return replace(problem, lam=lam, loss=loss, regularizer=reg)
+    return replace(problem, lam=lam, loss=loss, penalty=reg)
 
 
 def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:

@@ -11,24 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import active as kernels
 from manyclass.kernels import proposals
 from manyclass.kernels.rows import CSRRows
-from manyclass.mips import SearchIndex
-from manyclass.objective.losses import CrammerSinger
+from manyclass.mips import PROPOSERS, SearchIndex, proposer
+from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
+from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.dual.sdca import SDCA, Epoch
 
-__all__ = ["ActiveSDCA", "AsyncActiveSDCA"]
+__all__ = ["ActiveSetSDCA", "AsyncActiveSetSDCA", "has_many_rivals"]
 
 #: Rows a thread scores at a time.
 _ROWS = 512
@@ -40,10 +43,18 @@ _SHARED = 500
 _TRIAL = 2
 #: A relative gap to which the rounding errors of some epochs' updates of the dual image are nothing.
 _NEAR = 0.1
+#: Classes from which active sets serve Crammer-Singer: below, whole rows of scores vectorise better.
+_MANY = 100
 
 
-class ActiveSDCA(SDCA):
-    """Active-set Prox-SDCA for `CrammerSinger`.
+def has_many_rivals(problem: Problem) -> bool:
+    """Whether active sets of rivals pay, and can: they need an l2 part."""
+    many = isinstance(problem.loss, CrammerSingerLoss) and problem.n_outputs >= _MANY
+    return many and not isinstance(problem.penalty, L1)
+
+
+class ActiveSetSDCA(SDCA):
+    """Active-set Prox-SDCA for `CrammerSingerLoss`.
 
     Parameters
     ----------
@@ -60,9 +71,10 @@ class ActiveSDCA(SDCA):
         How the weights are held while they are fitted: a d x K array, or a table of those that are not zero, for sparse
         rows. "auto" takes the table where the array would be larger than what a processor keeps near. The weights that
         a fit returns are sparse with the table.
-    search : SearchIndex, optional
-        Who proposes rivals between certificates, in place of exact passes: it is built from the live weights each time,
-        and what it finds is scored on them. A certificate is by an exact pass all the same, which proposes too; it is
+    search : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
+        What proposes rivals: exact passes over all classes, which certify as well, or an index (`manyclass.mips`; an
+        object is copied) between the certificates: it is built from the live weights each time, and what it finds is
+        scored on them. A certificate is by an exact pass all the same, which proposes too; it is
         given when the driver asks for one.
 
     Raises
@@ -72,11 +84,23 @@ class ActiveSDCA(SDCA):
     """
 
     name = "sdca_active"
+    summary = "sparse duals on active sets of rivals; Crammer-Singer with many classes"
+    synonyms: ClassVar[tuple[str, ...]] = ("active_set", "active_set_sdca")
     needs_loss = frozenset({"sparse_dual"})
-    needs_regularizer = frozenset({"conjugate"})
-    certifies = True
+    needs_penalty = frozenset({"conjugate"})
     #: Whether an update of the dual image may be lost.
     drifts = False
+    _index: SearchIndex | None = None
+    option = "I"
+    sampling = "permutation"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "first": [Interval(Integral, 1, None, closed="left")],
+        "more": [Interval(Integral, 1, None, closed="left")],
+        "epochs": [Interval(Integral, 1, None, closed="left")],
+        "slack": [Interval(Real, 0, None, closed="left")],
+        "storage": [StrOptions(set(STORAGES))],
+        "search": [StrOptions(set(PROPOSERS)), SearchIndex],
+    }
 
     def __init__(
         self,
@@ -86,18 +110,28 @@ class ActiveSDCA(SDCA):
         epochs: int = 6,
         slack: float = 0.5,
         storage: str = "auto",
-        search: SearchIndex | None = None,
+        search: str | SearchIndex = "exact",
     ) -> None:
-        super().__init__()
-        if storage not in STORAGES:
-            raise ValueError(f"storage must be one of {', '.join(map(repr, STORAGES))}, got {storage!r}")
         self.first = first
         self.more = more
         self.epochs = epochs
         self.slack = slack
         self.storage = storage
         self.search = search
-        self.certifies = search is None
+
+    @property
+    def certifies(self) -> bool:  # type: ignore[override]
+        """An exact search for rivals gives the certificate too; an index does not."""
+        return self.search == "exact"
+
+    def prepare(self, problem: Problem) -> Solver:
+        """This solver; for two classes, which have one margin and no rivals to choose from, plain Prox-SDCA."""
+        if isinstance(problem.loss, SmoothHingeLoss) and problem.n_outputs == 1:
+            self.check()
+            return SDCA().prepare(problem)
+        copy: ActiveSetSDCA = Solver.prepare(self, problem)
+        copy._index = proposer(self.search)
+        return copy
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -135,8 +169,8 @@ class ActiveSDCA(SDCA):
         for progress in super().iterate(problem, state, seed):
             if progress.iteration % self.epochs:
                 pass
-            elif self.search is not None:
-                self._ask(problem, state, self.search)
+            elif self._index is not None:
+                self._ask(problem, state, self._index)
             else:
                 progress = replace(progress, bound=self._certify(problem, state))
             yield progress
@@ -197,7 +231,7 @@ class ActiveSDCA(SDCA):
                 _y(problem),
                 problem.weights,
                 _gamma(problem),
-                problem.regularizer,
+                problem.penalty,
                 scored,
                 state["bias"],
                 state["indptr"],
@@ -221,7 +255,7 @@ class ActiveSDCA(SDCA):
         proposals.keep_violators(
             problem.rows,
             _y(problem),
-            problem.regularizer,
+            problem.penalty,
             image.view(state),
             state["bias"],
             state["indptr"],
@@ -276,8 +310,8 @@ class ActiveSDCA(SDCA):
         return found
 
 
-class AsyncActiveSDCA(ActiveSDCA):
-    """`ActiveSDCA` on several threads that share the weights without locks.
+class AsyncActiveSetSDCA(ActiveSetSDCA):
+    """`ActiveSetSDCA` on several threads that share the weights without locks.
 
     Each thread takes its part of every epoch's examples, and a step writes a few columns of a few rows of W only, so
     that hardly ever two threads write to one place at a time. When they do an update may be lost: a run is not
@@ -316,7 +350,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array, left: Array | N
             problem.norms,
             order[done:],
             _gamma(problem),
-            problem.regularizer,
+            problem.penalty,
             image.view(state),
             live,
             state["indptr"],
@@ -340,8 +374,8 @@ def _y(problem: Problem) -> Array:
 
 
 def _gamma(problem: Problem) -> float:
-    if not isinstance(problem.loss, CrammerSinger):
-        raise ValueError(f"solver 'sdca_active' is for CrammerSinger, not {type(problem.loss).__name__}")
+    if not isinstance(problem.loss, CrammerSingerLoss):
+        raise ValueError(f"solver 'sdca_active' is for the loss crammer_singer, not {problem.loss.name}")
     return problem.loss.gamma
 
 

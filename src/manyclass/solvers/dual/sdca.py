@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import sdca as kernels
 from manyclass.kernels.rows import n_stored
 from manyclass.objective.losses import OPTIONS, Segment
+from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, Solver, State
 
 __all__ = ["SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
 
@@ -43,7 +45,7 @@ class Epoch:
     Attributes
     ----------
     problem : Problem
-        Data, regulariser and lam.
+        Data, penalty and lam.
     loss : NamedTuple
         The loss, or a `Segment` of it.
     bias_step : float
@@ -55,7 +57,7 @@ class Epoch:
     bias_step: float
 
 
-class SDCA:
+class SDCA(Solver):
     """Prox-SDCA.
 
     For a separable loss the K outputs are independent problems: with several threads each takes a range of columns,
@@ -71,19 +73,36 @@ class SDCA:
     """
 
     name = "sdca"
+    summary = "proximal stochastic dual coordinate ascent; every loss and penalty"
+    synonyms: ClassVar[tuple[str, ...]] = ("prox_sdca", "dual", "liblinear_dual")
     needs_loss = frozenset({"conjugate", "dual_step"})
-    needs_regularizer = frozenset({"conjugate"})
-    certifies = False
-    option = "I"
-    sampling = "permutation"
+    needs_penalty = frozenset({"conjugate"})
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "option": [StrOptions(set(OPTIONS))],
+        "sampling": [StrOptions(set(SAMPLINGS))],
+    }
 
     def __init__(self, *, option: str = "I", sampling: str = "permutation") -> None:
-        if option not in OPTIONS:
-            raise ValueError(f"option must be one of {', '.join(map(repr, OPTIONS))}, got {option!r}")
-        if sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}, got {sampling!r}")
         self.option = option
         self.sampling = sampling
+
+    def prepare(self, problem: Problem) -> Solver:
+        """This solver; for a pure l1 penalty, the one that gives it a small l2 part (`SlightL2`)."""
+        self._check_option(problem)
+        copy = super().prepare(problem)
+        if isinstance(problem.penalty, L1):
+            from manyclass.solvers.dual.slight_l2 import SlightL2  # which is built on this class
+
+            return SlightL2(copy)
+        return copy
+
+    def _check_option(self, problem: Problem) -> None:
+        self.check()
+        if self.option in ("IV", "V") and not problem.loss.smoothness:
+            raise ValueError(
+                f"option {self.option!r} takes steps in proportion to the smoothness of the loss, and "
+                f"{problem.loss.name} has none: take option 'I', gamma > 0, or AcceleratedSDCA, which smooths it"
+            )
 
     def state(self, problem: Problem) -> State:
         V = np.zeros((problem.n_features, problem.n_columns), problem.dtype)
@@ -191,6 +210,17 @@ class AsyncSDCA(SDCA):
     """
 
     name = "sdca_async"
+    summary = "threads share the weights without locks; certified, not reproducible"
+    synonyms: ClassVar[tuple[str, ...]] = ("hogwild", "passcode")
+    reproducible = False
+
+    def prepare(self, problem: Problem) -> Solver:
+        """This solver; for Crammer-Singer with many classes, the one that keeps active sets of rivals."""
+        from manyclass.solvers.dual.active import AsyncActiveSetSDCA, has_many_rivals  # built on this class
+
+        if (self.option, self.sampling) == ("I", "permutation") and has_many_rivals(problem):
+            return AsyncActiveSetSDCA()
+        return super().prepare(problem)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
         threads = epoch.problem.n_threads
@@ -221,7 +251,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array, lo: int, hi: in
         problem.norms,
         order,
         epoch.loss,
-        problem.regularizer,
+        problem.penalty,
         state["V"],
         live,
         state["alpha"],

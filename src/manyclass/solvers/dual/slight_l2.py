@@ -16,48 +16,63 @@ import numpy as np
 
 from manyclass.objective.penalties import L1, ElasticNet
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.solvers.base import Progress, State
-from manyclass.solvers.dual.accelerated import Accelerated
-from manyclass.solvers.dual.sdca import SDCA
+from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.dual.accelerated import AcceleratedSDCA
 from manyclass.solvers.dual.warm import warm_state
 
 __all__ = ["SlightL2"]
 
 
-class SlightL2:
+class SlightL2(Solver):
     """Solves an `L1` problem through the elastic nets that approach it.
 
     Parameters
     ----------
-    solver : SDCA or Accelerated
+    solver : SDCA or AcceleratedSDCA
         What solves these.
     eps : float, optional
-        The first eps, as a part of P(0). None: by measurement 1e-3 for Accelerated, which does as well with any, and
-        0.5 for plain Prox-SDCA, which is slow where the l2 part is slight.
+        The first eps, as a part of P(0). None: by measurement 1e-3 for AcceleratedSDCA, which does as well with any,
+        and 0.5 for plain Prox-SDCA, which is slow where the l2 part is slight.
     """
 
-    certifies = False
+    needs_penalty = frozenset({"prox"})
 
-    def __init__(self, solver: SDCA, *, eps: float | None = None) -> None:
-        if eps is None:
-            eps = 1e-3 if isinstance(solver, Accelerated) else 0.5
-        if not 0 < eps < 1:
-            raise ValueError(f"eps must be between 0 and 1, got {eps!r}")
+    def __init__(self, solver: Solver, *, eps: float | None = None) -> None:
         self.solver = solver
         self.eps = eps
-        self.name = f"{solver.name} + slight l2"
-        self.needs_loss = solver.needs_loss
-        self.needs_regularizer = frozenset({"prox"})
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """That of the solver inside, and what is done to the penalty."""
+        return f"{self.solver.name} + slight l2"
+
+    @property
+    def needs_loss(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of the solver inside."""
+        return self.solver.needs_loss
+
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """As the solver inside is."""
+        return self.solver.reproducible
+
+    @property
+    def _first_eps(self) -> Array:
+        if self.eps is not None:
+            if not 0 < self.eps < 1:
+                raise ValueError(f"eps must be between 0 and 1, got {self.eps!r}")
+            return np.asarray(self.eps)
+        return np.asarray(1e-3 if isinstance(self.solver, AcceleratedSDCA) else 0.5)
 
     def state(self, problem: Problem) -> State:
-        if not isinstance(problem.regularizer, L1):
-            raise ValueError(f"solver {self.name!r} is for the L1 regulariser, got {problem.regularizer!r}")
-        eps, at_zero = np.asarray(self.eps), _at_zero(problem)
+        if not isinstance(problem.penalty, L1):
+            raise ValueError(f"solver {self.name!r} is for the L1 penalty, got {problem.penalty!r}")
+        eps, at_zero = self._first_eps, _at_zero(problem)
         return {**self.solver.state(_reduced(problem, eps, at_zero)), "eps": eps, "at_zero": at_zero}
 
     def warm(self, problem: Problem, state: State) -> State:
         """Go on from a state of this solver, or of the one it drives; eps begins as in a cold start."""
-        state["eps"], state["at_zero"] = np.asarray(self.eps), _at_zero(problem)
+        state["eps"], state["at_zero"] = self._first_eps, _at_zero(problem)
         driven = warm_state(_reduced(problem, state["eps"], state["at_zero"]), self.solver, state)
         return {**driven, "eps": state["eps"], "at_zero": state["at_zero"]}
 
@@ -104,4 +119,4 @@ def _at_zero(problem: Problem) -> Array:
 def _reduced(problem: Problem, eps: Array, at_zero: Array) -> Problem:
     """The elastic net with lam = eps P(0) (sigma / P(0))^2."""
     lam = float(eps) * problem.lam**2 / float(at_zero)
-    return replace(problem, lam=lam, regularizer=ElasticNet(problem.lam / lam))
+    return replace(problem, lam=lam, penalty=ElasticNet(problem.lam / lam))

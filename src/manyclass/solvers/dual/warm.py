@@ -6,13 +6,19 @@ import numpy as np
 
 from manyclass.objective.problem import Problem
 from manyclass.solvers.base import Solver, State, Warm
-from manyclass.solvers.dual.active import ActiveSDCA
+from manyclass.solvers.dual.active import ActiveSetSDCA
 from manyclass.solvers.dual.sdca import SDCA
 
-__all__ = ["warm_state"]
+__all__ = ["lineage", "warm_state"]
 
 #: What plain Prox-SDCA takes over: a dual point, the intercept, and room for the image that its certificate makes.
 _CARRIED = ("alpha", "bias", "V")
+
+
+def lineage(solver: Solver) -> str:
+    """What solvers that go on from each other's states have in common: a dual vector for every example, or a name."""
+    plain = getattr(solver, "solver", solver)  # of `SlightL2`
+    return "dual" if isinstance(plain, SDCA) and not isinstance(plain, ActiveSetSDCA) else solver.name
 
 
 def warm_state(problem: Problem, solver: Solver, state: State) -> State:
@@ -27,8 +33,9 @@ def warm_state(problem: Problem, solver: Solver, state: State) -> State:
         if name in state:
             state[name] = np.zeros_like(state[name])
     if isinstance(solver, Warm):
-        return solver.warm(problem, state)
-    if isinstance(solver, SDCA) and not isinstance(solver, ActiveSDCA):
+        warmed: State = solver.warm(problem, state)
+        return warmed
+    if isinstance(solver, SDCA) and not isinstance(solver, ActiveSetSDCA):
         state = {**solver.state(problem), **{name: state[name] for name in _CARRIED}}
     solver.certificate(problem, state, final=True)
     return state

@@ -16,7 +16,7 @@ from manyclass.runtime.threads import ranges
 from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.calibrated import fit_calibration, squared_error
 from manyclass.solvers.least_squares.design import Design
-from manyclass.solvers.least_squares.generalised import Link, apply_link, generalised_steps
+from manyclass.solvers.least_squares.generalized import Link, apply_link, generalised_steps
 
 __all__ = ["BlockFit", "StageRecord", "StagewiseRun", "Update", "calibrated", "linear", "logistic"]
 

@@ -14,12 +14,14 @@ from manyclass.mips import SearchIndex
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.memoir.weights import DenseWeights, TableWeights, Weights, pair_scores, rows_of
 
-__all__ = ["TRUNCATIONS", "Memoir", "Passed", "takes_table"]
+__all__ = ["TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_table", "unpack_weights"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: How an l1 part acts on the weights.
 TRUNCATIONS = ("lazy", "touched")
+#: What it counts and scales by, kept in checkpoints.
+_NUMBERS = ("scale", "squares", "steps", "seen", "total", "weight", "points", "epochs")
 #: Queries of an epoch for which a search that is not exact is judged by the exact one.
 _JUDGED = 256
 #: A scale below this is multiplied into the weights: far from underflow, also of float32.
@@ -57,7 +59,7 @@ def takes_table(n_features: int, n_classes: int) -> bool:
     return n_features * n_classes > _DENSE
 
 
-class Memoir:
+class MemoirLearner:
     """Stochastic subgradient descent for the multi-class SVM, rivals by maximum-inner-product search [1]_.
 
     Minimises ``(1/n) sum_i c_i max(0, 1 + max_{r != y_i} x_i.(w_r - w_{y_i})) + alpha ((1 - l1_ratio)/2 ||W||^2 +
@@ -112,9 +114,9 @@ class Memoir:
     --------
     >>> import numpy as np
     >>> from manyclass.datasets import make_many_classes
-    >>> from manyclass.solvers.memoir.learner import Memoir
+    >>> from manyclass.solvers.memoir.learner import MemoirLearner
     >>> X, y = make_many_classes(2000, 1000, 100, random_state=0)
-    >>> learner = Memoir(1000, 100, X.dtype, alpha=1e-4, eta0=0.5)
+    >>> learner = MemoirLearner(1000, 100, X.dtype, alpha=1e-4, eta0=0.5)
     >>> order = np.random.default_rng(0)
     >>> met = [learner.epoch(X, y, order.permutation(2000), batch_size=10) for _ in range(5)]
     >>> met[-1].loss < met[0].loss
@@ -351,6 +353,29 @@ class Memoir:
         self._settle_all()
         self.squares = self.U.squares()
 
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def pack(self) -> dict[str, Array]:
+        """All it must remember, as arrays; an index is built anew from the weights."""
+        numbers = [getattr(self, name) for name in _NUMBERS]
+        found = {"numbers": np.array(numbers, np.float64), "stamp": self.stamp}
+        found |= {f"U.{name}": array for name, array in pack_weights(self.U.export()).items()}
+        if self.lag is not None:
+            found |= {f"lag.{name}": array for name, array in pack_weights(self.lag.export()).items()}
+        return found
+
+    def unpack(self, arrays: dict[str, Array]) -> None:
+        """Bring a fresh learner to what `pack` has taken apart."""
+        for name, value in zip(_NUMBERS, arrays["numbers"].tolist()):
+            setattr(self, name, type(getattr(self, name))(value))
+        self.stamp[:] = arrays["stamp"]
+        for part, weights in (("U.", self.U), ("lag.", self.lag)):
+            own = {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)}
+            if weights is not None:
+                weights.put(unpack_weights(own, weights.dtype))
+        if self.index is not None:
+            self.index.build(self.U.export(), n_jobs=self.n_threads)
+
     # --- what has been learnt ---------------------------------------------------------------------------------------
 
     def norm(self) -> float:
@@ -369,6 +394,22 @@ class Memoir:
         if sp.issparse(U):
             U.eliminate_zeros()
         return U
+
+
+def pack_weights(weights: Any) -> dict[str, Array]:
+    """An array or a CSR matrix as arrays by name."""
+    if not sp.issparse(weights):
+        return {"dense": weights}
+    shape = np.asarray(weights.shape, np.int64)
+    return {"data": weights.data, "indices": weights.indices, "indptr": weights.indptr, "shape": shape}
+
+
+def unpack_weights(arrays: dict[str, Array], dtype: Any) -> Any:
+    """What `pack_weights` has taken apart."""
+    if "dense" in arrays:
+        return arrays["dense"]
+    parts = arrays["data"], arrays["indices"], arrays["indptr"]
+    return sp.csr_matrix(parts, shape=tuple(arrays["shape"].tolist()), dtype=dtype)
 
 
 class _Judged:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -63,7 +62,7 @@ def fit_blocks(
 ) -> ShardedModel:
     """Fit softmax regression to a row store, window by window and block of classes by block of classes.
 
-    Minimises ``mean loss + alpha/2 ||W||^2``, as ``SDCAClassifier("multinomial", alpha=alpha)`` does. In memory are
+    Minimises ``mean loss + alpha/2 ||W||^2``, as ``LinearClassifier("multinomial", alpha=alpha)`` does. In memory are
     one block of the weights (and of their mean), two windows of rows, and 8 bytes a row for the certificate. An epoch
     visits each block of classes with all rows in a new order: stochastic steps, with the other blocks known by the
     log of the sum of exp of a row's scores in them, which is kept on disk. With several ranks each has a part of the
@@ -229,7 +228,7 @@ class _Fit:
                             continue
                         record = self._evaluate(epoch, seconds, started)
                         history.records.append(record)
-                        self.work.history.append([*map(float, astuple(record))])
+                        self.work.history.append([*map(float, record.numbers())])
                         shown.evaluated(record)
                         if tol is not None and record.relative_gap <= tol:
                             outcome = "converged"
@@ -403,7 +402,7 @@ def _require_disk(path: Path, size: int) -> None:
 
 
 def _record(row: list[float]) -> Record:
-    return Record(int(row[0]), *row[1:])
+    return Record.of(row)
 
 
 def _squares(values: Array) -> float:

@@ -143,7 +143,7 @@ class ColumnView(Protocol):
     def gram(self, features: Array, h: Array) -> Gram:
         """``X' diag(h) X`` of some features."""
 
-    def minimise(
+    def minimize(
         self, features: Array, w: Array, model: Model, l1: float, l2: float, enough: float
     ) -> tuple[Array, float, float]:
         """New weights of the features, the shift, and the passes over the data it took."""
@@ -202,7 +202,7 @@ class SparseColumns:
         G -= spread * np.outer(moments, moments)
         return Gram(G, moments, spread)
 
-    def minimise(
+    def minimize(
         self, features: Array, w: Array, model: Model, l1: float, l2: float, enough: float
     ) -> tuple[Array, float, float]:
         if model.gram is not None or len(features) <= MOST_SPARSE:
@@ -342,7 +342,7 @@ class DenseColumns:
             total += u[rows] @ self._taken(x, features)
         return total
 
-    def minimise(
+    def minimize(
         self, features: Array, w: Array, model: Model, l1: float, l2: float, enough: float
     ) -> tuple[Array, float, float]:
         return _on_gram(self, features, w, model, l1, l2, enough)

@@ -15,7 +15,7 @@ import numpy as np
 
 from manyclass.kernels.sdca import weighted_sums
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, Solver, State
 
 __all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "smoothness"]
 
@@ -23,22 +23,16 @@ __all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "smoo
 ROWS = 4096
 
 
-class PrimalSolver:
+class PrimalSolver(Solver):
     """A solver on the weights. Its state keeps room for the certificate: ``alpha`` (n x K) and ``V`` (d x K)."""
 
-    name: str
     #: The conjugate is for the certificate alone.
     needs_loss = frozenset({"gradient", "conjugate"})
-    needs_regularizer: frozenset[str]
-    certifies = False
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
         losses = problem.respond(W, bias, state["alpha"])
         return problem.certify(W, bias, losses, state["alpha"], self._image(state))
-
-    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        raise NotImplementedError
 
     def _image(self, state: State) -> Array:
         """Room for the dual image, d x K."""
@@ -116,7 +110,7 @@ def smoothness(problem: Problem, solver: str) -> float:
     gamma = float(problem.loss.smoothness)
     if not gamma > 0:
         raise ValueError(
-            f"solver {solver!r} needs a smooth loss, got {type(problem.loss).__name__} with smoothness {gamma:g}: "
+            f"solver {solver!r} needs a smooth loss, got {problem.loss.name} with smoothness {gamma:g}: "
             "give the loss a gamma > 0, or choose another solver"
         )
     return gamma

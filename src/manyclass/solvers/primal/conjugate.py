@@ -15,7 +15,7 @@ __all__ = ["ConjugateGradient"]
 
 
 class ConjugateGradient(DescentSolver):
-    """Nonlinear conjugate gradients (Hager & Zhang 2005) for a smooth loss and a smooth regulariser.
+    """Nonlinear conjugate gradients (Hager & Zhang 2005) for a smooth loss and a smooth penalty.
 
     With g the gradient, d the direction and y the last change of g,
 
@@ -30,7 +30,7 @@ class ConjugateGradient(DescentSolver):
     Raises
     ------
     ValueError
-        If the loss has a kink, or the regulariser has no gradient (l1 and elastic net).
+        If the loss has a kink, or the penalty has no gradient (l1 and elastic net).
 
     References
     ----------
@@ -41,23 +41,25 @@ class ConjugateGradient(DescentSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import ConjugateGradient
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
-    >>> result = minimise(problem, ConjugateGradient(), tol=1e-6)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    >>> result = minimize(problem, ConjugateGradient(), tol=1e-6)
     >>> result.certificate.relative_gap <= 1e-6
     True
     """
 
     name = "cg"
+    summary = "nonlinear conjugate gradients, for comparison"
+    synonyms = ("conjugate_gradient",)
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)

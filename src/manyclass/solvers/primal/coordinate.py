@@ -24,11 +24,11 @@ import scipy.sparse as sp
 from manyclass.kernels import coordinate as kernels
 from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import RealTargets, SignTargets
-from manyclass.objective.losses import Squared
+from manyclass.objective.losses import SquaredLoss
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import run
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.primal._columns import FULL, MOST, ColumnView, Gram, Model, column_view
 
 __all__ = ["CoordinateDescent", "largest_penalty", "lone_intercept"]
@@ -52,7 +52,7 @@ class _Point(NamedTuple):
     dual: float
 
 
-class CoordinateDescent:
+class CoordinateDescent(Solver):
     """Coordinate descent on the weights of a separable smooth loss with an l1, elastic net or l2 penalty.
 
     One iteration solves a working set of every output whose gap counts, and certifies.
@@ -60,21 +60,23 @@ class CoordinateDescent:
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.losses import SquaredLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L1
     >>> X, y = np.eye(3), np.array([[3.0], [-6.0], [0.5]])
-    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), Squared(), L1(), 1 / 3, n_features=3)
-    >>> np.round(minimise(lasso, CoordinateDescent(), tol=1e-9).weights.T, 6)
+    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), 1 / 3, n_features=3)
+    >>> np.round(minimize(lasso, CoordinateDescent(), tol=1e-9).weights.T, 6)
     array([[ 2., -5.,  0.]])
     """
 
     name = "cd"
+    summary = "coordinate descent with working sets; pays with an l1 part and few outputs"
+    synonyms = ("coordinate_descent", "liblinear", "celer")
     needs_loss = frozenset({"gradient", "conjugate"})
-    needs_regularizer = frozenset({"prox"})
+    needs_penalty = frozenset({"prox"})
     certifies = True
 
     def state(self, problem: Problem) -> State:
@@ -148,11 +150,11 @@ class _Work:
         self.view: ColumnView = column_view(problem)
         self.loss = type(problem.loss)(*(float(value) for value in problem.loss))
         self.share = np.asarray(problem.weights, np.float64) / problem.n_samples
-        self.l2 = 0.0 if isinstance(problem.regularizer, L1) else problem.lam
+        self.l2 = 0.0 if isinstance(problem.penalty, L1) else problem.lam
         self.l1 = problem.lam
         if self.l2:
-            self.l1 *= float(getattr(problem.regularizer, "threshold", 0.0))
-        self.quadratic = isinstance(self.loss, Squared)
+            self.l1 *= float(getattr(problem.penalty, "threshold", 0.0))
+        self.quadratic = isinstance(self.loss, SquaredLoss)
         self.few = few = problem.n_features <= (FULL if self.quadratic else FULL // 4)
         #: Lengths of the columns, where there are so many features that a choice is made.
         self.norms = np.zeros(0) if few else np.sqrt(self.view.norms(self.share))
@@ -175,7 +177,7 @@ class _Work:
         assert isinstance(self.problem.targets, RealTargets)
         return np.ascontiguousarray(self.problem.targets.y[:, k], np.float64)
 
-    def penalty(self, w: Array) -> float:
+    def penalty_value(self, w: Array) -> float:
         return float(self.l1 * np.abs(w).sum() + 0.5 * self.l2 * (w @ w))
 
     def evaluate(self, k: int, W: Array, bias: Array) -> _Point:
@@ -185,7 +187,7 @@ class _Work:
         s = self.view.scores(support, w[support]) + float(bias[k])
         u = np.empty(len(s))
         kernels.slopes(self.loss, s, y, self.share, u)
-        primal = kernels.value(self.loss, s, y, self.share) + self.penalty(w[support])
+        primal = kernels.value(self.loss, s, y, self.share) + self.penalty_value(w[support])
         if self.problem.intercept:
             self._balance(u)
         pull = -self.view.dots(u)
@@ -233,7 +235,7 @@ class _Work:
                 kernels.curvatures(self.loss, s, y, self.share, _FLOOR / self.loss.smoothness, h)
                 # A model is worth minimising no further than it is true.
                 model, finish = Model(u, h), max(enough, 0.1 * left)
-            new, shift, cost = self.view.minimise(features, w, model, self.l1, self.l2, finish)
+            new, shift, cost = self.view.minimize(features, w, model, self.l1, self.l2, finish)
             passes += cost
             if self.quadratic:
                 w, b = new, b + shift
@@ -278,12 +280,12 @@ class _Work:
 
     def search(self, s: Array, y: Array, step: Array, u: Array, w: Array, new: Array) -> float:
         """The longest of 1, 1/2, 1/4, ... of a step by which the objective falls as it should (Armijo's rule)."""
-        before = kernels.value(self.loss, s, y, self.share) + self.penalty(w)
-        promised = float(u @ step) + self.penalty(new) - self.penalty(w)
+        before = kernels.value(self.loss, s, y, self.share) + self.penalty_value(w)
+        promised = float(u @ step) + self.penalty_value(new) - self.penalty_value(w)
         rounding = 1e-15 * abs(before)
         t = 1.0
         for _ in range(40):
-            after = kernels.value(self.loss, s + t * step, y, self.share) + self.penalty(w + t * (new - w))
+            after = kernels.value(self.loss, s + t * step, y, self.share) + self.penalty_value(w + t * (new - w))
             if after <= before + 0.01 * t * min(promised, 0.0) + rounding:
                 return t
             t *= 0.5
@@ -295,7 +297,7 @@ def _require_smooth(problem: Problem) -> None:
     if loss.joint or not loss.smoothness > 0:
         what = "is joint in its outputs" if loss.joint else "has a kink"
         raise ValueError(
-            f"solver 'cd' needs a loss that is separable and smooth; {type(loss).__name__} {what}: choose another "
+            f"solver 'cd' needs a loss that is separable and smooth; {loss.name} {what}: choose another "
             "solver or another loss (a hinge with gamma > 0 is smooth)"
         )
     if problem.shift is not None:
@@ -327,11 +329,12 @@ def largest_penalty(problem: Problem) -> float:
     >>> import numpy as np
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.losses import SquaredLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L1
     >>> X, y = np.array([[1.0], [3.0]]), np.array([[0.0], [4.0]])
-    >>> largest_penalty(Problem(make_rows(X), RealTargets(y, 1), Squared(), L1(), 1.0, n_features=1, intercept=True))
+    >>> problem = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), 1.0, n_features=1, intercept=True)
+    >>> largest_penalty(problem)
     2.0
     """
     shape = problem.n_features, problem.n_outputs
@@ -352,11 +355,11 @@ def lone_intercept(problem: Problem) -> Array:
     ValueError
         If the problem has an intercept and a joint loss.
     """
-    if not problem.intercept or isinstance(problem.loss, Squared):
+    if not problem.intercept or isinstance(problem.loss, SquaredLoss):
         return problem.first_intercept()
     if problem.loss.joint:
         raise ValueError(
-            f"the problem must have no intercept or a separable loss, got {type(problem.loss).__name__} with an "
+            f"the problem must have no intercept or a separable loss, got {problem.loss.name} with an "
             "intercept: leave the intercept out, or use one output a class"
         )
     loss = type(problem.loss)(*(float(value) for value in problem.loss))

@@ -107,9 +107,9 @@ def rounding(problem: Problem, value: float) -> float:
 
 
 class DescentSolver(BatchSolver):
-    """A batch solver for a smooth loss and a smooth regulariser, whose steps follow directions."""
+    """A batch solver for a smooth loss and a smooth penalty, whose steps follow directions."""
 
-    needs_regularizer = frozenset({"gradient"})
+    needs_penalty = frozenset({"gradient"})
 
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
         """P at ``point``, and its gradient."""
@@ -117,7 +117,7 @@ class DescentSolver(BatchSolver):
         losses = problem.respond(W, bias, state["alpha"])
         self._slope(problem, state)
         self._add_penalty(problem, point, state, gradient)
-        return problem.objective(losses, problem.penalty(W))
+        return problem.objective(losses, problem.penalty_value(W))
 
     @staticmethod
     def _add_penalty(problem: Problem, point: Array, state: State, gradient: Array) -> None:

@@ -21,7 +21,7 @@ __all__ = ["FISTA"]
 
 class FISTA(BatchSolver):
     """Accelerated proximal gradient descent (Beck & Teboulle 2009, with backtracking), for a smooth loss and any
-    regulariser with a prox; the momentum restarts by itself (O'Donoghue & Candes 2015).
+    penalty with a prox; the momentum restarts by itself (O'Donoghue & Candes 2015).
 
     With F = f + lam g, f the mean loss, each iteration takes
 
@@ -42,7 +42,7 @@ class FISTA(BatchSolver):
     Raises
     ------
     ValueError
-        If the loss has a kink (hinge, Crammer-Singer with gamma = 0), or the regulariser has no prox.
+        If the loss has a kink (hinge, Crammer-Singer with gamma = 0), or the penalty has no prox.
 
     References
     ----------
@@ -53,24 +53,26 @@ class FISTA(BatchSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import Squared
+    >>> from manyclass.objective.losses import SquaredLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L1
     >>> from manyclass.solvers import FISTA
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(50, 5))
     >>> y = X[:, :1] - 2 * X[:, 1:2]
-    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), Squared(), L1(), lam=0.1, n_features=5)
-    >>> result = minimise(lasso, FISTA(), tol=1e-6)
+    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), lam=0.1, n_features=5)
+    >>> result = minimize(lasso, FISTA(), tol=1e-6)
     >>> np.flatnonzero(result.weights).tolist()
     [0, 1]
     """
 
     name = "fista"
-    needs_regularizer = frozenset({"prox"})
+    summary = "accelerated proximal gradient descent"
+    synonyms = ("apg", "proximal_gradient")
+    needs_penalty = frozenset({"prox"})
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
@@ -135,7 +137,7 @@ class FISTA(BatchSolver):
             pieces,
             problem.n_threads,
         )
-        return problem.objective(float(np.sum(losses)), problem.penalty(W))
+        return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
 
     def _respond(self, problem: Problem, start: Array, state: State) -> float:
         """f at ``start``, whose scores ``alpha`` become the responses of the losses, and its slope."""
@@ -145,13 +147,13 @@ class FISTA(BatchSolver):
             problem.n_threads,
         )
         self._slope(problem, state)
-        value = problem.objective(float(np.sum(losses)), problem.penalty(start[:-1]))
+        value = problem.objective(float(np.sum(losses)), problem.penalty_value(start[:-1]))
         return value - problem.lam * _penalty(problem, start)
 
     def _step(self, problem: Problem, state: State, start: Array, new: Array, scores: Array, smooth: float) -> _Step:
         """Fill ``new``, the proximal step from ``start``, where f is ``smooth``, and its ``scores``."""
         pieces = ranges(len(start), ROWS)
-        slope, point, reg = state["slope"], state["point"], problem.regularizer
+        slope, point, reg = state["slope"], state["point"], problem.penalty
         noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(smooth)
         # An L of that size needs no test (a joint loss may count its K outputs in, as Crammer and Singer's does): so
         # the search ends even where f is so small that its rounding is more than ``noise``.
@@ -205,4 +207,6 @@ _TOLD = 10.0
 def _penalty(problem: Problem, point: Array) -> float:
     """g of the weights, without the shift of the problem: that is smooth, and part of f."""
     pieces = ranges(problem.n_features, ROWS)
-    return float(np.sum(run(lambda b, e: respond.penalty(point, problem.regularizer, b, e), pieces, problem.n_threads)))
+    return float(
+        np.sum(run(lambda b, e: respond.penalty_value(point, problem.penalty, b, e), pieces, problem.n_threads))
+    )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
@@ -16,7 +19,7 @@ __all__ = ["LBFGS"]
 
 
 class LBFGS(DescentSolver):
-    """Limited-memory BFGS (Liu & Nocedal 1989) for a smooth loss and a smooth regulariser.
+    """Limited-memory BFGS (Liu & Nocedal 1989) for a smooth loss and a smooth penalty.
 
     The step along a direction meets the weak Wolfe conditions, found by doubling and bisection (Lewis & Overton 2013);
     where differences of the objective drown in rounding, Hager and Zhang's approximate decrease takes their place.
@@ -26,13 +29,13 @@ class LBFGS(DescentSolver):
 
     Parameters
     ----------
-    memory : int
+    history_size : int
         Pairs of changes, of the point and of the gradient, that are kept.
 
     Raises
     ------
     ValueError
-        If ``memory`` is less than 1, the loss has a kink, or the regulariser has no gradient (l1 and elastic net).
+        If ``memory`` is less than 1, the loss has a kink, or the penalty has no gradient (l1 and elastic net).
 
     References
     ----------
@@ -44,32 +47,36 @@ class LBFGS(DescentSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import LBFGS
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
-    >>> result = minimise(problem, LBFGS(), tol=1e-6)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    >>> result = minimize(problem, LBFGS(), tol=1e-6)
     >>> result.certificate.relative_gap <= 1e-6
     True
     """
 
     name = "lbfgs"
+    summary = "limited-memory quasi-Newton"
+    synonyms = ("l_bfgs", "bfgs")
 
-    def __init__(self, *, memory: int = 10) -> None:
-        if memory < 1:
-            raise ValueError(f"memory must be an integer of at least 1, got {memory!r}")
-        self.memory = int(memory)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "history_size": [Interval(Integral, 1, None, closed="left")]
+    }
+
+    def __init__(self, *, history_size: int = 10) -> None:
+        self.history_size = history_size
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
-        shape = self.memory, *state["point"].shape
+        shape = self.history_size, *state["point"].shape
         return {
             **state,
             "moves": np.zeros(shape, problem.dtype),
@@ -80,7 +87,9 @@ class LBFGS(DescentSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
         return {
-            f"weights (two points, two gradients, a direction, room, {self.memory} pairs)": (6 + 2 * self.memory)
+            f"weights (two points, two gradients, a direction, room, {self.history_size} pairs)": (
+                6 + 2 * self.history_size
+            )
             * (problem.n_features + 1)
             * size,
             "responses of the losses": problem.n_samples * size,
@@ -114,7 +123,7 @@ class LBFGS(DescentSolver):
     def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, room: Array) -> None:
         """The two-loop recursion: ``direction = -H gradient``."""
         pairs = int(state["pairs"])
-        slots = [pair % self.memory for pair in range(max(0, pairs - self.memory), pairs)]
+        slots = [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
         moves, turns = state["moves"], state["turns"]
         np.negative(gradient, out=direction)
         bends = {slot: problem.inner_product(moves[slot], turns[slot]) for slot in slots}
@@ -139,7 +148,7 @@ class LBFGS(DescentSolver):
 
     def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
         """Keep the changes of point and gradient; where they tell no curvature from rounding, none of the old ones."""
-        slot = int(state["pairs"]) % self.memory
+        slot = int(state["pairs"]) % self.history_size
         move, turn = state["moves"][slot], state["turns"][slot]
         np.subtract(new, state["point"], out=move)
         np.subtract(new_gradient, old_gradient, out=turn)

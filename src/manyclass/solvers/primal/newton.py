@@ -21,7 +21,7 @@ __all__ = ["Newton"]
 
 
 class Newton(DescentSolver):
-    """Truncated Newton for a smooth loss and a smooth regulariser: no matrix is formed, whatever d and K.
+    """Truncated Newton for a smooth loss and a smooth penalty: no matrix is formed, whatever d and K.
 
     The system H D = -g, with H v = X^T (c * phi''(S) X v) / n + lam v, is solved by conjugate gradients until its
     residual is below a part of ||g|| that falls with ||g|| (Eisenstat & Walker 1996, choice 2), so that the last steps
@@ -37,7 +37,7 @@ class Newton(DescentSolver):
     Raises
     ------
     ValueError
-        If the loss has a kink, or the regulariser has no gradient (l1 and elastic net).
+        If the loss has a kink, or the penalty has no gradient (l1 and elastic net).
 
     References
     ----------
@@ -47,23 +47,25 @@ class Newton(DescentSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import Newton
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
-    >>> result = minimise(problem, Newton(), tol=1e-8)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    >>> result = minimize(problem, Newton(), tol=1e-8)
     >>> result.certificate.relative_gap <= 1e-8
     True
     """
 
     name = "newton"
+    summary = "Newton, with Hessian-vector products and conjugate gradients inside"
+    synonyms = ("newton_cg", "newton_cholesky", "trust_ncg")
     needs_loss = frozenset({"gradient", "hessian", "conjugate"})
 
     def state(self, problem: Problem) -> State:
@@ -122,7 +124,7 @@ class Newton(DescentSolver):
         )
         self._slope(problem, state)
         self._add_penalty(problem, point, state, gradient)
-        return problem.objective(float(np.sum(losses)), problem.penalty(W))
+        return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
 
     def _solve(
         self,
@@ -199,7 +201,7 @@ class Newton(DescentSolver):
         """`line_search` along ``direction``, whose scores are ``moves``; no pass over the data."""
         pieces = ranges(problem.n_samples, ROWS)
         W, D = point[:-1], direction[:-1]
-        flat = problem.penalty(W)
+        flat = problem.penalty_value(W)
         tilt = problem.inner_product(W, D)
         if problem.shift is not None:
             tilt -= problem.inner_product(D, problem.shift)

@@ -8,12 +8,12 @@ import numpy as np
 
 from manyclass.kernels import primal as kernels
 from manyclass.kernels.rows import DenseRows
-from manyclass.objective.losses import LogLoss, Multinomial
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.least_squares.design import Design, Moments
-from manyclass.solvers.least_squares.majorise import certify, lipschitz, matrix
+from manyclass.solvers.least_squares.solver import certify, lipschitz, matrix
 from manyclass.solvers.least_squares.systems import FACTORED, Factor
 from manyclass.solvers.primal.base import constant
 from manyclass.solvers.primal.lbfgs import LBFGS
@@ -29,11 +29,11 @@ _CHANGE = 1.5
 class PreconditionedLBFGS(LBFGS):
     """L-BFGS whose recursion begins with (c Sigma + lam I)^-1, scaled, in place of a multiple of the identity.
 
-    Sigma = X' diag(c) X / n as in `Majorise`, which has the Lipschitz constant of the link for c, a bound. Here c is
-    the mean curvature of the losses at the weights, mean of p (1 - p) over rows and classes for multinomial and log
-    loss (for other losses it is the bound): the conditioning of X is out of the way, and lam weighs what it should.
+    Sigma = X' diag(c) X / n as in `GeneralizedLeastSquares`, which has the Lipschitz constant of the link for c, a
+    bound. Here c is the mean curvature of the losses at the weights, mean of p (1 - p) over rows and classes for
+    multinomial and log loss (for other losses it is the bound): the conditioning of X is out of the way, and lam weighs what it should.
     Where features are dense, correlated and not too many it takes a fraction of the iterations of `LBFGS` and of
-    `Majorise`. One factor, of (d + 1)^2 numbers in float64, made anew some times as c falls.
+    `GeneralizedLeastSquares`. One factor, of (d + 1)^2 numbers in float64, made anew some times as c falls.
 
     Passes over the data: one for the matrix, one at the start, one for each trial step; dense rows are read once for
     scores and gradient.
@@ -46,7 +46,7 @@ class PreconditionedLBFGS(LBFGS):
     Raises
     ------
     ValueError
-        If ``memory`` is less than 1, the loss has a kink, the regulariser is not l2, or there are 10 000 features or
+        If ``memory`` is less than 1, the loss has a kink, the penalty is not l2, or there are 10 000 features or
         more: the cube of their number is a matter of minutes.
 
     References
@@ -58,22 +58,23 @@ class PreconditionedLBFGS(LBFGS):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import PreconditionedLBFGS
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
     >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
-    >>> minimise(problem, PreconditionedLBFGS(), tol=1e-6).n_iter < 40
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    >>> minimize(problem, PreconditionedLBFGS(), tol=1e-6).n_iter < 40
     True
     """
 
     name = "preconditioned_lbfgs"
+    summary = "L-BFGS that begins with the inverse second moments of X; for dense, correlated features"
 
     def state(self, problem: Problem) -> State:
         if problem.n_features >= FACTORED:
@@ -156,12 +157,12 @@ class PreconditionedLBFGS(LBFGS):
 
         self._slope(problem, state, image)
         self._add_penalty(problem, point, state, gradient)
-        return problem.objective(losses, problem.penalty(W))
+        return problem.objective(losses, problem.penalty_value(W))
 
 
 def _curvature(problem: Problem, alpha: Array, weights: Array) -> float:
     """The sum over rows of the mean curvature of their losses, from the responses: a = y - p, a (1 - a) = p (1 - p)."""
-    if not isinstance(problem.loss, Multinomial | LogLoss):
+    if not isinstance(problem.loss, MultinomialLoss | LogisticLoss):
         return lipschitz(problem) * float(weights.sum(dtype=np.float64))
     size = np.abs(alpha)
     spread = np.maximum(size - size * size, 1e-6).mean(axis=1, dtype=np.float64)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import sgd as kernels
 from manyclass.kernels.rows import n_stored
@@ -15,7 +17,7 @@ from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal.base import PrimalSolver, constant
 
-__all__ = ["GAINS", "SGD", "AveragedSGD"]
+__all__ = ["GAINS", "SGD", "SGDStream"]
 
 #: How the size of a step falls with their number.
 GAINS = ("optimal", "constant", "tau", "inverse")
@@ -42,6 +44,10 @@ class SGD(PrimalSolver):
     A step costs the stored values of its row times K: the decay of W is kept in a number. For a separable loss several
     threads take a range of columns each, and the result is the same to the last bit. One iteration is one pass.
 
+    With ``average`` the weights are the mean of those after each step (Xu 2011; Bottou 2010, section 4.3): the steps
+    are eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which fall more slowly; the mean starts with the weights after the first
+    pass, and takes in every step from there on, at the cost of a sparse step as well.
+
     For comparison there are gains that are to be tuned, and mini-batches: the sum of the gradients of m examples is
     taken at the same weights, and t counts the steps.
 
@@ -50,6 +56,8 @@ class SGD(PrimalSolver):
 
     Parameters
     ----------
+    average : bool, default=False
+        Take the mean of the weights after each step.
     gain : {"optimal", "constant", "tau", "inverse"}
         eta_t for t = 0, 1, ...: "optimal" as above, "constant" eta_0, "tau" eta_0 tau / (tau + t), "inverse"
         eta_0 / (t + 1) (Choromanska and Jebara, section 2.1, where the last two are called ASGD, for adaptive gain).
@@ -63,58 +71,72 @@ class SGD(PrimalSolver):
     Raises
     ------
     ValueError
-        If a parameter is none of the above, the regulariser has no gradient (l1 and elastic net), or the problem is
+        If a parameter is none of the above, the penalty has no gradient (l1 and elastic net), or the problem is
         shifted.
 
     References
     ----------
     Bottou, "Large-scale machine learning with stochastic gradient descent", COMPSTAT 2010, table 1. Shalev-Shwartz,
     Singer and Srebro, "Pegasos", ICML 2007, for the decay kept in a number. Choromanska and Jebara, "Stochastic bound
-    majorization", 2013, section 2.1, for the other gains.
+    majorization", 2013, section 2.1, for the other gains. Xu, "Towards optimal one pass large scale learning with
+    averaged stochastic gradient descent", arXiv:1107.2490, section 3.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
     >>> from manyclass.solvers import SGD
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.1, n_features=5)
-    >>> result = minimise(problem, SGD(), tol=1e-2)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.1, n_features=5)
+    >>> result = minimize(problem, SGD(), tol=1e-2)
     >>> result.certificate.relative_gap <= 1e-2
     True
     """
 
     name = "sgd"
-    needs_regularizer = frozenset({"gradient"})
-    #: eta_t = eta_0 (1 + lam eta_0 t)^-power, of the gain "optimal"
-    power = 1.0
+    summary = "stochastic gradient descent, plain or averaged"
+    synonyms = ("asgd", "averaged_sgd", "sag", "saga")
+    needs_penalty = frozenset({"gradient"})
+    streams = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "average": ["boolean"],
+        "gain": [StrOptions(set(GAINS))],
+        "eta0": [Interval(Real, 0, None, closed="neither"), None],
+        "tau": [Interval(Real, 0, None, closed="neither")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+    }
 
     def __init__(
-        self, *, gain: str = "optimal", eta0: float | None = None, tau: float = 1.0, batch_size: int = 1
+        self,
+        *,
+        average: bool = False,
+        gain: str = "optimal",
+        eta0: float | None = None,
+        tau: float = 1.0,
+        batch_size: int = 1,
     ) -> None:
-        if gain not in GAINS:
-            raise ValueError(f"gain must be one of {', '.join(GAINS)}, got {gain!r}")
-        for name, number in (("eta0", eta0), ("tau", tau)):
-            if number is not None and not (math.isfinite(number) and number > 0):
-                raise ValueError(f"{name} must be a positive finite number, got {number!r}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+        self.average = average
         self.gain = gain
         self.eta0 = eta0
-        self.tau = float(tau)
-        self.batch_size = int(batch_size)
+        self.tau = tau
+        self.batch_size = batch_size
+
+    @property
+    def power(self) -> float:
+        """Of eta_t = eta_0 (1 + lam eta_0 t)^-power, the gain "optimal"; steps that are averaged fall more slowly."""
+        return 0.75 if self.average else 1.0
 
     def state(self, problem: Problem) -> State:
         self._require_unshifted(problem)
         shape = problem.n_features, problem.n_outputs
-        return {
+        state = {
             "iteration": np.zeros((), np.int64),
             "W": np.zeros(shape, problem.dtype),
             "bias": problem.first_intercept(),
@@ -122,13 +144,19 @@ class SGD(PrimalSolver):
             "V": np.zeros(shape, problem.dtype),
             "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
         }
+        if self.average:
+            state |= {"mean": state["W"].copy(), "mean_bias": state["bias"].copy()}
+        return state
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
-        return {
+        found = {
             "weights, and the dual image of the certificates": 2 * problem.n_features * size,
             "responses of the losses": problem.n_samples * size,
         }
+        if self.average:
+            found["mean of the weights"] = problem.n_features * size
+        return found
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         self._require_unshifted(problem)
@@ -140,19 +168,46 @@ class SGD(PrimalSolver):
             state["iteration"] = np.asarray(epoch + 1, np.int64)
             yield Progress(epoch + 1, float(epoch + 1))
 
+    def open_stream(self, problem: Problem) -> SGDStream:
+        """What learns a stream whose first rows are those of ``problem``."""
+        return SGDStream(self, problem)
+
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        return state["W"], state["bias"]
+        return (state["mean"], state["mean_bias"]) if self.average else (state["W"], state["bias"])
 
     def _epoch(self, problem: Problem, state: State, order: Array, first: int) -> None:
+        if self.average and first:
+            averaged = 1 + first - self._steps_of(problem)
+            self._steps(problem, state, order, first, state["mean"], state["mean_bias"], averaged)
+            return
+        if self.average:  # where a warm start begins
+            state["W"][:], state["bias"][:] = state["mean"], state["mean_bias"]
         self._steps(problem, state, order, first, np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype), 0)
+        if self.average:
+            state["mean"][:], state["mean_bias"][:] = state["W"], state["bias"]
 
     def _steps(
-        self, problem: Problem, state: State, order: Array, first: int, mean: Array, mean_bias: Array, averaged: int
+        self,
+        problem: Problem,
+        state: State,
+        order: Array,
+        first: int,
+        mean: Array,
+        mean_bias: Array,
+        averaged: int,
+        *,
+        weights: Array | None = None,
+        rate: float | None = None,
     ) -> None:
-        """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept."""
+        """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept.
+
+        ``weights`` and ``rate`` are those of the problem and of its first step by default.
+        """
+        weights = np.asarray(problem.weights) if weights is None else weights
         threads = 1 if problem.loss.joint else problem.n_threads
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
-        rate = first_rate(problem) if self.eta0 is None else float(self.eta0)
+        if rate is None:
+            rate = first_rate(problem) if self.eta0 is None else float(self.eta0)
         decay, power = self._decay(problem, rate)
         batch = self.batch_size
         work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
@@ -163,7 +218,7 @@ class SGD(PrimalSolver):
                 kernels.sgd_epoch(
                     problem.rows,
                     problem.targets,
-                    problem.weights,
+                    weights,
                     order[begin:end],
                     problem.loss,
                     _PLAIN,
@@ -206,70 +261,48 @@ class SGD(PrimalSolver):
             )
 
 
-class AveragedSGD(SGD):
-    """Averaged stochastic gradient descent (Xu 2011; Bottou 2010): the mean of the weights after each step.
+class SGDStream:
+    """Steps on the rows of a stream, in their order, each once.
 
-    The steps are those of `SGD` with eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which fall more slowly; the mean starts
-    with the weights after the first pass, and takes in every step from there on, at the cost of a sparse step as well.
+    The first step size is that of the first rows. With ``average`` the mean starts with the weights after these.
 
     Parameters
     ----------
-    gain, eta0, tau, batch_size
-        See `SGD`.
-
-    Raises
-    ------
-    ValueError
-        As `SGD`.
-
-    References
-    ----------
-    Xu, "Towards optimal one pass large scale learning with averaged stochastic gradient descent", arXiv:1107.2490,
-    section 3. Bottou, "Large-scale machine learning with stochastic gradient descent", COMPSTAT 2010, section 4.3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import Squared
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
-    >>> from manyclass.solvers import AveragedSGD
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(200, 5))
-    >>> y = X @ rng.normal(size=(5, 2)) + rng.normal(size=(200, 2))
-    >>> ridge = Problem(make_rows(X), RealTargets(y, 2), Squared(), L2(), lam=0.1, n_features=5)
-    >>> result = minimise(ridge, AveragedSGD(), tol=1e-2)
-    >>> result.certificate.relative_gap <= 1e-2
-    True
+    solver : SGD
+    problem : Problem
+        With the first rows.
     """
 
-    name = "asgd"
-    power = 0.75
+    def __init__(self, solver: SGD, problem: Problem) -> None:
+        shape = problem.n_features, problem.n_outputs
+        self._solver = solver
+        self._rate = first_rate(problem) if solver.eta0 is None else float(solver.eta0)
+        self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": problem.first_intercept()}
+        self._mean = np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype)
+        self._steps = self._averaged = 0
 
-    def state(self, problem: Problem) -> State:
-        state = super().state(problem)
-        return {**state, "mean": state["W"].copy(), "mean_bias": state["bias"].copy()}
-
-    def nbytes(self, problem: Problem) -> dict[str, int]:
-        found = super().nbytes(problem)
-        return {**found, "mean of the weights": problem.dtype.itemsize * problem.n_features * problem.n_outputs}
-
-    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        return state["mean"], state["mean_bias"]
-
-    def _epoch(self, problem: Problem, state: State, order: Array, first: int) -> None:
-        if first == 0:
-            state["W"][:] = state["mean"]  # where a warm start begins
-            state["bias"][:] = state["mean_bias"]
-            super()._epoch(problem, state, order, first)
-            state["mean"][:] = state["W"]
-            state["mean_bias"][:] = state["bias"]
+    def take(self, problem: Problem, weights: Array | None) -> None:
+        """Learn the rows of a problem; ``weights`` are their sample weights as they are."""
+        solver, n = self._solver, problem.n_samples
+        scaled = np.ones(n, problem.dtype) if weights is None else np.ascontiguousarray(weights, problem.dtype)
+        order = np.arange(n, dtype=np.int32)
+        solver._steps(
+            problem, self._state, order, self._steps, *self._mean, self._averaged, weights=scaled, rate=self._rate
+        )
+        steps = -(-n // solver.batch_size)
+        self._steps += steps
+        if not solver.average:
+            return
+        if not self._averaged:
+            self._mean = self._state["W"].copy(), self._state["bias"].copy()
+            self._averaged = 1
         else:
-            averaged = 1 + first - self._steps_of(problem)
-            self._steps(problem, state, order, first, state["mean"], state["mean_bias"], averaged)
+            self._averaged += steps
+
+    def weights(self) -> tuple[Array, Array]:
+        """``(W, b)``; a copy."""
+        W, bias = self._mean if self._averaged else (self._state["W"], self._state["bias"])
+        return W.copy(), bias.copy()
 
 
 def first_rate(problem: Problem) -> float:

@@ -11,11 +11,11 @@ from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal.base import smoothness
 from manyclass.solvers.primal.descent import DescentSolver
 
-__all__ = ["SteepestDescent"]
+__all__ = ["GradientDescent"]
 
 
-class SteepestDescent(DescentSolver):
-    """Steepest descent for a smooth loss and a smooth regulariser, with a search for the length of each step.
+class GradientDescent(DescentSolver):
+    """Steepest descent for a smooth loss and a smooth penalty, with a search for the length of each step.
 
     The search begins with the length of the last step and ends where the slope along the direction is at most nine
     tenths of what it was, in size (exact minima along the way make the method slower, not faster). The method is here
@@ -27,7 +27,7 @@ class SteepestDescent(DescentSolver):
     Raises
     ------
     ValueError
-        If the loss has a kink, or the regulariser has no gradient (l1 and elastic net).
+        If the loss has a kink, or the penalty has no gradient (l1 and elastic net).
 
     References
     ----------
@@ -36,23 +36,25 @@ class SteepestDescent(DescentSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
-    >>> from manyclass.solvers import SteepestDescent
+    >>> from manyclass.solvers import GradientDescent
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5))
     >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.1, n_features=5)
-    >>> result = minimise(problem, SteepestDescent(), tol=1e-6)
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.1, n_features=5)
+    >>> result = minimize(problem, GradientDescent(), tol=1e-6)
     >>> result.certificate.relative_gap <= 1e-6
     True
     """
 
     name = "gd"
+    summary = "steepest descent, for comparison"
+    synonyms = ("gradient_descent", "steepest_descent")
 
     def state(self, problem: Problem) -> State:
         # The length of the last step, in multiples of the gradient; 0: none yet.

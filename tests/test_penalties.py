@@ -1,4 +1,4 @@
-"""Laws of the regularisers: value, conjugate and primal weight belong to one 1-strongly convex function."""
+"""Laws of the penalties: value, conjugate and primal weight belong to one 1-strongly convex function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from helpers import cast, g
 from manyclass.kernels.operations import conjugate_term, primal, prox, value_term
 from manyclass.objective.penalties import L1
-from registry import REGULARIZERS
+from registry import PENALTIES
 
 
 @numba.njit
@@ -107,7 +107,7 @@ def _prox(reg, z, step):
 
 
 @pytest.mark.parametrize("step", [0.1, 1.0, 7.0])
-@pytest.mark.parametrize("with_prox", [*REGULARIZERS.values(), L1()], ids=[*REGULARIZERS, "l1"])
+@pytest.mark.parametrize("with_prox", [*PENALTIES.values(), L1()], ids=[*PENALTIES, "l1"])
 def test_prox_minimises(with_prox, step):
     """No u near or far of prox(z) has a lower ``step g(u) + (u - z)^2 / 2``."""
     z = np.concatenate([np.random.default_rng(0).normal(size=50) * 3, [0.0, step, -step, 50.0]])

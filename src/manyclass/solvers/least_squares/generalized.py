@@ -13,16 +13,16 @@ from manyclass.objective.links.identity import identity
 from manyclass.objective.links.sigmoid import sigmoid
 from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.design import Design, Moments
-from manyclass.solvers.least_squares.majorise import momentum
+from manyclass.solvers.least_squares.solver import momentum
 from manyclass.solvers.least_squares.systems import System
 
 __all__ = [
     "LIPSCHITZ",
-    "Generalised",
+    "GeneralizedFit",
     "Link",
     "Step",
     "apply_link",
-    "fit_generalised",
+    "fit_generalized",
     "generalised_steps",
     "named_link",
 ]
@@ -137,8 +137,8 @@ def _gradient(design: Design, targets: Array, link: Link, W: Array, offsets: Arr
 
 
 @dataclass(frozen=True)
-class Generalised:
-    """What `fit_generalised` reached.
+class GeneralizedFit:
+    """What `fit_generalized` reached.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Generalised:
     outcome: str
 
 
-def fit_generalised(
+def fit_generalized(
     design: Design,
     targets: Array,
     link: Link,
@@ -169,7 +169,7 @@ def fit_generalised(
     factored: bool = True,
     moments: Moments | None = None,
     start: Array | None = None,
-) -> Generalised:
+) -> GeneralizedFit:
     """Algorithm 1 until the square of a step's length is at most ``tol`` times that of the first.
 
     Half of that square is how far the objective, where there is one, would fall if the bound were it: it needs no
@@ -197,4 +197,4 @@ def fit_generalised(
                 break
     except KeyboardInterrupt:
         outcome = "interrupted"
-    return Generalised(weights, n_iter, decrement / first if first else 0.0, outcome)
+    return GeneralizedFit(weights, n_iter, decrement / first if first else 0.0, outcome)

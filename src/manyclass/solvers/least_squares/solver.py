@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import primal as kernels
 from manyclass.kernels.rows import CSRRows, DenseRows
-from manyclass.objective.losses import CrammerSinger
+from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.least_squares.design import Design, Moments
+from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
 from manyclass.solvers.primal.base import ROWS, BatchSolver, constant, smoothness
 
-__all__ = ["Majorise", "certify", "lipschitz", "matrix", "momentum"]
+__all__ = ["GeneralizedLeastSquares", "certify", "lipschitz", "matrix", "momentum"]
 
 #: Numbers of X that a product takes at a time.
 _CHUNK = 2**22
 
 
-class Majorise(BatchSolver):
+class GeneralizedLeastSquares(BatchSolver):
     """Generalised least squares: W <- W - (L Sigma + lam I)^-1 grad P(W), Sigma = X' diag(c) X / n, L the Lipschitz
     constant of the link (1/2 for multinomial, 1/4 for log loss, 1 for squared).
 
@@ -53,7 +54,7 @@ class Majorise(BatchSolver):
     Raises
     ------
     ValueError
-        If ``system`` is unknown, the loss has a kink, or the regulariser is not l2.
+        If ``system`` is unknown, the loss has a kink, or the penalty is not l2.
 
     References
     ----------
@@ -65,29 +66,44 @@ class Majorise(BatchSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimise
+    >>> from manyclass.optimize.loop import minimize
     >>> from manyclass.kernels.rows import make_rows
     >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import Multinomial
+    >>> from manyclass.objective.losses import MultinomialLoss
     >>> from manyclass.objective.problem import Problem
     >>> from manyclass.objective.penalties import L2
-    >>> from manyclass.solvers import Majorise
+    >>> from manyclass.solvers import GeneralizedLeastSquares
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
     >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), Multinomial(), L2(), lam=0.01, n_features=5)
-    >>> minimise(problem, Majorise(), tol=1e-6).n_iter < 100
+    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
+    >>> minimize(problem, GeneralizedLeastSquares(), tol=1e-6).n_iter < 100
     True
     """
 
-    name = "majorise"
-    needs_regularizer = frozenset({"gradient"})
+    name = "generalized_least_squares"
+    summary = "one matrix that bounds the Hessian, factored once; few, ill-conditioned features"
+    synonyms = ("majorise", "majorize", "mm", "irls")
+    needs_penalty = frozenset({"gradient"})
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "accelerated": ["boolean"],
+        "system": [StrOptions(set(SYSTEMS))],
+        "keep": ["boolean"],
+    }
+    #: Rows, sample weights and second moments of the last run, where they are kept: shared by the copies of `prepare`.
+    _held: dict[str, Any]
 
     def __init__(self, *, accelerated: bool = True, system: str = "auto", keep: bool = False) -> None:
-        if system not in SYSTEMS:
-            raise ValueError(f"system must be one of {', '.join(map(repr, SYSTEMS))}, got {system!r}")
-        self.accelerated, self.system, self.keep = bool(accelerated), system, bool(keep)
-        self._kept: tuple[Any, Array, Moments] | None = None
+        self.accelerated = accelerated
+        self.system = system
+        self.keep = keep
+
+    def prepare(self, problem: Problem) -> GeneralizedLeastSquares:
+        """A checked copy; with ``keep``, one that shares the second moments of this object."""
+        copy: GeneralizedLeastSquares = super().prepare(problem)
+        if self.keep:
+            self._held = copy._held = getattr(self, "_held", {})
+        return copy
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
@@ -162,11 +178,12 @@ class Majorise(BatchSolver):
         factored = self._factors(problem)
         if not (factored and self.keep):
             return design.system(problem.lam, L, factored=factored)
-        same = self._kept is not None and self._kept[0] is problem.rows
-        if self._kept is None or not same or not np.array_equal(self._kept[1], np.asarray(problem.weights)):
+        held = self._held
+        same = held.get("rows") is problem.rows and np.array_equal(held["weights"], np.asarray(problem.weights))
+        if not same:
             # For any ridge: as those of the least.
-            self._kept = problem.rows, np.asarray(problem.weights), design.moments(0.0)
-        return design.system(problem.lam, L, factored=True, moments=self._kept[2])
+            held |= {"rows": problem.rows, "weights": np.asarray(problem.weights), "moments": design.moments(0.0)}
+        return design.system(problem.lam, L, factored=True, moments=held["moments"])
 
 
 def momentum(t: float) -> tuple[float, float]:
@@ -178,8 +195,8 @@ def momentum(t: float) -> tuple[float, float]:
 def lipschitz(problem: Problem) -> float:
     """L: how fast the gradient of the loss of an example changes with its scores, in the Euclidean norm."""
     # Crammer and Singer's smoothing acts on differences of scores, whose map has norm sqrt(K).
-    wide = problem.n_outputs if isinstance(problem.loss, CrammerSinger) else 1
-    return wide / smoothness(problem, Majorise.name)
+    wide = problem.n_outputs if isinstance(problem.loss, CrammerSingerLoss) else 1
+    return wide / smoothness(problem, GeneralizedLeastSquares.name)
 
 
 def certify(problem: Problem, W: Array, bias: Array, alpha: Array, V: Array) -> Certificate:

@@ -1,0 +1,113 @@
+"""A stream of rows for a classifier: which classes there are, and what learns them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.objective.problem import Array
+from manyclass.solvers import Solver
+
+if TYPE_CHECKING:
+    from manyclass.estimators.classifier import LinearClassifier
+
+__all__ = ["take"]
+
+
+def take(
+    estimator: LinearClassifier,
+    solver: Solver,
+    X: Any,
+    y: Array,
+    classes: Any,
+    weights: Array | None,
+    first: bool,
+) -> None:
+    """Learn some checked rows, and make the model anew."""
+    solver.check()
+    stream, order, seen = (None, None, 0) if first else getattr(estimator, "_stream", None) or (None, None, 0)
+    known = order if order is not None else np.empty(0, y.dtype) if first else estimator.classes_
+    order = _order(known, y, classes, solver, fresh=first)
+    seen += len(y)
+    # Numbers of classes are given in the order of their coming: those of the learner never move.
+    by_label = np.argsort(order, kind="stable")
+    index = by_label[np.searchsorted(order, y, sorter=by_label)].astype(np.int32)
+    estimator.classes_ = order
+    two_columns = len(order) == 2 and not solver.one_margin
+    problem = estimator._problem(
+        X,
+        estimator._label_targets(index, two_columns),
+        estimator._loss().compiled(len(order) == 2 and not two_columns),
+        None,
+        intercept=estimator._takes_intercept(X, solver),
+        two_columns=two_columns,
+        total=float(seen),
+    )
+    ready = solver.prepare(problem)
+    if stream is None:
+        stream = ready.open_stream(problem)
+        if not first:
+            growing: Any = stream  # classes can be new: `Solver.grows`
+            growing.start(*_columns(estimator, len(order)))
+    stream.take(problem, weights)
+    W, intercept = stream.weights()
+    estimator.classes_ = order[by_label]
+    if not np.array_equal(by_label, np.arange(len(order))) and W.shape[1] == len(order):
+        W = W[:, by_label] if sp.issparse(W) else np.ascontiguousarray(W[:, by_label])
+        intercept = intercept[by_label]
+    task = "binary" if len(order) == 2 else "multiclass"
+    facts = {"classes": estimator.classes_, "task": task, "link": estimator._link(task)}
+    estimator.solver_, estimator._certified = ready.name, False
+    estimator._finish(W, intercept, facts, {"outcome": "stream", "n_seen": seen})
+    estimator._stream = stream, order, seen
+    for name in ("duality_gap_", "objective_", "n_iter_", "history_"):
+        estimator.__dict__.pop(name, None)
+
+
+def _order(known: Array, y: Array, classes: Any, solver: Solver, *, fresh: bool) -> Array:
+    """The classes in the order of their coming."""
+    named = np.unique(y) if classes is None else np.unique(np.concatenate([np.asarray(classes), y]))
+    if not fresh and (known.dtype.kind in "US") != (named.dtype.kind in "US"):
+        raise ValueError(f"y has labels of {named.dtype}, and the classes so far are of {known.dtype}: give one sort")
+    new = named[~np.isin(named, known)]
+    if not solver.grows and not fresh:
+        if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), np.sort(known)):
+            raise ValueError(
+                f"classes must be those of the first call, {known.tolist()}, got {np.unique(classes).tolist()}"
+            )
+        if len(new):
+            raise ValueError(
+                f"y has the label {new[:1].tolist()[0]!r} in row {int(np.argmax(y == new[0]))}, which is none of the "
+                f"classes {known.tolist()}: name all classes of the stream in the first call of partial_fit, or take "
+                "solver='memoir', whose classes can grow"
+            )
+    elif fresh and classes is not None and not solver.grows:
+        strange = np.setdiff1d(y, np.asarray(classes))
+        if len(strange):
+            raise ValueError(
+                f"y has the label {strange[:1].tolist()[0]!r} in row {int(np.argmax(y == strange[0]))}, none of the "
+                f"classes {np.unique(classes).tolist()}: name all classes in the first call of partial_fit"
+            )
+    order = np.concatenate([known, new])
+    if len(order) < 2:
+        raise ValueError(
+            f"a classifier needs at least 2 classes, got {order.tolist()}: name all classes of the stream in the first "
+            "call of partial_fit (classes=)"
+        )
+    return order
+
+
+def _columns(estimator: LinearClassifier, n_classes: int) -> tuple[Any, Array]:
+    """The weights of the model that a fit has left, a column for each class, zeros for new ones."""
+    W: Any = estimator.model_.weights
+    if W.shape[1] == 1:  # one margin m: columns -m/2 and m/2
+        W = (sp.hstack if sp.issparse(W) else np.hstack)([-0.5 * W, 0.5 * W])
+    more = (W.shape[0], n_classes - W.shape[1])
+    W = (
+        sp.hstack([W, sp.csr_matrix(more, dtype=W.dtype)])
+        if sp.issparse(W)
+        else np.hstack([W, np.zeros(more, W.dtype)])
+    )
+    return (sp.csr_matrix(W) if sp.issparse(W) else W), np.zeros(n_classes, W.dtype)

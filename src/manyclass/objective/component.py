@@ -1,0 +1,86 @@
+"""Losses and solvers as a user writes them: a name, or an object whose parameters follow scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from sklearn.base import BaseEstimator
+
+__all__ = ["Component", "did_you_mean", "resolve"]
+
+C = TypeVar("C", bound="Component")
+
+
+class Component(BaseEstimator):  # type: ignore[misc]
+    """A part of an estimator with parameters of its own: a loss or a solver.
+
+    ``get_params``, ``set_params``, `sklearn.base.clone` and scikit-learn's display work as for an estimator, so that a
+    search over ``solver__option`` does. The constructor stores what it is given; `check` validates it, and is called by
+    ``fit``.
+    """
+
+    #: What a user may write instead of the object.
+    name: ClassVar[str]
+    #: One line for tables and ``--help``.
+    summary: ClassVar[str]
+    #: Names that other libraries use for it.
+    synonyms: ClassVar[tuple[str, ...]] = ()
+    #: Constraints of the parameters, as scikit-learn declares them.
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def check(self) -> None:
+        """Raise a ValueError if a parameter is not what is expected."""
+        self._validate_params()
+
+
+def resolve(kind: str, value: Any, known: Mapping[str, type[C]]) -> C:
+    """The object that a name stands for, or the object itself, checked.
+
+    Parameters
+    ----------
+    kind : {"loss", "solver"}
+        For the error.
+    value : str or object
+    known : mapping of str to class
+        What a name may be.
+
+    Raises
+    ------
+    ValueError
+        If the name is not known (with the nearest that is), the object is of another kind, or one of its parameters is
+        out of range.
+    """
+    if isinstance(value, str) and value in known:
+        return known[value]()
+    for cls in known.values():
+        if type(value) is cls:
+            value.check()
+            return value
+    given = value if isinstance(value, str) else ""
+    synonyms = {word: name for name, cls in known.items() for word in cls.synonyms}
+    names = ", ".join(map(repr, known))
+    raise ValueError(
+        f"{kind} must be one of {names}, or an object such as {next(iter(known.values())).__name__}(), got "
+        f"{value!r}{did_you_mean(given, known, synonyms)}"
+    )
+
+
+def did_you_mean(given: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
+    """A question to end an error with, or nothing.
+
+    Examples
+    --------
+    >>> did_you_mean("logistic", ["log_loss"], {"logistic": "log_loss"})
+    ": did you mean 'log_loss'?"
+    >>> did_you_mean("multinominal", ["multinomial", "hinge"])
+    ": did you mean 'multinomial'?"
+    >>> did_you_mean("", ["hinge"])
+    ''
+    """
+    word = given.lower().replace("-", "_")
+    if synonyms and word in synonyms:
+        return f": did you mean {synonyms[word]!r}?"
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f": did you mean {near[0]!r}?" if near else ""

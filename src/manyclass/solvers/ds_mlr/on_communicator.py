@@ -1,0 +1,44 @@
+"""Solvers whose copies run on one communicator: it is shared with the object of the user, never copied."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from sklearn.base import clone
+
+from manyclass.distributed import Communicator, SerialCommunicator
+
+__all__ = ["communicator_of", "on_communicator"]
+
+S = TypeVar("S", bound=Any)
+
+
+def communicator_of(solver: Any) -> Communicator:
+    """The communicator that the parameter ``comm`` of a solver stands for.
+
+    None is one process; "mpi" is a new one of all processes of the job, which the caller closes.
+    """
+    if solver.comm is None:
+        return SerialCommunicator()
+    if isinstance(solver.comm, str):
+        from manyclass.distributed.mpi import MPICommunicator
+
+        return MPICommunicator()
+    comm: Communicator = solver.comm
+    return comm
+
+
+def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",)) -> S:
+    """A checked copy of a distributed solver, on the communicator of the original and with its ``facts``."""
+    solver.check()
+    comm = solver.comm
+    solver.comm = None  # a communicator is not to be copied
+    try:
+        copy: S = clone(solver)
+    finally:
+        solver.comm = comm
+    copy.comm = comm
+    copy._comm = communicator_of(solver) if getattr(solver, "_comm", None) is None else solver._comm
+    for name in facts:
+        setattr(copy, name, getattr(solver, name))
+    return copy

@@ -1,0 +1,339 @@
+"""MEMOIR as a solver: parameters for users, epochs for the fitting loop, and a learner for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from manyclass.kernels.rows import CSRRows
+from manyclass.mips import PROPOSERS, SearchIndex, proposer
+from manyclass.models.prune import rate
+from manyclass.objective.penalties import L1, L2
+from manyclass.objective.problem import Array, Problem
+from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.memoir.learner import (
+    TRUNCATIONS,
+    MemoirLearner,
+    Passed,
+    pack_weights,
+    takes_table,
+    unpack_weights,
+)
+
+__all__ = ["METRICS", "Memoir", "MemoirStream"]
+
+METRICS = ("accuracy", "f1_macro")
+#: Rows of a batch by default: at least, at most, and classes for each. A row's rival is little changed by the others'.
+_LEAST, _MOST, _CLASSES = 16, 1024, 8
+
+
+class Memoir(Solver):
+    """Multiclass SVM for very many classes by MEMOIR: stochastic steps on a row's class and its best rival [1]_.
+
+    For the plain loss ``CrammerSinger(gamma=0)``, with no intercept. A step moves two columns of W; the rival is found
+    by maximum inner product search. Weights of sparse rows are held, saved and used sparsely: memory in proportion to
+    the weights that are not zero.
+
+    This is the fast and small way to a good classifier, not to the optimum: there is no certificate. `ActiveSetSDCA`
+    minimizes the same objective (l2) to a certified gap, and is as a rule the more accurate.
+
+    Parameters
+    ----------
+    search : {"auto", "exact", "lsh", "graph"} or SearchIndex, default="auto"
+        How rivals are found. ``exact``: on the live weights, with no index. ``lsh``: `manyclass.mips.SimpleLSH`,
+        ``graph``: `manyclass.mips.SmallWorldGraph` (the paper's), or an index object (it is copied): they propose
+        rivals, which are scored on the live weights, and take in the classes that a batch has touched. ``auto``: exact.
+    batch_size : int, optional
+        Rows whose rivals are searched at the same weights. None: an eighth of the classes, 16 to 1024.
+    eta0 : float, optional
+        The first step size, on the sum of a batch, > 0. None: the inverse of the mean squared norm of the rows, divided
+        by the rows of a batch for each class where these are more than one.
+    eta_step : float, optional
+        eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows.
+    average : bool or "auto", default="auto"
+        Take the mean of the weights after each step of the last half of the run. "auto": without an l1 part, where the
+        mean is as sparse as the last point.
+    truncation : {"lazy", "touched"}, default="lazy"
+        How the l1 part acts: exactly (lazily, when a feature is met), or as the paper prints it, on the classes that a
+        batch has touched, K / abs(R_t) times as much.
+    validation_fraction : float, optional
+        Part of the rows, in (0, 1), that is held out; the weights of the epoch that is best on them are kept. None:
+        every row is learned, and the last epoch's weights are kept.
+    validation_metric : {"accuracy", "f1_macro"}, default="accuracy"
+        What is measured on the held-out rows.
+    patience : int, default=5
+        Epochs without a better validation after which the fit ends.
+
+    References
+    ----------
+    .. [1] A. Belyy and A. Sholokhov, MEMOIR: multi-class extreme classification with inexact margin, 2018.
+
+    Examples
+    --------
+    >>> from manyclass import CrammerSinger, LinearClassifier, Memoir
+    >>> from manyclass.datasets import make_many_classes
+    >>> X, y = make_many_classes(4000, 2000, 300, random_state=0)
+    >>> model = LinearClassifier(CrammerSinger(gamma=0), solver=Memoir(search="lsh"), alpha=1e-6, random_state=0)
+    >>> model.fit(X[:3500], y[:3500]).score(X[3500:], y[3500:]) > 0.3
+    True
+    """
+
+    name = "memoir"
+    summary = "stochastic steps on a class and its best rival; very many classes in little memory, no certificate"
+    needs_loss = frozenset({"sparse_dual"})
+    needs_penalty = frozenset()
+    default_max_iter = 8
+    certified = False
+    one_margin = False
+    takes_intercept = False
+    streams = True
+    grows = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "search": [StrOptions({"auto", *PROPOSERS}), SearchIndex],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "eta0": [Interval(Real, 0, None, closed="neither"), None],
+        "eta_step": [Interval(Real, 0, None, closed="left"), None],
+        "average": ["boolean", StrOptions({"auto"})],
+        "truncation": [StrOptions(set(TRUNCATIONS))],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "validation_metric": [StrOptions(set(METRICS))],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        *,
+        search: str | SearchIndex = "auto",
+        batch_size: int | None = None,
+        eta0: float | None = None,
+        eta_step: float | None = None,
+        average: bool | str = "auto",
+        truncation: str = "lazy",
+        validation_fraction: float | None = None,
+        validation_metric: str = "accuracy",
+        patience: int = 5,
+    ) -> None:
+        self.search = search
+        self.batch_size = batch_size
+        self.eta0 = eta0
+        self.eta_step = eta_step
+        self.average = average
+        self.truncation = truncation
+        self.validation_fraction = validation_fraction
+        self.validation_metric = validation_metric
+        self.patience = patience
+
+    def prepare(self, problem: Problem) -> Memoir:
+        if problem.loss.name != "crammer_singer" or problem.loss.gamma:
+            raise ValueError(
+                f"solver 'memoir' minimizes the plain loss of Crammer and Singer, got loss {problem.loss.name!r}"
+                f"{f' with gamma={float(problem.loss.gamma):g}' if problem.loss.name == 'crammer_singer' else ''}: "
+                "give loss=CrammerSinger(gamma=0)"
+            )
+        if self.average is True and _split(problem)[1]:
+            raise ValueError("average=True is for l1_ratio=0: the mean of truncated weights is not sparse")
+        return super().prepare(problem)
+
+    # --- a fit ------------------------------------------------------------------------------------------------------
+
+    def state(self, problem: Problem) -> State:
+        learner = self.learner(problem)
+        state: Any = {"iteration": np.zeros((), np.int64), "learner": learner, "met": Passed(), "best": (-1.0, 0, None)}
+        return state  # type: ignore[no-any-return]
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        d, K = problem.n_features, problem.n_outputs
+        if isinstance(problem.rows, CSRRows) and takes_table(d, K):
+            return {}
+        copies = 3 if self._averages(problem) else 2
+        return {"weights": copies * d * K * problem.dtype.itemsize}
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        X, y, c = _matrix(problem), problem.targets.y, np.asarray(problem.weights)  # type: ignore[union-attr]
+        held = self._held_out(problem, seed)
+        kept = np.setdiff1d(np.arange(len(y)), held)
+        weights = None if np.all(c == c[0]) else c / c[kept].mean()
+        learner: Any = state["learner"]
+        while True:
+            epoch = int(state["iteration"])
+            # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
+            order = kept[np.random.default_rng([seed, epoch]).permutation(len(kept))]
+            size = self._batch(problem.n_outputs)
+            state["met"] = learner.epoch(X, y, order, batch_size=size, weights=weights, judge_seed=seed)
+            state["iteration"] = np.asarray(epoch + 1, np.int64)
+            yield Progress(epoch + 1, float(epoch + 1))
+
+    def report(self, problem: Problem, state: State, seed: int) -> tuple[dict[str, float], str | None]:
+        """What is known after an epoch, and "patience" where the held-out rows say that it was the last."""
+        learner: Any = state["learner"]
+        met: Any = state["met"]
+        W, done = learner.weights(), None
+        found = {
+            "loss": met.loss,
+            "update_rate": met.updates / max(met.rows, 1),
+            "recall": met.recall,
+            "margin_error": met.margin_error,
+            "nonzeros": float(W.nnz if sp.issparse(W) else np.count_nonzero(W)),
+            "nbytes": float(learner.nbytes),
+        }
+        held = self._held_out(problem, seed)
+        if len(held):
+            y = problem.targets.y[held]  # type: ignore[union-attr]
+            judged = rate(W, _matrix(problem)[held], y, self.validation_metric, problem.n_threads)
+            found["validation"] = judged
+            best: Any = state["best"]
+            if judged > best[0]:
+                state["best"] = (judged, int(state["iteration"]), W)  # type: ignore[assignment]
+            elif int(state["iteration"]) - best[1] >= self.patience:
+                done = "patience"
+        return found, done
+
+    def pack(self, state: State) -> dict[str, Array]:
+        learner: Any = state["learner"]
+        best: Any = state["best"]
+        found = {"iteration": state["iteration"], "best": np.array(best[:2], np.float64)}
+        found |= {f"learner.{name}": array for name, array in learner.pack().items()}
+        if best[2] is not None:
+            found |= {f"best.{name}": array for name, array in pack_weights(best[2]).items()}
+        return found
+
+    def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
+        parts: dict[str, dict[str, Array]] = {"learner": {}, "best": {}}
+        for name, array in arrays.items():
+            kind, dot, rest = name.partition(".")
+            if dot:
+                parts[kind][rest] = array
+        learner: Any = state["learner"]
+        learner.unpack(parts["learner"])
+        score, epoch = arrays["best"].tolist()
+        W = unpack_weights(parts["best"], learner.U.dtype) if parts["best"] else None
+        state["iteration"], state["best"] = arrays["iteration"], (score, int(epoch), W)  # type: ignore[assignment]
+
+    def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
+        best: Any = state["best"]
+        learner: Any = state["learner"]
+        # In the midst of an epoch too: every prefix of the steps is a model.
+        W = learner.weights() if best[2] is None else best[2]
+        return W, np.zeros(problem.n_outputs, problem.dtype)
+
+    def warm(self, problem: Problem, state: State) -> State:
+        """Go on from the weights that a run has left."""
+        W = self.weights(problem, state)[0]
+        fresh: Any = self.state(problem)
+        fresh["learner"].start(W)
+        return fresh  # type: ignore[no-any-return]
+
+    def _held_out(self, problem: Problem, seed: int) -> Array:
+        if self.validation_fraction is None:
+            return np.zeros(0, np.int64)
+        n = problem.n_samples
+        if n < 2:
+            raise ValueError(f"a validation part needs at least 2 rows, got {n}")
+        size = min(n - 1, max(1, round(float(self.validation_fraction) * n)))
+        return np.sort(np.random.default_rng([seed, n]).permutation(n)[:size])
+
+    # --- a stream ---------------------------------------------------------------------------------------------------
+
+    def open_stream(self, problem: Problem) -> MemoirStream:
+        """What learns a stream whose first rows are those of ``problem``."""
+        return MemoirStream(self, problem)
+
+    # --- the learner ------------------------------------------------------------------------------------------------
+
+    def _batch(self, n_classes: int) -> int:
+        return min(_MOST, max(_LEAST, n_classes // _CLASSES)) if self.batch_size is None else int(self.batch_size)
+
+    def _averages(self, problem: Problem) -> bool:
+        return not _split(problem)[1] if self.average == "auto" else bool(self.average)
+
+    def learner(self, problem: Problem) -> MemoirLearner:
+        """What takes the steps, for a problem like this.
+
+        Raises
+        ------
+        ValueError
+            If a step would shrink the weights by more than all of them (``eta0 * alpha * batch_size >= 1``).
+        """
+        d, K = problem.n_features, problem.n_outputs
+        l2, l1 = _split(problem)
+        batch = self._batch(K)
+        size = float(problem.norms.mean(dtype=np.float64)) if problem.n_samples else 0.0
+        eta0 = 1.0 / ((size or 1.0) * max(1.0, batch / K)) if self.eta0 is None else float(self.eta0)
+        decay = eta0 * l2 * batch
+        if not decay < 1:
+            raise ValueError(
+                f"step size too large: the shrinkage factor 1 - eta0 alpha (1 - l1_ratio) batch_size is "
+                f"{1 - decay:.3g}, not positive (eta0 is {eta0:.3g}, batch_size {batch}): lower one of them"
+            )
+        return MemoirLearner(
+            d,
+            K,
+            problem.dtype,
+            alpha=l2 + l1,
+            l1_ratio=l1 / (l2 + l1),
+            eta0=eta0,
+            eta_step=None if self.eta_step is None else float(self.eta_step),
+            average=self._averages(problem),
+            truncation=self.truncation,
+            search=proposer(self.search),
+            sparse=isinstance(problem.rows, CSRRows) and takes_table(d, K),
+            n_threads=problem.n_threads,
+        )
+
+
+class MemoirStream:
+    """A learner that takes in rows of a stream, in their order, each once; classes may be new at any time.
+
+    Parameters
+    ----------
+    solver : Memoir
+    problem : Problem
+        With the first rows.
+    """
+
+    def __init__(self, solver: Memoir, problem: Problem) -> None:
+        self._solver = solver
+        self._learner = solver.learner(problem)
+
+    def start(self, weights: Any, intercept: Array) -> None:
+        """Go on from the weights of a model, (n_features, n_classes)."""
+        self._learner.start(weights)
+
+    def take(self, problem: Problem, weights: Array | None) -> None:
+        """Learn the rows of a problem; ``weights`` are their sample weights as they are."""
+        learner = self._learner
+        if learner.n_classes < problem.n_outputs:
+            learner.grow(problem.n_outputs)
+        learner.l2, learner.l1 = _split(problem)
+        learner.alpha = learner.l2 + learner.l1
+        batch = self._solver._batch(problem.n_outputs)
+        y = problem.targets.y  # type: ignore[union-attr]
+        learner.epoch(_matrix(problem), y, np.arange(len(y)), batch_size=batch, weights=weights)
+
+    def weights(self) -> tuple[Any, Array]:
+        """``(W, b)``."""
+        W = self._learner.weights()
+        return W, np.zeros(W.shape[1], W.dtype)
+
+
+def _split(problem: Problem) -> tuple[float, float]:
+    """The strengths of the l2 and the l1 part of the penalty."""
+    if isinstance(problem.penalty, L1):
+        return 0.0, problem.lam
+    if isinstance(problem.penalty, L2):
+        return problem.lam, 0.0
+    return problem.lam, problem.lam * float(problem.penalty.threshold)
+
+
+def _matrix(problem: Problem) -> Any:
+    """The rows, an array or a CSR matrix; a view."""
+    rows = problem.rows
+    if isinstance(rows, CSRRows):
+        shape = problem.n_samples, problem.n_features
+        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)
+    return rows.x
