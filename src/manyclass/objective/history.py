@@ -51,7 +51,8 @@ class Record:
     @classmethod
     def of(cls, numbers: Sequence[float], info: dict[str, float] | None = None) -> Record:
         """The record of the numbers that `numbers` gave."""
-        return cls(int(numbers[0]), *(float(number) for number in numbers[1:8]), info or {})  # type: ignore[misc, arg-type]
+        passes, primal, dual, gap, relative_gap, seconds, elapsed = map(float, numbers[1:])
+        return cls(int(numbers[0]), passes, primal, dual, gap, relative_gap, seconds, elapsed, info or {})
 
     def numbers(self) -> tuple[float, ...]:
         """Everything but ``info``, in order."""

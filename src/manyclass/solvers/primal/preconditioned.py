@@ -31,7 +31,8 @@ class PreconditionedLBFGS(LBFGS):
 
     Sigma = X' diag(c) X / n as in `GeneralizedLeastSquares`, which has the Lipschitz constant of the link for c, a
     bound. Here c is the mean curvature of the losses at the weights, mean of p (1 - p) over rows and classes for
-    multinomial and log loss (for other losses it is the bound): the conditioning of X is out of the way, and lam weighs what it should.
+    multinomial and log loss (for other losses it is the bound): the conditioning of X is out of the way, and lam weighs
+    what it should.
     Where features are dense, correlated and not too many it takes a fraction of the iterations of `LBFGS` and of
     `GeneralizedLeastSquares`. One factor, of (d + 1)^2 numbers in float64, made anew some times as c falls.
 
