@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import tempfile
+import threading
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from manyclass.io import DataFormatError, TextVectorizer, read_table
+from manyclass.io import DataFormatError, TextVectorizer, read_table, tables
 
 TEXTS = ["Red fish, blue fish", "ein roter Fisch", "漢字 かな", "", "fish " * 40]
 SETTINGS = [
@@ -238,6 +240,41 @@ def test_texts_longer_than_the_csv_module_allows(tmp_path):
     assert csv.field_size_limit() == limit
     with pytest.raises(DataFormatError):
         read_table(save(tmp_path, "text,label\na\n"))
+    assert csv.field_size_limit() == limit
+
+
+def test_threads_that_read_at_a_time_share_the_limit_and_put_it_back(tmp_path, monkeypatch):
+    limit = csv.field_size_limit()
+    path = table(tmp_path, [("text", "label"), ("aa", "B"), ("word " * 100_000, "A")])
+    short = save(tmp_path, "text,label\naa,1\n", "short.csv")
+    begun, ended = (threading.Event(), threading.Event()), (threading.Event(), threading.Event())
+    found = []
+
+    class Waiting(TextVectorizer):
+        """Its texts are read up to the first; the others when it is told to go on."""
+
+        def __init__(self, number):
+            super().__init__()
+            self.number = number
+
+        def fit_transform(self, texts):
+            head = [next(texts)]
+            begun[self.number].set()
+            assert ended[self.number].wait(30)
+            return super().fit_transform(chain(head, texts))
+
+    def read_it(path, number):
+        found.append(read_table(path, vectorizer=Waiting(number)).y.tolist())
+
+    monkeypatch.setattr(tables, "_SAMPLE", 2)  # the long field is read after the other thread has ended
+    threads = [threading.Thread(target=read_it, args=each) for each in ((short, 0), (path, 1))]
+    for number in (0, 1):
+        threads[number].start()
+        assert begun[number].wait(30)
+    for number in (0, 1):
+        ended[number].set()
+        threads[number].join(30)
+    assert found == [[1], ["B", "A"]]
     assert csv.field_size_limit() == limit
 
 

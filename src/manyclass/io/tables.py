@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
@@ -37,14 +37,32 @@ class _Record(NamedTuple):
     line: int  # where it begins
 
 
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Let fields be longer than the csv module's 128 KiB: a limit of the process, so it is put back."""
-    previous = csv.field_size_limit(2**31 - 1)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(previous)
+class _LongFields:
+    """Lets fields be longer than the csv module's 128 KiB while any table is read.
+
+    The limit is one of the process, not of a reader: the first reader raises it, and the last one to end, in whatever
+    thread, puts it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._before = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._readers == 0:
+                self._before = csv.field_size_limit(2**31 - 1)
+            self._readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if self._readers == 0:
+                csv.field_size_limit(self._before)
+
+
+_long_fields = _LongFields()
 
 
 def _decoded(source: Source) -> Iterator[str]:
@@ -203,7 +221,7 @@ def read_table(
         raise ValueError(f"n_features is {n_features}; the vectorizer gives {vectorizer.n_features}")
     if delimiter is None and format == "tsv":
         delimiter = "\t"
-    with _long_fields(), open_bytes(path) as source:
+    with _long_fields, open_bytes(path) as source:
         records = _records(source, delimiter, quote)
         sample = list(islice(records, _SAMPLE))
         if not sample:
