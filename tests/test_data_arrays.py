@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
+import tempfile
+import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.sparse import csc_matrix, csr_matrix
 
 from manyclass.io import DataFormatError, read, read_labels, read_npy, read_npz, write_npy, write_npz
@@ -220,6 +226,17 @@ def test_nothing_is_ever_unpickled(tmp_path):
         read_npz(tmp_path / "m.npz")
 
 
+def check_damage(content, name, load):
+    """What is made of damaged bytes: data, or an error of the file; nothing else is raised."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, on headers of Python 2 and the like
+            with contextlib.suppress(DataFormatError):
+                load(path)
+
+
 def test_damaged_dense_files_are_refused(tmp_path):
     write_npy(tmp_path / "m.npy", X.toarray())
     content = (tmp_path / "m.npy").read_bytes()
@@ -234,6 +251,25 @@ def test_damaged_dense_files_are_refused(tmp_path):
     (tmp_path / "m.npy").write_bytes(broken_npz())
     with pytest.raises(DataFormatError, match="archive"):
         read_npy(tmp_path / "m.npy")
+
+
+@given(st.data())
+def test_a_damaged_header_of_a_dense_file_is_an_error_of_the_file(draws):
+    stream = io.BytesIO()
+    np.save(stream, X.toarray())
+    content = bytearray(stream.getvalue())
+    for _ in range(draws.draw(st.integers(1, 4))):
+        content[draws.draw(st.integers(0, 127))] = draws.draw(st.integers(0, 255))
+    check_damage(content, "m.npy", read_npy)
+
+
+@pytest.mark.parametrize("load", [read_npy, read_labels])
+def test_a_header_that_does_not_end_is_an_error_of_the_file(load, tmp_path):
+    np.save(tmp_path / "m.npy", X.toarray())
+    content = (tmp_path / "m.npy").read_bytes()
+    (tmp_path / "m.npy").write_bytes(content.replace(b"(2, 3), }", b"(2, 3), ("))  # tokenize.TokenError
+    with pytest.raises(DataFormatError, match=r"m\.npy: cannot be read"):
+        load(tmp_path / "m.npy")
 
 
 def test_the_type_of_a_mapped_file_is_kept_and_said(tmp_path):

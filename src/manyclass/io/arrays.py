@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ _NAMES = ".label_names.npy"
 #: What NumPy, SciPy and zipfile raise over a file that is not theirs, is cut short or was made to harm.
 _DAMAGE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
+    zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
 
 
