@@ -319,10 +319,26 @@ def test_texts_end_to_end(capsys, tmp_path):
     X = vectorizer.fit_transform(rows)
     expected = SDCAClassifier(random_state=0).fit(X, labels)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
-    new = table(tmp_path / "new.csv", {"text": ["my card is lost", "the interest of my house"]})
+    new = table(tmp_path / "new.csv", {"words": ["my card is lost", "the interest of my house"]})
     ran = run(capsys, "predict", model_path, new)
     assert ran.lines == expected.predict(vectorizer.transform(["my card is lost", "the interest of my house"])).tolist()
     assert ran.lines == ["card", "loan"]
+
+
+def test_validation_columns_have_the_names_of_those_of_the_training(capsys, tmp_path):
+    rows, labels = texts()
+    path = table(tmp_path / "data.csv", {"title": rows, "queue": labels})
+    junk = ["card"] * 60
+    valid = table(tmp_path / "valid.csv", {"text": junk, "label": junk, "queue": labels, "title": rows})
+    words = ["fit", path, "-o", tmp_path / "m", "--valid"]
+    for named in (["--text-column", "title"], ["--text-column", "0", "--label-column", "1", "--header"]):
+        ran = run(capsys, *words, valid, *named)
+        assert ran.code == 0, ran.err
+        assert "accuracy on valid.csv  1.0000" in ran.out
+    other = table(tmp_path / "other.csv", {"text": rows, "queue": labels})
+    refused(run(capsys, *words, other, "--text-column", "title"), "other.csv", "'text', 'queue'", "column 'title'")
+    other = table(tmp_path / "other.csv", {"title": rows, "label": labels})
+    refused(run(capsys, *words, other, "--text-column", "title"), "other.csv", "'title', 'label'", "column 'queue'")
 
 
 def test_hashed_texts(capsys, tmp_path):

@@ -74,6 +74,7 @@ def test_what_a_model_is(capsys, tmp_path):
     assert "tfidf" in shown["texts"]
     assert shown["training"].startswith(f"converged after {model.record['n_iter']} epochs")
     assert shown["trained on"] == "data.csv (csv), 60 rows"
+    assert shown["table"] == "a header, texts in column 'text', labels in 'queue', ',' between fields"
 
 
 def test_a_model_of_the_library_has_no_data_to_tell_of(capsys, tmp_path):

@@ -205,13 +205,14 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     if args.valid and (comm is None or comm.rank == 0):
         valid = read_like(
             args.valid,
-            args,
+            _without_columns(args),
             screen,
             n_features=data.n_features,
             task=task,
             format=data.format,
             zero_based=data.zero_based,
             vectorizer=data.vectorizer,
+            layout=data.layout,
             dtype=args.dtype or "float32",
             labels=args.valid_labels,
         )
@@ -296,6 +297,11 @@ def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
     return data
 
 
+def _without_columns(args: argparse.Namespace) -> argparse.Namespace:
+    """The options for --valid: its columns have the names of those that were read from DATA, wherever they stand."""
+    return argparse.Namespace(**{**vars(args), "text_column": None, "label_column": None})
+
+
 def _fitting_loss(data: Dataset) -> str:
     if data.multilabel:
         return "log_loss"
@@ -355,6 +361,7 @@ def _completed(model: Model, data: Dataset) -> Model:
         "zero_based": data.zero_based,
         "rows": data.n_samples,
         "notes": list(data.notes),
+        "table": None if data.layout is None else data.layout.to_dict(),
     }
     classes = model.classes
     if classes is not None:
