@@ -159,6 +159,12 @@ def test_nothing_is_lost(capsys, tmp_path):
         assert stored["data"].dtype == np.float32
 
 
+def test_a_table_of_labels_alone(capsys, tmp_path):
+    (tmp_path / "a.csv").write_text("label\naa\nbb\n")
+    refused(run(capsys, "info", tmp_path / "a.csv"), "a.csv, line 1: its only column, 'label'", "(--text-column)")
+    assert run(capsys, "info", tmp_path / "a.csv", "--text-column", "label").code == 0
+
+
 def test_texts_to_hashed_features(capsys, tmp_path):
     out = tmp_path / "out.npz"
     words = ["--vectorizer", "hashing", "--hash-features", "64"]

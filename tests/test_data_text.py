@@ -405,6 +405,8 @@ def test_threads_that_read_at_a_time_share_the_limit_and_put_it_back(tmp_path, m
         ("text,label\n", {}, 1, "no row below the header"),
         ("a,b,c\nd,e,f\n", {}, 1, "which column holds the texts"),
         ("id,label,x\n1,2,3\n", {}, 1, "which column holds the texts.*'id', 'label', 'x'"),
+        ("label\naa\n", {}, 1, "its only column, 'label', is taken for .* labels; .*name it .text_column="),
+        ("aa\nbb\n", {"label_column": 0}, 1, "its only column, 0, is taken for .* labels"),
         ("text,label\n!,1\n?,2\n", {}, None, "the texts give no features"),
         ("", {}, None, "no row in it"),
     ],
@@ -430,6 +432,14 @@ def test_a_wrong_table_is_named(content, options, line, what, tmp_path):
 def test_wrong_arguments_are_named(options, what, tmp_path):
     with pytest.raises(ValueError, match=what):
         read_table(save(tmp_path, "text,label\naa,1\n"), **options)
+
+
+def test_a_single_column_can_be_called_label(tmp_path):
+    path = save(tmp_path, "label\naa\nbb\n")
+    for options in ({"text_column": "label"}, {"text_column": 0}, {"with_labels": False}):
+        data = read_table(path, **options)
+        assert data.y is None
+        assert data.X.shape == (2, 2)
 
 
 def test_quotes_can_be_part_of_the_text(tmp_path):

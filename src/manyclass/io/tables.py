@@ -186,16 +186,22 @@ def _known(names: list[str], wanted: tuple[str, ...], taken: int | None) -> int 
 
 
 def _choose(
-    path: StrPath, sample: list[_Record], has_header: bool, text: int | None, label: int | None
+    path: StrPath, sample: list[_Record], has_header: bool, text: int | None, label: int | None, with_labels: bool
 ) -> tuple[int, int | None]:
     """The columns of the texts and of the labels, as far as they were not asked for."""
     names = sample[0].fields
+    if len(names) == 1 and not with_labels:
+        return 0, None
     if has_header:
         text = _known(names, _TEXT_NAMES, label) if text is None else text
         label = _known(names, _LABEL_NAMES, text) if label is None else label
     if text is None:
-        if len(names) == 1:
+        if len(names) == 1 and label is None:
             text = 0
+        elif len(names) == 1:
+            listed = repr(names[0]) if has_header else "0"
+            what = f"its only column, {listed}, is taken for that of the labels"
+            raise DataFormatError(path, f"{what}; expected a column of texts: if it is that, name it (text_column=)", 1)
         elif len(names) == 2 and label is not None:
             text = 1 - label
         elif len(names) == 2 and not has_header:
@@ -317,7 +323,7 @@ def read_table(
         text = None if text_column is None else _position(path, "text_column", text_column, names, has_header)
         label = None if label_column is None else _position(path, "label_column", label_column, names, has_header)
         if layout is None:
-            text, label = _choose(path, sample, has_header, text, label)
+            text, label = _choose(path, sample, has_header, text, label, with_labels)
         else:
             if text is None:
                 text = _again(path, "text_column", layout, names, has_header)
