@@ -316,6 +316,22 @@ def test_labels_of_a_table_do_not_matter(capsys, tmp_path):
     assert run(capsys, "predict", tmp_path / "m", new).lines == labels
 
 
+def test_rows_without_a_known_term_are_said(capsys, tmp_path):
+    path = make("csv", tmp_path)
+    assert run(capsys, "fit", path, "-o", tmp_path / "m", "--quiet").code == 0
+    new = table(tmp_path / "new.csv", {"text": ["lost card", "", "xyzzy"], "id": ["1", "2", "3"]})
+    ran = run(capsys, "predict", tmp_path / "m", new)
+    assert ran.lines[0] == "card"
+    assert len(ran.lines) == 3
+    assert "2 texts of 3 without a term that the vectorizer knows, 1 of them empty" in ran.err
+    assert "warning" not in ran.err
+    new = table(tmp_path / "new.csv", {"text": ["", ""], "id": ["1", "2"]})
+    ran = run(capsys, "predict", tmp_path / "m", new, "--quiet")
+    assert len(ran.lines) == 2
+    assert ran.err.startswith("manyclass: warning: no text in column 'text' of ")
+    assert "(--text-column)" in ran.err
+
+
 def test_a_model_that_does_not_say_its_columns(capsys, tmp_path):
     path = make("csv", tmp_path)
     assert run(capsys, "fit", path, "-o", tmp_path / "m", "--quiet").code == 0

@@ -7,6 +7,7 @@ import gzip
 import json
 import tempfile
 import threading
+import warnings
 from itertools import chain
 from pathlib import Path
 
@@ -170,11 +171,14 @@ def save(folder, content, name="table.csv"):
 def test_any_text_is_read_from_csv(rows):
     with tempfile.TemporaryDirectory() as folder:
         path = table(folder, [("text", "label"), *rows])
-        data = read_table(path, vectorizer={"kind": "hashing", "n_features": 32, "analyzer": "char"})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            data = read_table(path, vectorizer={"kind": "hashing", "n_features": 32, "analyzer": "char"})
     assert data.y.tolist() == [label for _, label in rows]
     # A text that is written in quotes loses no line end; only the csv module's own rules are between.
     expected = TextVectorizer("hashing", n_features=32, analyzer="char").transform([text for text, _ in rows])
     assert identical(data.X, expected)
+    assert ["no text in column 'text'" in str(each.message) for each in caught] == [True] * (expected.nnz == 0)
 
 
 LAYOUTS = {
@@ -326,6 +330,19 @@ def test_a_damaged_layout_is_refused(change):
         TableLayout.from_dict(HEADED.to_dict() | change)
     with pytest.raises(ValueError, match="the layout of the table is damaged"):
         TableLayout.from_dict({"header": True})
+
+
+def test_texts_without_a_known_term_are_counted(tmp_path):
+    vectorizer = TextVectorizer().fit(["one two"])
+    data = read_table(save(tmp_path, 'text\none\nthree\n""\n" "\n'), vectorizer=vectorizer)
+    assert data.notes[1] == "3 texts of 4 without a term that the vectorizer knows, 2 of them empty"
+    data = read_table(save(tmp_path, "text\none\nthree\n"), vectorizer=vectorizer)
+    assert data.notes[1] == "1 text of 2 without a term that the vectorizer knows"
+    assert len(read_table(save(tmp_path, "text\none\ntwo\n"), vectorizer=vectorizer).notes) == 1
+    for content in ('text,label\n"",A\n', "text,label\nthree,A\n"):
+        with pytest.warns(UserWarning, match=r"no text in column 'text' of .*table\.csv has a term .*text_column"):
+            data = read_table(save(tmp_path, content), vectorizer=vectorizer)
+        assert data.X.nnz == 0
 
 
 def test_a_name_that_two_columns_have_is_not_enough(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
@@ -299,6 +300,11 @@ def read_table(
         With the line, where a row is wrong.
     ValueError
         If an argument is wrong or does not fit the table.
+
+    Warns
+    -----
+    UserWarning
+        If no text has a term that the vectorizer knows.
     """
     checked_dtype(dtype, n_features, "error", task)
     if vectorizer is None or isinstance(vectorizer, Mapping):
@@ -337,8 +343,10 @@ def read_table(
             raise ValueError(f"text_column and label_column are both column {text}; expected two columns")
         rows = chain(sample[has_header:], records)
         labels = LabelColumn(path, task, label_separator)
+        blank = 0
 
         def texts() -> Iterator[str]:
+            nonlocal blank
             for fields, line in rows:
                 if len(fields) != len(names):
                     raise DataFormatError(
@@ -346,6 +354,7 @@ def read_table(
                     )
                 if label is not None:
                     labels.add(fields[label], line)
+                blank += not fields[text].strip()
                 yield fields[text]
 
         if has_header and len(sample) == 1:
@@ -365,6 +374,16 @@ def read_table(
         notes[0] += ", no labels"
     if not has_header:
         notes[0] += "; no header: the first line is a row"
+    unknown = int(np.count_nonzero(np.diff(X.indptr) == 0))
+    if unknown:
+        held = f"{counted(unknown, 'text')} of {X.shape[0]} without a term that the vectorizer knows"
+        notes.append(f"{held}, {blank} of them empty" if blank else held)
+    if unknown == X.shape[0]:
+        warnings.warn(
+            f"no text in column {called[text]} of {os.fspath(path)} has a term that the vectorizer knows: all rows are "
+            "empty. Is it the right column (text_column), and of the same language?",
+            stacklevel=2,
+        )
     found = TableLayout(
         header=has_header,
         columns=len(names),
