@@ -8,9 +8,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from scipy.special import logsumexp
 
 from manyclass import LinearModel, SDCAClassifier, SDCARegressor
 from manyclass.cli import fit as command
+from manyclass.cli._advice import penalty_share
 from manyclass.io import Dataset, TextVectorizer, read, write, write_svmlight
 from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
@@ -249,6 +251,97 @@ def test_what_a_fit_will_take_is_what_the_driver_asks_for(capsys, monkeypatch, t
             assert f"{name} {human(size)}" in line
 
 
+# --- advice ----------------------------------------------------------------------------------------------------------
+
+BADLY = "warning: the model fits badly"
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "log_loss"])
+@pytest.mark.parametrize("valid", [False, True])
+def test_a_penalty_that_is_too_strong_is_said(capsys, tmp_path, loss, valid):
+    # A word for each of 60 classes, some of which are more frequent than others.
+    y = np.repeat(np.arange(60), 30 // (1 + np.arange(60)) + 2)
+    X = csr_matrix((np.full(y.size, 0.5, np.float32), (np.arange(y.size), y)))
+    path = tmp_path / "data.npz"
+    write(path, Dataset(X, y))
+    words = [
+        "-o",
+        tmp_path / "m",
+        "--loss",
+        loss,
+        "--max-iter",
+        "1000",
+        "--quiet",
+        *(["--valid", path] if valid else []),
+    ]
+    model, ran = fitted(capsys, path, *words, "--alpha", "0.01")
+    accuracy = np.mean(model.predict(X) == y)
+    assert accuracy < 0.5
+    where = "on data.npz" if valid else "on the training data"
+    assert f"{BADLY} (accuracy {accuracy:.2f} {where}), and the penalty" in ran.err
+    assert "--alpha smaller than 0.01" in ran.err
+    model, ran = fitted(capsys, path, *words, "--alpha", "1e-6")
+    assert np.mean(model.predict(X) == y) == 1
+    assert BADLY not in ran.err
+
+
+def test_weights_that_are_all_zero_are_said(capsys, tmp_path):
+    words = ["--l1-ratio", "1", "--alpha", "10", "--quiet"]
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
+    assert not model.weights.count_nonzero()
+    assert BADLY in ran.err
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "crammer_singer", "log_loss", "squared_hinge"])
+def test_data_that_no_weights_fit_are_not_blamed_on_the_penalty(capsys, tmp_path, loss):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 5)).astype(np.float32), rng.integers(0, 10, 3000)
+    write(tmp_path / "data.npy", Dataset(X, y))
+    model, ran = fitted(capsys, tmp_path / "data.npy", "-o", tmp_path / "m", "--loss", loss)
+    assert np.mean(model.predict(X) == y) < 0.25
+    assert BADLY not in ran.err
+
+
+def test_sets_of_labels_are_judged_by_the_first(capsys, tmp_path):
+    X, Y = label_sets()
+    write(tmp_path / "data.npz", Dataset(X / 1000, Y))
+    words = ["-o", tmp_path / "m", "--alpha", "1", "--quiet"]
+    _, ran = fitted(capsys, tmp_path / "data.npz", *words)
+    assert f"{BADLY} (P@1 0." in ran.err
+    write(tmp_path / "data.npz", Dataset(X, Y))
+    words[3] = "1e-4"
+    _, ran = fitted(capsys, tmp_path / "data.npz", *words)
+    assert BADLY not in ran.err
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_share_of_the_penalty_is_in_0_1_and_falls_with_it(l1_ratio, binary):
+    X, y = digits()
+    data = Dataset(X, y < 5 if binary else y)
+    shares = []
+    for alpha in (1e-1, 1e-2, 1e-3, 1e-4):
+        model = SDCAClassifier(alpha=alpha, l1_ratio=l1_ratio, tol=1e-6, max_iter=3000, dtype=np.float64)
+        shares.append(penalty_share(model.fit(data.X, data.y), data))
+    assert 1 >= shares[0] > 0.4
+    assert shares == sorted(shares, reverse=True)
+    assert 0 <= shares[-1] < 0.1
+
+
+def test_the_share_of_the_penalty_is_that_of_its_formula():
+    X, y = digits()
+    classifier = SDCAClassifier(alpha=1e-2, l1_ratio=0.3, class_weight="balanced", tol=1e-4, max_iter=1000).fit(X, y)
+    W, b = classifier.coef_.astype(np.float64), classifier.intercept_.astype(np.float64)
+    c = (1 / np.bincount(y))[y] / 10 * len(y)
+
+    def mean_loss(scores):
+        return np.mean(c * (logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]))
+
+    rate = 1e-2 * (0.7 * np.sum(W**2) + 0.3 * np.abs(W).sum())
+    expected = rate / (mean_loss(np.broadcast_to(b, (len(y), 10))) - mean_loss(X @ W.T + b))
+    assert penalty_share(classifier, Dataset(X, y)) == pytest.approx(expected, rel=1e-3)
+
+
 # --- validation ------------------------------------------------------------------------------------------------------
 
 
@@ -319,10 +412,26 @@ def test_texts_end_to_end(capsys, tmp_path):
     X = vectorizer.fit_transform(rows)
     expected = SDCAClassifier(random_state=0).fit(X, labels)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
-    new = table(tmp_path / "new.csv", {"text": ["my card is lost", "the interest of my house"]})
+    new = table(tmp_path / "new.csv", {"words": ["my card is lost", "the interest of my house"]})
     ran = run(capsys, "predict", model_path, new)
     assert ran.lines == expected.predict(vectorizer.transform(["my card is lost", "the interest of my house"])).tolist()
     assert ran.lines == ["card", "loan"]
+
+
+def test_validation_columns_have_the_names_of_those_of_the_training(capsys, tmp_path):
+    rows, labels = texts()
+    path = table(tmp_path / "data.csv", {"title": rows, "queue": labels})
+    junk = ["card"] * 60
+    valid = table(tmp_path / "valid.csv", {"text": junk, "label": junk, "queue": labels, "title": rows})
+    words = ["fit", path, "-o", tmp_path / "m", "--valid"]
+    for named in (["--text-column", "title"], ["--text-column", "0", "--label-column", "1", "--header"]):
+        ran = run(capsys, *words, valid, *named)
+        assert ran.code == 0, ran.err
+        assert "accuracy on valid.csv  1.0000" in ran.out
+    other = table(tmp_path / "other.csv", {"text": rows, "queue": labels})
+    refused(run(capsys, *words, other, "--text-column", "title"), "other.csv", "'text', 'queue'", "column 'title'")
+    other = table(tmp_path / "other.csv", {"title": rows, "label": labels})
+    refused(run(capsys, *words, other, "--text-column", "title"), "other.csv", "'title', 'label'", "column 'queue'")
 
 
 def test_hashed_texts(capsys, tmp_path):

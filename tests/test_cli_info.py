@@ -74,6 +74,7 @@ def test_what_a_model_is(capsys, tmp_path):
     assert "tfidf" in shown["texts"]
     assert shown["training"].startswith(f"converged after {model.record['n_iter']} epochs")
     assert shown["trained on"] == "data.csv (csv), 60 rows"
+    assert shown["table"] == "a header, texts in column 'text', labels in 'queue', ',' between fields"
 
 
 def test_a_model_of_the_library_has_no_data_to_tell_of(capsys, tmp_path):
@@ -156,6 +157,12 @@ def test_nothing_is_lost(capsys, tmp_path):
     assert read(tmp_path / "h.npz", dtype=np.float64).X.data.tolist() == X.data.astype(np.float64).tolist()
     with np.load(tmp_path / "h.npz") as stored:
         assert stored["data"].dtype == np.float32
+
+
+def test_a_table_of_labels_alone(capsys, tmp_path):
+    (tmp_path / "a.csv").write_text("label\naa\nbb\n")
+    refused(run(capsys, "info", tmp_path / "a.csv"), "a.csv, line 1: its only column, 'label'", "(--text-column)")
+    assert run(capsys, "info", tmp_path / "a.csv", "--text-column", "label").code == 0
 
 
 def test_texts_to_hashed_features(capsys, tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from itertools import combinations, permutations
+
 import numpy as np
 import pytest
 
 from manyclass import LinearModel
 from manyclass.cli import _common
-from manyclass.io import Dataset, read, write, write_svmlight
+from manyclass.io import Dataset, TextVectorizer, read, write, write_svmlight
 from test_cli_support import digits, label_sets, left, make, refused, run, table, texts
 
 
@@ -197,6 +201,153 @@ def test_labels_with_blanks_and_breaks_keep_to_their_line(capsys, tmp_path):
     ran = run(capsys, "predict", tmp_path / "m", path, "--top-k", "3")
     assert len(ran.lines) == len(rows)
     assert {label for line in ran.lines for label, _ in pairs(line)} == {"two lines", "a b: c", "loan, ü"}
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def layouts(must, others):
+    """All orders of these columns, with each part of the others."""
+    for size in range(len(others) + 1):
+        for more in combinations(others, size):
+            yield from permutations([*must, *more])
+
+
+def part_of(columns, names):
+    return {name: columns[name] for name in names}
+
+
+#: A table of the fit, and the options that it needs: the columns by the names below; None where there is no header.
+FITTED = {
+    "header": (("title", "queue"), ["--text-column", "title"]),
+    "header, other columns": (("id", "queue", "title", "text"), ["--text-column", "title", "--label-column", "queue"]),
+    "header, positions": (("queue", "title"), ["--header", "--text-column", "1", "--label-column", "0"]),
+    "no header": (("title", "queue"), []),
+    "no header, other columns": (("id", "queue", "title"), ["--text-column", "2", "--label-column", "1"]),
+}
+
+
+@pytest.mark.parametrize("kind", FITTED)
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_tables_have_the_header_and_the_columns_of_the_training(capsys, tmp_path, kind, format):
+    rows, labels = texts(30)
+    names, words = FITTED[kind]
+    mark = "," if format == "csv" else "\t"
+    headed = not kind.startswith("no")
+
+    def written(name, columns, header):
+        path = table(tmp_path / f"{name}.{format}", columns, mark)
+        if not header:
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+        return path
+
+    # Columns that a guess would take for the texts or the labels.
+    columns = {
+        "id": [str(i) for i in range(30)], "text": ["loan interest"] * 30, "label": ["loan"] * 30,
+        "queue": labels, "title": rows,
+    }  # fmt: skip
+    train = written("train", part_of(columns, names), headed)
+    assert run(capsys, "fit", train, "-o", tmp_path / "m", *words, "--quiet").code == 0
+    model = LinearModel.load(tmp_path / "m")
+    expected = model.predict(TextVectorizer.from_state(*model.vectorizer).transform(rows)).tolist()
+    correct = np.mean(np.array(expected) == labels)
+    assert correct > 0.9
+
+    def check(path, *words, scored=True):
+        ran = run(capsys, "predict", tmp_path / "m", path, *words)
+        assert (ran.code, ran.lines) == (0, expected), (path.read_text(), words, ran.err)
+        ran = run(capsys, "score", tmp_path / "m", path, *words, "--json")
+        if scored:
+            assert ran.code == 0, ran.err
+            assert json.loads(ran.out)["accuracy"] == correct
+            assert json.loads(ran.out)["n_samples"] == 30
+        else:
+            refused(ran, "label")
+
+    check(train)
+    bare = [part_of(columns, order) for order in layouts(("title", "queue"), ("id", "text"))]
+    if headed:
+        for order in layouts(("title",), ("queue", "text", "label")):
+            check(written("new", part_of(columns, order), True), scored="queue" in order)
+        for found in bare:  # no header, but positions
+            words = [str(list(found).index(name)) for name in ("title", "queue")]
+            path = written("new", found, False)
+            check(path, "--no-header", "--text-column", words[0], "--label-column", words[1])
+            refused(run(capsys, "predict", tmp_path / "m", path), "expected a header", "'title'", "--text-column")
+    else:
+        check(written("new", part_of(columns, names), True), "--header")
+        check(written("new", {"title": rows}, False), scored=False)
+        for found in bare:  # a header, which is asked for by its names
+            check(written("new", found, True), "--text-column", "title", "--label-column", "queue")
+            if len(found) != len(names):
+                path = written("new", found, False)
+                refused(run(capsys, "predict", tmp_path / "m", path), f"{len(found)} columns", f"expected {len(names)}")
+
+
+@pytest.mark.parametrize("header", ["text", "text,label", "id,text", "Job Title,id"])
+def test_a_header_without_the_column_of_the_training_is_refused(capsys, tmp_path, header):
+    rows, labels = texts()
+    path = table(tmp_path / "data.csv", {"title": rows, "label": labels})
+    assert run(capsys, "fit", path, "-o", tmp_path / "m", "--text-column", "title", "--quiet").code == 0
+    names = header.split(",")
+    new = table(tmp_path / "new.csv", dict.fromkeys(names, rows))
+    listed = ", ".join(map(repr, names))
+    refused(run(capsys, "predict", tmp_path / "m", new), f"has {listed}; expected a header", "'title'", "--text-column")
+    assert run(capsys, "predict", tmp_path / "m", new, "--text-column", names[0]).lines == labels
+
+
+def test_quotes_and_delimiter_are_those_of_the_training(capsys, tmp_path):
+    (tmp_path / "data.csv").write_text('"lost; card|card\n"odd; loan|loan\n' * 3)
+    words = ["--no-quotes", "--delimiter", "|", "--text-column", "0", "--analyzer", "char"]
+    assert run(capsys, "fit", tmp_path / "data.csv", "-o", tmp_path / "m", *words, "--quiet").code == 0
+    (tmp_path / "new.csv").write_text('"lost; card\n"odd, loan\n')
+    assert run(capsys, "predict", tmp_path / "m", tmp_path / "new.csv").lines == ["card", "loan"]
+    (tmp_path / "new.csv").write_text('"odd, loan",x\n')
+    words = ["--quotes", "--delimiter", ",", "--text-column", "0"]
+    assert run(capsys, "predict", tmp_path / "m", tmp_path / "new.csv", *words).lines == ["loan"]
+
+
+def test_labels_of_a_table_do_not_matter(capsys, tmp_path):
+    rows, labels = texts()
+    path = table(tmp_path / "data.csv", {"title": rows, "queue": labels})
+    words = ["-o", tmp_path / "m", "--text-column", "title", "--quiet"]
+    assert run(capsys, "fit", path, *words).code == 0
+    new = table(tmp_path / "new.csv", {"title": rows, "queue": [""] * 60})
+    assert run(capsys, "predict", tmp_path / "m", new).lines == labels
+
+
+def test_rows_without_a_known_term_are_said(capsys, tmp_path):
+    path = make("csv", tmp_path)
+    assert run(capsys, "fit", path, "-o", tmp_path / "m", "--quiet").code == 0
+    new = table(tmp_path / "new.csv", {"text": ["lost card", "", "xyzzy"], "id": ["1", "2", "3"]})
+    ran = run(capsys, "predict", tmp_path / "m", new)
+    assert ran.lines[0] == "card"
+    assert len(ran.lines) == 3
+    assert "2 texts of 3 without a term that the vectorizer knows, 1 of them empty" in ran.err
+    assert "warning" not in ran.err
+    new = table(tmp_path / "new.csv", {"text": ["", ""], "id": ["1", "2"]})
+    ran = run(capsys, "predict", tmp_path / "m", new, "--quiet")
+    assert len(ran.lines) == 2
+    assert ran.err.startswith("manyclass: warning: no text in column 'text' of ")
+    assert "(--text-column)" in ran.err
+
+
+def test_a_model_that_does_not_say_its_columns(capsys, tmp_path):
+    path = make("csv", tmp_path)
+    assert run(capsys, "fit", path, "-o", tmp_path / "m", "--quiet").code == 0
+    model = LinearModel.load(tmp_path / "m")
+    expected = run(capsys, "predict", tmp_path / "m", path)
+    facts = model.record["data"]
+    replace(model, record={**model.record, "data": {**facts, "table": None}}).save(tmp_path / "old")
+    ran = run(capsys, "predict", tmp_path / "old", path)
+    assert ran.lines == expected.lines
+    assert "does not say which column its texts were in" in ran.err
+    ran = run(capsys, "predict", tmp_path / "old", path, "--text-column", "text")
+    assert ran.lines == expected.lines
+    assert "warning" not in ran.err
+    replace(model, record={**model.record, "data": {**facts, "table": {"header": True}}}).save(tmp_path / "bad")
+    for command in ("predict", "score"):
+        refused(run(capsys, command, tmp_path / "bad", path), "bad: the layout of the table is damaged")
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import pickle
+import tempfile
+import warnings
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.sparse import csc_matrix, csr_matrix
 
 from manyclass.io import DataFormatError, read, read_labels, read_npy, read_npz, write_npy, write_npz
@@ -202,6 +209,52 @@ def test_damaged_sparse_files_are_refused(content, tmp_path):
         read_npz(tmp_path / "m.npz")
 
 
+@given(st.data())
+def test_a_damaged_archive_is_an_error_of_the_file(draws):
+    content = bytearray(broken_npz())
+    directory = content.index(b"PK\x01\x02")  # names, sizes and places of the arrays stand from here on
+    for _ in range(draws.draw(st.integers(1, 4))):
+        content[draws.draw(st.integers(directory, len(content) - 1))] = draws.draw(st.integers(0, 255))
+    check_damage(content, "m.npz", read_npz)
+
+
+def test_a_place_outside_the_archive_is_an_error_of_the_file(tmp_path):
+    content = bytearray(broken_npz())
+    end = content.rindex(b"PK\x05\x06")
+    content[end + 16 : end + 20] = (1 << 20).to_bytes(4, "little")  # where the directory is said to begin
+    (tmp_path / "m.npz").write_bytes(content)
+    with pytest.raises(OSError, match="Invalid argument"), open(tmp_path / "m.npz", "rb") as file:
+        scipy.sparse.load_npz(file)  # what it is without the reader
+    with pytest.raises(DataFormatError, match=r"m\.npz: cannot be read as a sparse matrix"):
+        read_npz(tmp_path / "m.npz")
+
+
+def test_a_promise_larger_than_memory_is_an_error_of_the_file(tmp_path):
+    coordinates = {"format": b"coo", "shape": (10**15, 3), "row": [0], "col": [0], "indices": None, "indptr": None}
+    (tmp_path / "m.npz").write_bytes(broken_npz(**coordinates))
+    with pytest.raises(DataFormatError, match=r"m\.npz: .*damaged, or too large \(Unable to allocate"):
+        read_npz(tmp_path / "m.npz")
+    np.save(tmp_path / "y.npy", np.ones(3))
+    content = (tmp_path / "y.npy").read_bytes()
+    (tmp_path / "y.npy").write_bytes(content.replace(b"(3,), }" + b" " * 15, b"(999999999999999,), }".ljust(22)))
+    with pytest.raises(DataFormatError, match=r"y\.npy: .*damaged, or too large"):
+        read_labels(tmp_path / "y.npy")
+
+
+def test_errors_of_the_system_stay_what_they_are_and_name_the_file(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"m\.npz"):
+        read_npz(tmp_path / "m.npz")
+    write_npz(tmp_path / "m.npz", X)
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(scipy.sparse, "load_npz", fail)
+    with pytest.raises(OSError, match=r"Input/output error: '.*m\.npz'") as caught:
+        read_npz(tmp_path / "m.npz")
+    assert caught.value.errno == errno.EIO
+
+
 def test_nothing_is_ever_unpickled(tmp_path):
     class Harm:
         def __reduce__(self):
@@ -220,6 +273,17 @@ def test_nothing_is_ever_unpickled(tmp_path):
         read_npz(tmp_path / "m.npz")
 
 
+def check_damage(content, name, load):
+    """What is made of damaged bytes: data, or an error of the file; nothing else is raised."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, on headers of Python 2 and the like
+            with contextlib.suppress(DataFormatError):
+                load(path)
+
+
 def test_damaged_dense_files_are_refused(tmp_path):
     write_npy(tmp_path / "m.npy", X.toarray())
     content = (tmp_path / "m.npy").read_bytes()
@@ -234,6 +298,25 @@ def test_damaged_dense_files_are_refused(tmp_path):
     (tmp_path / "m.npy").write_bytes(broken_npz())
     with pytest.raises(DataFormatError, match="archive"):
         read_npy(tmp_path / "m.npy")
+
+
+@given(st.data())
+def test_a_damaged_header_of_a_dense_file_is_an_error_of_the_file(draws):
+    stream = io.BytesIO()
+    np.save(stream, X.toarray())
+    content = bytearray(stream.getvalue())
+    for _ in range(draws.draw(st.integers(1, 4))):
+        content[draws.draw(st.integers(0, 127))] = draws.draw(st.integers(0, 255))
+    check_damage(content, "m.npy", read_npy)
+
+
+@pytest.mark.parametrize("load", [read_npy, read_labels])
+def test_a_header_that_does_not_end_is_an_error_of_the_file(load, tmp_path):
+    np.save(tmp_path / "m.npy", X.toarray())
+    content = (tmp_path / "m.npy").read_bytes()
+    (tmp_path / "m.npy").write_bytes(content.replace(b"(2, 3), }", b"(2, 3), ("))  # tokenize.TokenError
+    with pytest.raises(DataFormatError, match=r"m\.npy: cannot be read"):
+        load(tmp_path / "m.npy")
 
 
 def test_the_type_of_a_mapped_file_is_kept_and_said(tmp_path):

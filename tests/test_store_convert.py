@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from manyclass import load
 from manyclass.io import DataFormatError, read, write_npy, write_npz, write_svmlight, write_xmc
 from manyclass.io.store import RowStore, convert
-from test_cli_support import make, refused, run
+from test_cli_support import make, refused, run, table, texts
 
 N, D = 400, 30
 RNG = np.random.default_rng(0)
@@ -93,6 +93,10 @@ def test_arrays_and_tables(tmp_path):
         if expected.vectorizer is not None:
             texts = ["my card is lost"]
             assert abs(store.vectorizer.transform(texts) - expected.vectorizer.transform(texts)).max() == 0
+            assert store.table == store.dataset().layout == expected.layout
+            assert store.table is not None
+        else:
+            assert store.table is None
 
 
 def test_narrowing_keeps_every_value(tmp_path):
@@ -153,6 +157,21 @@ def test_convert_there_and_back(capsys, tmp_path):
     refused(run(capsys, "convert", path, "-o", store), "exists already")
     refused(run(capsys, "convert", path, "-o", tmp_path / "c.npz", "--shard-rows", 5), "--shard-rows is for stores")
     refused(run(capsys, "info", tmp_path), "no manifest.json")
+
+
+@pytest.mark.parametrize("method", ["sdca", "blocks"])
+def test_columns_of_a_table_go_with_its_store(capsys, tmp_path, method):
+    rows, labels = texts()
+    path, store, model = table(tmp_path / "a.csv", {"title": rows, "queue": labels}), tmp_path / "s", tmp_path / "m"
+    assert run(capsys, "convert", path, "-o", store, "--to", "store", "--text-column", "title").code == 0
+    assert run(capsys, "fit", store, "-o", model, "--method", method, "--quiet").code == 0
+    new = table(tmp_path / "b.csv", {"text": labels[::-1], "queue": labels, "title": rows})
+    assert run(capsys, "predict", model, new).lines == run(capsys, "predict", model, store).lines == labels
+    assert run(capsys, "score", model, new).code == 0
+    refused(run(capsys, "predict", model, table(tmp_path / "c.csv", {"text": rows})), "'title'", "--text-column")
+    manifest = store / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"text_column"', '"text"'))
+    refused(run(capsys, "info", store), "the layout of the table is damaged", "write the store again")
 
 
 def test_fit_predict_and_score_on_stores(capsys, tmp_path):

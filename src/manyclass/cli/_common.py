@@ -134,7 +134,7 @@ def in_options(text: str, args: argparse.Namespace) -> str:
         value_follows = assigned and found.string[found.end() :][:1] not in ("", ")", ",", ";", " ")
         return f"--{name.replace('_', '-')}" + (" " if value_follows else "")
 
-    text = text.replace("quote=None", "--no-quotes")
+    text = text.replace("quote=None", "--no-quotes").replace("header=False", "--no-header")
     return re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
 
 

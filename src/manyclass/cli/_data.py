@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from manyclass.cli._common import CommandError, Screen, count, seconds
 
 if TYPE_CHECKING:
-    from manyclass.io import Dataset, TextVectorizer
+    from manyclass.io import Dataset, TableLayout, TextVectorizer
     from manyclass.io.store.reading import StoreSpill
     from manyclass.models.base import Model
 
@@ -25,6 +25,7 @@ __all__ = [
     "read_data",
     "read_for_model",
     "read_like",
+    "stored_layout",
     "vectorizer_options",
 ]
 
@@ -35,9 +36,9 @@ TASKS = ("auto", "classification", "multilabel", "regression")
 _TABLES = ("csv", "tsv")
 
 
-def add_file_options(parser: argparse.ArgumentParser) -> None:
+def add_file_options(parser: argparse.ArgumentParser, description: str | None = None) -> None:
     """Options on what the file is."""
-    group = parser.add_argument_group("the file")
+    group = parser.add_argument_group("the file", description)
     group.add_argument("--format", choices=FORMATS, help="default: told from the content and the name")
     group.add_argument(
         "--labels",
@@ -54,7 +55,11 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--text-column", metavar="NAME", help="tables: the column of texts, a name or a number from 0")
     group.add_argument("--label-column", metavar="NAME", help="tables: the column of labels")
     group.add_argument("--delimiter", metavar="CHAR", help="tables: between fields (default: comma, tab or semicolon)")
-    group.add_argument("--no-quotes", action="store_true", help="tables: quotation marks are part of the texts")
+    group.add_argument(
+        "--quotes",
+        action=argparse.BooleanOptionalAction,
+        help="tables: quotation marks surround fields (default), or are part of the texts",
+    )
     group.add_argument(
         "--header", action=argparse.BooleanOptionalAction, help="tables: the first line names the columns"
     )
@@ -62,7 +67,7 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_data_options(parser: argparse.ArgumentParser) -> None:
     """Options of data that a model reads."""
-    add_file_options(parser)
+    add_file_options(parser, "By default a table has the header, the columns and the quotes of the one of the fit.")
     parser.add_argument(
         "--extra-features",
         choices=("error", "ignore"),
@@ -118,6 +123,8 @@ def read_data(
     extra_features: str = "error",
     zero_based: bool | None = None,
     vectorizer: TextVectorizer | dict[str, Any] | None = None,
+    layout: TableLayout | None = None,
+    with_labels: bool = True,
     spill: StoreSpill | None = None,
 ) -> Dataset:
     """Read a file as the options of `add_file_options` ask for, and say what was read.
@@ -131,7 +138,6 @@ def read_data(
     format = args.format or detect_format(path)
     if vectorizer and format not in _TABLES and isinstance(vectorizer, dict):
         raise CommandError(f"options on texts were given, but {path} is {format}, and no table of texts")
-    quoting: dict[str, Any] = {"quote": None} if args.no_quotes else {}
     data: Dataset = read(
         path,
         format=format,
@@ -145,10 +151,12 @@ def read_data(
         text_column=args.text_column,
         label_column=args.label_column,
         delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
+        quote={None: "auto", True: '"', False: None}[args.quotes],
         header=args.header,
+        layout=layout,
+        with_labels=with_labels,
         vectorizer=vectorizer,
         spill=spill,
-        **quoting,
     )
     spent = time.perf_counter() - started - (compile_clock.seconds - compiled)
     if spill is None:
@@ -177,6 +185,17 @@ def describe(data: Dataset) -> str:
     return f"{', '.join(parts)} ({data.format})"
 
 
+def stored_layout(model: Model, path: str) -> TableLayout | None:
+    """How the table of the fit was read; None if it was no table, or the model does not say."""
+    from manyclass.io import TableLayout
+
+    facts = model.record.get("data", {}).get("table")
+    try:
+        return None if facts is None else TableLayout.from_dict(facts)
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}: fit the model again") from error
+
+
 def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: Model, *, scored: bool) -> Dataset:
     """Read data for a model: its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
     from manyclass.io import TextVectorizer
@@ -191,6 +210,7 @@ def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: M
         format=facts.get("format"),
         zero_based=facts.get("zero_based"),
         vectorizer=None if model.vectorizer is None else TextVectorizer.from_state(*model.vectorizer),
+        layout=stored_layout(model, args.model),
         dtype=model.dtype.name,
         labels=args.labels,
     )
@@ -206,6 +226,7 @@ def read_like(
     format: str | None,
     zero_based: bool | None,
     vectorizer: TextVectorizer | None,
+    layout: TableLayout | None,
     dtype: str,
     labels: str | None,
 ) -> Dataset:
@@ -215,7 +236,7 @@ def read_like(
     ----------
     path, args, screen, labels
         As for `read_data`.
-    n_features, format, zero_based, vectorizer, dtype
+    n_features, format, zero_based, vectorizer, layout, dtype
         Of the data of the fit.
     task : str or None
         That of the model; None if labels do not matter.
@@ -225,6 +246,10 @@ def read_like(
     own = args.format or detect_format(path)
     if own in _TABLES and vectorizer is None:
         raise CommandError(f"{path} is a table of texts, but the model was not fitted on texts: it has no vectorizer")
+    if own in _TABLES and layout is None and args.text_column is None:
+        screen.warn(
+            f"the model does not say which column its texts were in: guessed in {path} (name it: --text-column)"
+        )
     if args.zero_based is not None:
         zero_based = args.zero_based
     elif own != "svmlight" or format not in ("svmlight", "store"):
@@ -241,6 +266,8 @@ def read_like(
             extra_features=args.extra_features,
             zero_based=zero_based,
             vectorizer=vectorizer,
+            layout=layout,
+            with_labels=task is not None,
         )
     except DataFormatError as error:
         if "is beyond" not in error.what and f"expected {n_features}" not in error.what:

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import Screen, count, write_json
-from manyclass.cli._data import TASKS, add_file_options, read_data
+from manyclass.cli._data import TASKS, add_file_options, read_data, stored_layout
 from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
 
 if TYPE_CHECKING:
@@ -125,6 +125,11 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     source = record.get("data", {})
     if source:
         rows["trained on"] = f"{source.get('source')} ({source.get('format')}), {count(source.get('rows', 0), 'row')}"
+    table = stored_layout(model, facts["file"])
+    if table is not None:
+        labels = "" if table.label_column is None else f", labels in {table.label_column!r}"
+        header = "a header" if table.header else "no header"
+        rows["table"] = f"{header}, texts in column {table.text_column!r}{labels}, {table.delimiter!r} between fields"
     return rows
 
 

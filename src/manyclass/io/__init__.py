@@ -1,5 +1,6 @@
 """Data sets: read and write files of rows, features and labels."""
 
+from ._layout import TableLayout
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .dataset import Dataset
@@ -14,6 +15,7 @@ __all__ = [
     "FORMATS",
     "DataFormatError",
     "Dataset",
+    "TableLayout",
     "TextVectorizer",
     "detect_format",
     "named_format",

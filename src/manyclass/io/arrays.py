@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -30,16 +32,36 @@ _NAMES = ".label_names.npy"
 #: What NumPy, SciPy and zipfile raise over a file that is not theirs, is cut short or was made to harm.
 _DAMAGE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, NotImplementedError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
+    OverflowError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
 
 
 @contextmanager
 def _reading(path: StrPath, what: str) -> Iterator[None]:
+    """Give errors of NumPy, SciPy and zipfile the name of the file.
+
+    Raises
+    ------
+    DataFormatError
+        If the file is damaged, or says of itself that it is larger than memory.
+    OSError
+        If the system could not open or read it.
+    """
     try:
         yield
     except _DAMAGE as error:
         raise DataFormatError(path, f"cannot be read as {what} ({error})") from error
+    except MemoryError as error:
+        # What a damaged header promises is allocated before it is missed.
+        said = str(error) or "out of memory"
+        raise DataFormatError(path, f"cannot be read as {what}: it is damaged, or too large ({said})") from error
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        if error.errno in (None, errno.EINVAL):
+            # zipfile seeks where a damaged directory of the archive says; errors of the codec bz2 have no number.
+            raise DataFormatError(path, f"cannot be read as {what} ({error})") from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def _beside(path: StrPath, suffix: str) -> Path:

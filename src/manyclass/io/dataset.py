@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
 if TYPE_CHECKING:
+    from ._layout import TableLayout
     from .text import TextVectorizer
 
 __all__ = ["Dataset"]
@@ -44,6 +45,8 @@ class Dataset:
     zero_based : bool or None
         Whether the file counts features from 0; None where the format leaves no choice. Give it to `read`
         with the next file of the same kind, where detection may go another way.
+    layout : TableLayout or None
+        How a table was read. Give it to `read` with the next table of the same kind.
 
     Raises
     ------
@@ -66,6 +69,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     vectorizer: TextVectorizer | None = None
     zero_based: bool | None = None
+    layout: TableLayout | None = None
 
     def __post_init__(self) -> None:
         if self.X.ndim != 2:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from ._layout import TableLayout
 from ._lines import Spill
 from ._options import checked_dtype
 from ._write_lines import write_svmlight, write_xmc
@@ -122,8 +123,10 @@ def read(
     text_column: str | int | None = None,
     label_column: str | int | None = None,
     delimiter: str | None = None,
-    quote: str | None = '"',
+    quote: str | None = "auto",
     header: bool | None = None,
+    layout: TableLayout | None = None,
+    with_labels: bool = True,
     vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
     spill: Spill | None = None,
 ) -> Dataset:
@@ -151,6 +154,10 @@ def read(
         What stands between the labels of a row, in a table or a text file of labels.
     text_column, label_column, delimiter, quote, header
         Of tables only: see `read_table`.
+    layout : TableLayout, optional
+        Used for tables only: that of a table read before, to read this one in the same way.
+    with_labels : bool
+        Used for tables only: whether to read the labels in it.
     vectorizer : TextVectorizer or mapping, optional
         Used for tables only: a fitted one, or the parameters of a new one.
     spill : Spill, optional
@@ -184,16 +191,16 @@ def read(
         format = detect_format(path)
     elif format not in FORMATS:
         raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
-    table: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "text_column": text_column,
         "label_column": label_column,
         "delimiter": delimiter,
         "header": header,
     }
     if format not in ("csv", "tsv"):
-        given = [name for name, value in table.items() if value is not None]
+        given = [name for name, value in columns.items() if value is not None]
         if given:
-            raise ValueError(f"{given[0]} is {table[given[0]]!r}, but {os.fspath(path)} is {format}, and no table")
+            raise ValueError(f"{given[0]} is {columns[given[0]]!r}, but {os.fspath(path)} is {format}, and no table")
     own_task: Task = task if labels is None else "auto"
     common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
     if format == "svmlight":
@@ -208,8 +215,9 @@ def read(
         data = read_store(path, n_features=n_features, extra_features=extra_features, task=own_task)
     elif format in ("csv", "tsv"):
         if labels is None:
-            table.update(task=task, label_separator=label_separator)
-        data = read_table(path, format=format, **common, quote=quote, vectorizer=vectorizer, **table)
+            columns.update(task=task, label_separator=label_separator)
+        options: dict[str, Any] = {"quote": quote, "layout": layout, "with_labels": with_labels and labels is None}
+        data = read_table(path, format=format, **common, **options, vectorizer=vectorizer, **columns)
     else:
         load = read_npz if format == "npz" else read_npy
         beside: dict[str, Any] = {"find_labels": labels is None, "label_separator": label_separator}

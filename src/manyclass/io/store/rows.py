@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from manyclass.io._layout import TableLayout
 from manyclass.io.dataset import Dataset
 from manyclass.io.errors import DataFormatError
 from manyclass.io.streams import StrPath
@@ -69,6 +70,8 @@ class RowStore:
         What the numbers of the classes (or labels) stand for, ascending.
     n_shards : int
     notes : tuple of str
+    table : TableLayout or None
+        How the table was read whose texts the rows were made from.
     feature_names : ndarray of str or None
 
     Raises
@@ -125,6 +128,8 @@ class RowStore:
         self.source, self.source_format = str(facts["source"]), str(facts["source_format"])
         self.notes = tuple(str(note) for note in facts["notes"])
         self._vectorizer: dict[str, Any] | None = facts["vectorizer"]
+        table = facts.get("table")  # stores of earlier versions do not say it
+        self.table = None if table is None else TableLayout.from_dict(table)
         self._facts_written = None if facts["facts"] is None else Written(**facts["facts"])
         self._shards = [_shard(number, entry) for number, entry in enumerate(facts["shards"])]
         if self.layout not in ("csr", "dense") or self.kind not in _KINDS:
@@ -289,6 +294,7 @@ class RowStore:
             notes=self.notes,
             vectorizer=self.vectorizer,
             zero_based=self.zero_based if self.source_format == "svmlight" else None,
+            layout=self.table,
         )
 
     # --- one shard --------------------------------------------------------------------------------------------------

@@ -85,7 +85,8 @@ class RowStoreWriter:
         self._shard_rows = shard_rows or np.iinfo(np.int64).max
         self._shard_bytes = shard_bytes
         self._facts: dict[str, Any] = {
-            "source": "", "source_format": "", "notes": [], "zero_based": None, "vectorizer": None
+            "source": "", "source_format": "", "notes": [], "zero_based": None, "vectorizer": None,
+            "table": None,
         }  # fmt: skip
         self._named: dict[str, Array] = {}
         self.reset()
@@ -175,7 +176,11 @@ class RowStoreWriter:
     def describe(self, data: Dataset) -> None:
         """Keep what a data set says of itself besides its rows and targets."""
         self._facts.update(
-            source=data.source, source_format=data.format, notes=list(data.notes), zero_based=data.zero_based
+            source=data.source,
+            source_format=data.format,
+            notes=list(data.notes),
+            zero_based=data.zero_based,
+            table=None if data.layout is None else data.layout.to_dict(),
         )
         if data.vectorizer is not None:
             parameters, arrays = data.vectorizer.to_state()

@@ -373,6 +373,7 @@ class _Fit:
             "zero_based": self.store.zero_based if self.store.source_format == "svmlight" else None,
             "rows": len(self.store),
             "notes": list(self.store.notes),
+            "table": None if self.store.table is None else self.store.table.to_dict(),
         }
         kept = ("alpha", "max_iter", "tol", "fit_intercept", "average", "random_state")
         vectorizer = self.store.vectorizer

@@ -1,0 +1,77 @@
+"""What to say of a fit that ended well and predicts badly."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manyclass.io import Dataset
+
+__all__ = ["penalty_advice", "penalty_share"]
+
+#: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely.
+_ACCURACY = 0.5
+#: From this share on the penalty, and not the data, keeps the model from fitting its rows.
+_SHARE = 0.5
+#: Weights that are summed up at a time, in float64.
+_PIECE = 1 << 20
+
+
+def penalty_share(estimator: Any, data: Dataset) -> float:
+    """How far the penalty holds the weights back: 0 if they are as good as free, 1 if the data hardly move them.
+
+    At the optimum, the mean loss L falls along the weights W, as they are scaled, at the rate
+    ``-<dL/dW, W> = alpha ((1 - l1_ratio) ||W||^2 + l1_ratio ||W||_1)``: what the penalty gains there. L is convex, so
+    this is at most ``L(0) - L(W)``, the mean rate on the way from weights of 0 with the same intercept. The quotient
+    of the two, in [0, 1], is near 0 where larger weights would fit no better, however badly these do, and near 1
+    where the loss would go on falling. (Where the gap is not closed it may leave the interval.)
+
+    Parameters
+    ----------
+    estimator : SDCAClassifier
+        A fitted one.
+    data : Dataset
+        What it was fitted on.
+
+    Returns
+    -------
+    float
+        1 if all weights are 0.
+    """
+    import numpy as np
+    from scipy.sparse import csr_matrix
+    from sklearn.base import clone
+
+    model = estimator.model_
+    stored = (model.weights.data if model.is_sparse else model.weights).reshape(-1)
+    squares = magnitudes = 0.0
+    for begin in range(0, stored.size, _PIECE):
+        part = stored[begin : begin + _PIECE].astype(np.float64)
+        squares += float(part @ part)
+        magnitudes += float(np.abs(part).sum())
+    if magnitudes == 0:
+        return 1.0
+    l2, l1 = estimator.alpha * (1 - estimator.l1_ratio) * squares, estimator.alpha * estimator.l1_ratio * magnitudes
+    # One feature that is 0 everywhere: scores are the intercept, and no second array of weights is made.
+    problem, _ = clone(estimator)._build(csr_matrix((data.n_samples, 1), dtype=data.X.dtype), data.y, None)
+    bias = np.asarray(model.intercept, np.float64)
+    at_zero = problem.value(np.zeros((1, bias.size), problem.dtype), bias)
+    gained = at_zero - (estimator.objective_ - l2 / 2 - l1)
+    return float((l2 + l1) / gained) if gained > 0 else 0.0
+
+
+def penalty_advice(
+    estimator: Any, data: Dataset, metrics: dict[str, Any], where: str, args: argparse.Namespace
+) -> str | None:
+    """A sentence on a penalty that is too strong; None if the model predicts well, or the penalty is not to blame.
+
+    The rule: accuracy (P@1 for sets of labels) below 0.5, and a `penalty_share` of 0.5 or more.
+    """
+    name, called = ("precision@1", "P@1") if estimator.model_.task == "multilabel" else ("accuracy", "accuracy")
+    if args.method != "sdca" or metrics.get(name, 1.0) >= _ACCURACY or penalty_share(estimator, data) < _SHARE:
+        return None
+    return (
+        f"the model fits badly ({called} {metrics[name]:.2f} {where}), and the penalty holds its weights back: try an "
+        f"--alpha smaller than {args.alpha:g}, or scale the features"
+    )
