@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import numbers
 import os
+from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -27,7 +29,7 @@ from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize, prepared
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers import SOLVERS, Solver, State
+from manyclass.solvers import SOLVERS, Solver
 from manyclass.solvers.dual.warm import lineage, warm_state
 
 __all__ = [
@@ -35,7 +37,6 @@ __all__ = [
     "Named",
     "check_rows",
     "check_sample_weight",
-    "fit_problem",
     "check_number",
     "penalty_strength",
     "plain",
@@ -205,23 +206,26 @@ class LinearEstimator(Named):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _settings(self, **more: Any) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """What the fitting loop is told."""
         limit = None if self.max_iter is None else int(self.max_iter)
-        return {"tol": float(self.tol), "max_iter": limit, "seed": self._seed(), "verbose": int(self.verbose), **more}
+        return {"tol": float(self.tol), "max_iter": limit, "seed": self._seed(), "verbose": int(self.verbose)}
 
-    def _start(self, problem: Problem, solver: Solver) -> tuple[Solver, State | None, bool]:
-        """The solver as it will run, where it begins, and whether ranges of outputs are fitted by themselves.
+    def _loop(self, problem: Problem, solver: Solver | None, checkpoint: Any = None) -> Callable[..., Result]:
+        """What minimizes the problem: the fitting loop with the solver asked for, or the one that suits the problem
+        best, and the state it begins with.
 
-        Ranges take less memory and time, but keep no duals to start from another time.
+        Many outputs of a separable loss are fitted a range at a time, which takes less memory and time, but keeps no
+        duals to start from another time.
         """
-        ready = prepared(problem, solver)
+        ready = prepared(problem, choose(problem) if solver is None else solver)
         self.solver_ = ready.name
-        kept = getattr(self, "_warm", None)
-        state = None
+        if checkpoint is None and not self.warm_start and in_ranges(problem, ready):
+            return partial(minimize_columns, problem, ready)
+        kept, state = getattr(self, "_warm", None), None
         if self.warm_start and kept is not None and _same(kept[0], _signature(problem, ready)):
             state = warm_state(problem, ready, kept[1])
-        return ready, state, not self.warm_start and in_ranges(problem, ready)
+        return partial(minimize, problem, ready, state=state, checkpoint=checkpoint)
 
     def _keep(self, problem: Problem, result: Result) -> None:
         """What a fit leaves besides the model."""
@@ -317,20 +321,6 @@ class LinearEstimator(Named):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def fit_problem(
-    problem: Problem,
-    solver: Solver | None,
-    estimator: LinearEstimator,
-    settings: dict[str, Any],
-) -> Result:
-    """Minimize a problem for an estimator: by the solver asked for, or the one that the problem is best served by."""
-    ready, state, ranges = estimator._start(problem, choose(problem) if solver is None else solver)
-    if ranges and settings.get("checkpoint") is None:
-        settings = {name: value for name, value in settings.items() if not name.startswith("checkpoint")}
-        return minimize_columns(problem, ready, **settings)
-    return minimize(problem, ready, state=state, **settings)
 
 
 def record_of(result: Result) -> dict[str, Any]:

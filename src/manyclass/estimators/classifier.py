@@ -21,7 +21,6 @@ from manyclass.estimators.base import (
     check_number,
     check_rows,
     check_sample_weight,
-    fit_problem,
     record_of,
 )
 from manyclass.estimators.labels import is_indicator, one_class, read_indicator
@@ -224,10 +223,12 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         """
         with self._job() as (solver, comm):
             problem, facts = self._build(X, y, sample_weight, solver, comm)
-            settings = self._settings(checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+            settings = self._settings()
+            if checkpoint is not None:
+                settings["checkpoint_seconds"] = checkpoint_seconds
             if comm.rank:
                 settings["verbose"] = 0
-            result = fit_problem(problem, solver, self, settings)
+            result = self._loop(problem, solver, checkpoint)(**settings)
             self._keep(problem, result)
             self._finish(result.weights, result.intercept, facts, record_of(result))
             self._certified = result.solver.certified

@@ -19,7 +19,6 @@ from manyclass.estimators.base import (
     LinearEstimator,
     check_number,
     check_sample_weight,
-    fit_problem,
     penalty_strength,
     record_of,
 )
@@ -269,7 +268,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             self.alpha_ = self._chosen(X, labels, task, weights)
         problem = self._certified_problem(X, labels, task, weights, self.alpha_)
         link = "sigmoid" if task == "binary" and self.link == "softmax" else self.link
-        result = fit_problem(problem, self._solver(), self, self._settings())
+        result = self._loop(problem, self._solver())(**self._settings())
         self._keep(problem, result)
         facts = {"classes": self.classes_, "task": task, "link": link}
         self._wrap(result.weights, result.intercept, record=record_of(result), **facts)

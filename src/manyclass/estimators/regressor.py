@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval
 
-from manyclass.estimators.base import LinearEstimator, check_sample_weight, fit_problem, record_of
+from manyclass.estimators.base import LinearEstimator, check_sample_weight, record_of
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.component import resolve
 from manyclass.objective.losses import REGRESSION, RegressionLoss
@@ -146,8 +146,10 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
         """
         self._check_parameters()
         problem, facts = self._build(X, y, sample_weight)
-        settings = self._settings(checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
-        result = fit_problem(problem, self._asked_solver(), self, settings)
+        settings = self._settings()
+        if checkpoint is not None:
+            settings["checkpoint_seconds"] = checkpoint_seconds
+        result = self._loop(problem, self._asked_solver(), checkpoint)(**settings)
         self._keep(problem, result)
         self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
         return self

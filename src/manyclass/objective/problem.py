@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -201,8 +202,8 @@ class Problem:
     def certificate(self, V: Array, bias: Array, alpha: Array) -> Certificate:
         """P at W = grad g*(V) and D at ``alpha``, for V the dual image of ``alpha``; one pass over the data."""
         parts = run(
-            lambda begin, end: kernels.evaluate_rows(
-                self.rows, self.targets, self.weights, self.loss, self.penalty, V, bias, alpha, begin, end
+            partial(
+                kernels.evaluate_rows, self.rows, self.targets, self.weights, self.loss, self.penalty, V, bias, alpha
             ),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
@@ -221,9 +222,7 @@ class Problem:
         One pass over the data. The gradient of the mean loss is then ``-lam V``, with V the dual image of ``alpha``.
         """
         parts = run(
-            lambda begin, end: respond.respond_rows(
-                self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias, alpha, begin, end
-            ),
+            partial(respond.respond_rows, self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias, alpha),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
@@ -232,9 +231,7 @@ class Problem:
     def value(self, W: Array, bias: Array) -> float:
         """P(W, b). One pass over the data."""
         parts = run(
-            lambda begin, end: respond.value_rows(
-                self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias, begin, end
-            ),
+            partial(respond.value_rows, self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
@@ -243,7 +240,7 @@ class Problem:
     def penalty_value(self, W: Array) -> float:
         """g(W)."""
         pieces = ranges(W.shape[0], _ROWS)
-        parts = run(lambda b, e: respond.penalty_value(W, self.penalty, b, e), pieces, self.n_threads)
+        parts = run(partial(respond.penalty_value, W, self.penalty), pieces, self.n_threads)
         return float(np.sum(parts)) - self._along_shift(W)
 
     def certify(
@@ -272,7 +269,7 @@ class Problem:
             alpha /= largest[: self.n_outputs]
             V /= largest
         parts = run(
-            lambda b, e: respond.conjugate_rows(self.targets, self.weights, self.loss, alpha, b, e),
+            partial(respond.conjugate_rows, self.targets, self.weights, self.loss, alpha),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
@@ -286,7 +283,7 @@ class Problem:
     def penalty_sums(self, V: Array) -> tuple[float, float]:
         """g(W) and g*(V)."""
         pieces = ranges(V.shape[0], _ROWS)
-        parts = run(lambda b, e: kernels.penalty_sums(V, self.penalty, b, e), pieces, self.n_threads)
+        parts = run(partial(kernels.penalty_sums, V, self.penalty), pieces, self.n_threads)
         g, conjugate = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
         shifted = 0.0 if self.shift is None else self._along_shift(self.primal(V)[:, : self.n_outputs])
         return float(g) - shifted, float(conjugate)
@@ -298,7 +295,7 @@ class Problem:
     def inner_product(self, one: Array, two: Array) -> float:
         """<A, B> of two arrays with a row for each feature, in float64; never dependent on the threads."""
         pieces = ranges(one.shape[0], _ROWS)
-        return float(np.sum(run(lambda b, e: respond.inner_product(one, two, b, e), pieces, self.n_threads)))
+        return float(np.sum(run(partial(respond.inner_product, one, two), pieces, self.n_threads)))
 
     def dual_image(self, alpha: Array, V: Array) -> None:
         """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh."""

@@ -17,11 +17,12 @@ are those of the loss as given.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -57,6 +58,16 @@ def is_ill_conditioned(problem: Problem) -> bool:
     Singer's, whose duals plain SDCA was seen to find sooner."""
     gamma = float(problem.loss.smoothness)
     return gamma > 0 and not isinstance(problem.loss, CrammerSingerLoss) and condition(problem, gamma) > 10.0
+
+
+class _OuterStep(NamedTuple):
+    """One outer step: the intercept, kappa, eta, the inner accuracy asked for, and the centre it began at."""
+
+    live: Array
+    kappa: float
+    eta: float
+    wanted: float
+    centre: Array
 
 
 class AcceleratedSDCA(SDCA):
@@ -158,6 +169,7 @@ class AcceleratedSDCA(SDCA):
             "xi": np.zeros(()),
             "outer": np.zeros((), np.int64),
             "bound": np.full((), np.inf),
+            "gap": np.full((), np.inf),
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -175,35 +187,42 @@ class AcceleratedSDCA(SDCA):
                 settings = kappa, gamma
                 inner = _inner_problem(problem, kappa, gamma)
                 epoch = Epoch(inner, self._loss(inner), bias_step(inner))
-            passes = self._outer_step(problem, epoch, state, seed, kappa)
+            step = self._begin_step(problem, state, kappa)
+            for done in itertools.count(1):
+                order = self._due(inner, state, seed, int(state["epochs"]))
+                self._epoch(epoch, state, order, step.live)
+                state["passes"] = state["passes"] + len(order) / max(problem.n_samples, 1)
+                state["epochs"] = state["epochs"] + 1
+                if self._is_solved(problem, inner, state, step, done):
+                    break
+            passes = self._end_step(problem, inner, state, step)
             state["iteration"] = state["iteration"] + 1
             yield Progress(int(state["iteration"]), passes)
 
-    def _outer_step(self, problem: Problem, epoch: Epoch, state: State, seed: int, kappa: float) -> float:
-        """One outer step; the passes over the data so far."""
-        inner = epoch.problem
-        pull = kappa / inner.lam
-        paper = self.inner == "accuracy"
+    def _begin_step(self, problem: Problem, state: State, kappa: float) -> _OuterStep:
+        """What one outer step needs from its beginning to its end."""
         eta = math.sqrt(0.5 * problem.lam / (0.5 * problem.lam + kappa))
-        beta = (1.0 - eta) / (1.0 + eta)
-        if paper and not int(state["outer"]):
-            self._begin(problem, state, eta)
-        live = state["bias_centre"] + state["pull"]
-        if paper:
+        wanted, centre = 0.0, state["Y"]
+        if self.inner == "accuracy":
+            if not int(state["outer"]):
+                self._begin(problem, state, eta)
             centre = state["Y"].copy()
             wanted = eta / (2.0 * (1.0 + eta**-2)) * float(state["xi"]) * (1.0 - eta / 2.0) ** (int(state["outer"]) - 1)
-            while True:
-                self._one_epoch(epoch, state, seed, live)
-                gap = _inner_gap(inner, state, live, pull)
-                if gap <= max(wanted, problem.resolution * max(1.0, float(state["xi"]))):
-                    break
-        else:
-            for _ in range(int(self.inner)):
-                self._one_epoch(epoch, state, seed, live)
-        if paper:
-            theta, momentum = 1.0, beta
-        else:
-            theta, momentum = self._momentum(problem, state, inner, beta)
+        return _OuterStep(state["bias_centre"] + state["pull"], kappa, eta, wanted, centre)
+
+    def _is_solved(self, problem: Problem, inner: Problem, state: State, step: _OuterStep, done: int) -> bool:
+        """Whether so many epochs on the inner problem are enough."""
+        if self.inner != "accuracy":
+            return done >= int(self.inner)
+        gap = _inner_gap(inner, state, step.live, step.kappa / inner.lam)
+        state["gap"] = np.asarray(gap)
+        return gap <= max(step.wanted, problem.resolution * max(1.0, float(state["xi"])))
+
+    def _end_step(self, problem: Problem, inner: Problem, state: State, step: _OuterStep) -> float:
+        """Move the centre to where the momentum takes it; the passes over the data so far."""
+        pull, paper, live = step.kappa / inner.lam, self.inner == "accuracy", step.live
+        beta = (1.0 - step.eta) / (1.0 + step.eta)
+        theta, momentum = (1.0, beta) if paper else self._momentum(problem, state, inner, beta)
         V, Y, W, reg = state["V"], state["Y"], state["W"], inner.penalty
         _each(problem, lambda b, e: kernels.extrapolate(V, reg, Y, W, momentum, pull, b, e))
         if problem.intercept:
@@ -213,13 +232,10 @@ class AcceleratedSDCA(SDCA):
         state["theta"] = np.asarray(theta)
         state["outer"] = state["outer"] + 1
         if paper:
-            state["bound"] = np.asarray(self._bound(problem, state, kappa, eta, gap, centre))
+            bound = self._bound(problem, state, step.kappa, step.eta, float(state["gap"]), step.centre)
+            state["bound"] = np.asarray(bound)
         # In the published method an inner gap is a pass as well.
         return float(state["passes"]) + (float(state["epochs"]) if paper else 0.0)
-
-    def _one_epoch(self, epoch: Epoch, state: State, seed: int, live: Array) -> None:
-        self._visit(epoch, state, seed, int(state["epochs"]), live)
-        state["epochs"] = state["epochs"] + 1
 
     def _momentum(self, problem: Problem, state: State, inner: Problem, beta: float) -> tuple[float, float]:
         """FISTA's theta and the momentum, none where it points back (O'Donoghue & Candes 2015)."""

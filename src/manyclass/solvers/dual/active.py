@@ -175,12 +175,12 @@ class ActiveSetSDCA(SDCA):
                 progress = replace(progress, bound=self._certify(problem, state))
             yield progress
 
-    def _visit(self, epoch: Epoch, state: State, seed: int, number: int, live: Array) -> None:
+    def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
         if number == int(state["proposed"]) + _TRIAL:
             # An epoch costs as much as there are rivals. One that is dropped here and would matter later will be a
             # violator then, and found by the next exact pass.
-            _merge(state, np.zeros((epoch.problem.n_samples, 0), np.int32))
-        super()._visit(epoch, state, seed, number, live)
+            _merge(state, np.zeros((problem.n_samples, 0), np.int32))
+        return super()._due(problem, state, seed, number)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
         for begin, end in ranges(len(order), _SLICE):

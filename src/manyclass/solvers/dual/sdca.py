@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,25 +131,24 @@ class SDCA(Solver):
         while True:
             done = int(state["iteration"])
             live = state["bias"] + state["pull"]
-            self._visit(epoch, state, seed, done, live)
+            order = self._due(problem, state, seed, done)
+            self._epoch(epoch, state, order, live)
+            state["passes"] = state["passes"] + len(order) / max(problem.n_samples, 1)
             if problem.intercept:
                 state["pull"] = live - state["bias"]
                 state["bias"] = live
             state["iteration"] = np.asarray(done + 1, np.int64)
             yield Progress(done + 1, float(state["passes"]))
 
-    def _visit(self, epoch: Epoch, state: State, seed: int, number: int, live: Array) -> None:
-        """One epoch, without the examples whose duals have come to rest.
+    def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
+        """The examples that an epoch visits, in order: all, less those that shrinking leaves out.
 
         Where a dual sits at a bound (a hinge that is met, or not met at all) it does not move by a digit: such examples
         are left out, all but every ``_ALL``-th epoch. That is safe, as a certificate is of all examples, whatever
         has been visited.
         """
-        order = self._order(epoch.problem, seed, number)
-        if number % _ALL:
-            order = order[state["idle"][order] < 2]
-        self._epoch(epoch, state, order, live)
-        state["passes"] = state["passes"] + len(order) / max(epoch.problem.n_samples, 1)
+        order = self._order(problem, seed, number)
+        return order[state["idle"][order] < 2] if number % _ALL else order
 
     def _loss(self, problem: Problem) -> Any:
         """The loss with the dual step of the option."""
@@ -184,11 +184,7 @@ class SDCA(Solver):
         slices = ranges(len(order), max(1, int(len(order) * min(1.0, _WORK / max(work, 1.0)))))
         for begin, end in slices:
             part = order[begin:end]
-            run(
-                lambda lo, hi, part=part: _step(epoch, state, part, live, lo, hi),  # type: ignore[misc]
-                ranges(problem.n_outputs, width),
-                threads,
-            )
+            run(partial(_step, epoch, state, part, live), ranges(problem.n_outputs, width), threads)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         if problem.intercept:
