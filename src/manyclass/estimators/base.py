@@ -6,6 +6,7 @@ import math
 import numbers
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyclass._version import __version__
+from manyclass.estimators.alpha_search import search_alpha
 from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
@@ -29,7 +31,7 @@ from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize, prepared
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers import SOLVERS, Solver
+from manyclass.solvers import SOLVERS, Solver, State
 from manyclass.solvers.dual.warm import lineage, warm_state
 
 __all__ = [
@@ -203,6 +205,14 @@ class LinearEstimator(Named):
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
+    def _choose_alpha(self, problem: Problem, solver: Solver | None) -> tuple[Problem, tuple[str, State] | None]:
+        """For ``alpha="auto"``: the problem, given at alpha = 1, with the best alpha, and where a fit may begin."""
+        found = search_alpha(problem, solver, seed=self._seed(), max_iter=self.max_iter)
+        if found.interrupted:
+            raise KeyboardInterrupt
+        self.alpha_, self.validation_scores_ = found.alpha, found.scores
+        return replace(problem, lam=problem.lam * found.alpha), found.state
+
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
@@ -211,7 +221,13 @@ class LinearEstimator(Named):
         limit = None if self.max_iter is None else int(self.max_iter)
         return {"tol": float(self.tol), "max_iter": limit, "seed": self._seed(), "verbose": int(self.verbose)}
 
-    def _loop(self, problem: Problem, solver: Solver | None, checkpoint: Any = None) -> Callable[..., Result]:
+    def _loop(
+        self,
+        problem: Problem,
+        solver: Solver | None,
+        checkpoint: Any = None,
+        start: tuple[str, State] | None = None,
+    ) -> Callable[..., Result]:
         """What minimizes the problem: the fitting loop with the solver asked for, or the one that suits the problem
         best, and the state it begins with.
 
@@ -223,7 +239,9 @@ class LinearEstimator(Named):
         if checkpoint is None and not self.warm_start and in_ranges(problem, ready):
             return partial(minimize_columns, problem, ready)
         kept, state = getattr(self, "_warm", None), None
-        if self.warm_start and kept is not None and _same(kept[0], _signature(problem, ready)):
+        if start is not None and start[0] == lineage(ready):
+            state = warm_state(problem, ready, start[1])
+        elif self.warm_start and kept is not None and _same(kept[0], _signature(problem, ready)):
             state = warm_state(problem, ready, kept[1])
         return partial(minimize, problem, ready, state=state, checkpoint=checkpoint)
 
@@ -352,8 +370,10 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Array | None:
     return weights
 
 
-def penalty_strength(alpha: float | None, n: int, weights: Array | None) -> float:
+def penalty_strength(alpha: float | str | None, n: int, weights: Array | None) -> float:
     """``alpha``; where it is None 1 / n, or 1 / the sum of the sample weights: scikit-learn's C = 1."""
+    if alpha == "auto":
+        return 1.0  # the search scales it
     if alpha is not None:
         return float(alpha)
     return 1.0 / (float(n) if weights is None else float(np.sum(weights)))

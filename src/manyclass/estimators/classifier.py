@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -154,7 +154,7 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LinearEstimator._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="neither"), None],
+        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
     def __init__(
@@ -223,12 +223,15 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         """
         with self._job() as (solver, comm):
             problem, facts = self._build(X, y, sample_weight, solver, comm)
+            start = None
+            if self.alpha == "auto":
+                problem, start = self._choose_alpha(problem, solver)
             settings = self._settings()
             if checkpoint is not None:
                 settings["checkpoint_seconds"] = checkpoint_seconds
             if comm.rank:
                 settings["verbose"] = 0
-            result = self._loop(problem, solver, checkpoint)(**settings)
+            result = self._loop(problem, solver, checkpoint, start)(**settings)
             self._keep(problem, result)
             self._finish(result.weights, result.intercept, facts, record_of(result))
             self._certified = result.solver.certified
@@ -239,6 +242,8 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         """The solver asked for, and the processes that run it: an error of one of them ends the others."""
         self._check_parameters()
         solver, own = self._asked_solver(), None
+        if solver is not None and solver.distributed and self.alpha == "auto":
+            raise ValueError(f"alpha='auto' is for solvers of one process, got solver {solver.name!r}: give a number")
         if solver is None or not solver.distributed:
             yield solver, SerialCommunicator()
             return

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.estimators.base import LinearEstimator, check_sample_weight, record_of
 from manyclass.kernels.targets import RealTargets
@@ -33,8 +33,9 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
     loss : str or loss object, default="squared"
         "squared": ridge regression, elastic net and Lasso by ``l1_ratio``. "huber", or ``Huber(epsilon=1.35)``: squared
         up to epsilon and linear beyond, so that outliers pull no harder than that.
-    alpha : float or None, default=None
-        Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights).
+    alpha : float, "auto" or None, default=None
+        Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights). "auto": chosen on
+        held-out rows, see `LinearClassifier`; ``validation_scores_`` are minus the mean squared errors.
     l1_ratio : float, default=0.0
         Part of the penalty that is l1, in [0, 1]; 1 is the Lasso.
     fit_intercept : bool or "auto", default="auto"
@@ -84,14 +85,14 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LinearEstimator._parameter_constraints,
-        "alpha": [Interval(Real, 0, None, closed="neither"), None],
+        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
     def __init__(
         self,
         loss: str | RegressionLoss = "squared",
         *,
-        alpha: float | None = None,
+        alpha: float | str | None = None,
         l1_ratio: float = 0.0,
         fit_intercept: bool | str = "auto",
         solver: str | Solver = "auto",
@@ -146,10 +147,13 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
         """
         self._check_parameters()
         problem, facts = self._build(X, y, sample_weight)
+        start = None
+        if self.alpha == "auto":
+            problem, start = self._choose_alpha(problem, self._asked_solver())
         settings = self._settings()
         if checkpoint is not None:
             settings["checkpoint_seconds"] = checkpoint_seconds
-        result = self._loop(problem, self._asked_solver(), checkpoint)(**settings)
+        result = self._loop(problem, self._asked_solver(), checkpoint, start)(**settings)
         self._keep(problem, result)
         self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any, TypeVar
 
 __all__ = ["ranges", "resolve_n_jobs", "run"]
@@ -45,7 +46,7 @@ def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_thre
     interrupt, or an error, waits for the pieces under way: no thread writes to an array after this has returned.
     """
     if n_threads <= 1 or len(pieces) <= 1:
-        return [task(begin, end) for begin, end in pieces]
+        return list(starmap(task, pieces))
     results: list[Any] = [None] * len(pieces)
     lock = threading.Lock()
     left = iter(range(len(pieces)))

@@ -1,0 +1,182 @@
+"""``alpha="auto"``: the penalty that is best on held-out rows, along a path from strong to weak."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from manyclass.kernels.rows import CSRRows
+from manyclass.kernels.scoring import Scorer
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.choice import choose, in_ranges
+from manyclass.optimize.columns import minimize_columns
+from manyclass.optimize.loop import Outcome, Result, minimize, prepared
+from manyclass.solvers import Solver, State
+from manyclass.solvers.dual.warm import lineage, warm_state
+
+__all__ = ["AlphaSearch", "search_alpha"]
+
+#: Part of the rows that is held out, and most rows of it: more say nothing new.
+_FRACTION, _MOST = 0.1, 20_000
+#: From one alpha to the next.
+_STEP = 10**-0.5
+#: Relative gap of the fits on the way: a choice between alphas needs no more.
+_TOL = 1e-2
+#: The path ends after so many scores in a row that are a standard error below the best, or so many that are no better.
+_TURNED, _STALE = 2, 4
+#: The path ends at this part of 1 / n at the latest.
+_LEAST = 1e-4
+
+
+class AlphaSearch(NamedTuple):
+    """What a search has found.
+
+    ``alpha`` is the best, the larger of equals; ``scores`` are those of all alphas tried, in their order; ``state`` is
+    where a fit on all rows may begin, if anywhere; ``interrupted`` says that Ctrl-C ended the search.
+    """
+
+    alpha: float
+    scores: dict[float, float]
+    state: tuple[str, State] | None
+    interrupted: bool
+
+
+def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: int | None) -> AlphaSearch:
+    """Fit without the held-out rows at ever weaker penalties, until the score on these rows has turned.
+
+    The held-out rows have weight zero: nothing is copied, and each fit begins where the last one ended.
+
+    Parameters
+    ----------
+    unit : Problem
+        With all rows, at alpha = 1.
+    solver : Solver, optional
+        None: chosen for each alpha.
+    seed : int
+        Of the held-out rows and of the fits.
+    max_iter : int, optional
+        Most iterations of a fit.
+    """
+    held = held_out_rows(unit, np.random.default_rng([seed, unit.n_samples]))
+    weights = np.array(unit.weights, np.float64)
+    weights[held] = 0.0
+    training = replace(unit, weights=weights)
+    judge = _Judge(unit, held)
+    scores: dict[float, float] = {}
+    best, state, interrupted = -math.inf, None, False
+    kept: tuple[str, State] | None = None
+    below = stale = 0
+    for alpha in _path(training):
+        problem = replace(training, lam=training.lam * alpha)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            result = _fit(problem, solver, state, seed, max_iter)
+        state = (lineage(result.solver), result.state) if result.state else None
+        scores[alpha] = found = judge(result)
+        if found > best:
+            best, below, stale = found, 0, 0
+            kept = None if state is None else (state[0], {name: np.array(part) for name, part in state[1].items()})
+        else:
+            stale += 1
+            below = below + 1 if found < best - judge.standard_error(best) else 0
+        interrupted = result.outcome is Outcome.INTERRUPTED
+        if below >= _TURNED or stale >= _STALE or interrupted:
+            break
+    chosen = max(scores, key=lambda alpha: (scores[alpha], alpha))
+    return AlphaSearch(chosen, scores, kept, interrupted)
+
+
+def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
+    """The numbers of the held-out rows, sorted: a tenth of each class; the only row of a class is never one of them."""
+    n, weights = problem.n_samples, np.asarray(problem.weights)
+    order = rng.permutation(n)
+    if isinstance(problem.targets, ClassTargets):
+        group = problem.targets.y
+    elif isinstance(problem.targets, SignTargets):
+        indptr, indices = problem.targets.indptr, problem.targets.indices
+        first = np.minimum(indptr[:-1], max(len(indices) - 1, 0))
+        group = np.where(np.diff(indptr) > 0, indices[first] if len(indices) else 0, -1)
+    else:
+        group = np.zeros(n, np.int64)
+    order = order[np.argsort(group[order], kind="stable")]
+    sizes = np.unique(group, return_counts=True)
+    alone = np.isin(group, sizes[0][sizes[1] == 1]) if len(sizes[0]) > 1 else np.zeros(n, bool)
+    order = order[(weights[order] > 0) & ~alone[order]]
+    size = min(_MOST, max(1, round(_FRACTION * len(order))))
+    if len(order) < 2:
+        raise ValueError(f"alpha='auto' holds out some rows, and there are {len(order)} to choose from: give a number")
+    places = (np.arange(size) + rng.random()) * (len(order) / size)
+    return np.sort(order[places.astype(np.int64)])
+
+
+def _path(problem: Problem) -> Iterator[float]:
+    """Alphas from a strong penalty down: the mean squared row norm, whatever its smoothness, is one."""
+    gamma = float(problem.loss.smoothness) or 1.0
+    strongest = float(np.average(problem.norms, weights=problem.weights)) / max(1.0, gamma)
+    alpha = max(0.1 * strongest, 10.0 / problem.n_samples) or 1.0
+    alpha = 10.0 ** (math.ceil(2.0 * math.log10(alpha)) / 2.0)
+    while alpha > _LEAST / problem.n_samples:
+        yield float(f"{alpha:.6g}")
+        alpha *= _STEP
+
+
+def _fit(
+    problem: Problem, solver: Solver | None, state: tuple[str, State] | None, seed: int, max_iter: int | None
+) -> Result:
+    ready = prepared(problem, choose(problem) if solver is None else solver)
+    if in_ranges(problem, ready):
+        return minimize_columns(problem, ready, tol=_TOL, max_iter=max_iter, seed=seed)
+    begin = None
+    if state is not None and state[0] == lineage(ready) and ready.certified:
+        begin = warm_state(problem, ready, state[1])
+    return minimize(problem, ready, tol=_TOL, max_iter=max_iter, seed=seed, state=begin, warn=False)
+
+
+class _Judge:
+    """The score of weights on the held-out rows: accuracy; micro-F1 of label sets; minus the mean squared error."""
+
+    def __init__(self, problem: Problem, held: Array) -> None:
+        rows, shape = problem.rows, (problem.n_samples, problem.n_features)
+        if isinstance(rows, CSRRows):
+            self._X: Any = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)[held]
+        else:
+            self._X = rows.x[held]
+        self._problem, self._held = problem, held
+        self._weights = np.asarray(problem.weights, np.float64)[held]
+
+    def standard_error(self, score: float) -> float:
+        """Of a rate over the held-out rows; a hundredth of a mean squared error."""
+        if score < 0:
+            return 0.01 * abs(score)
+        return math.sqrt(score * (1.0 - score) / len(self._held))
+
+    def __call__(self, result: Result) -> float:
+        targets, n_threads = self._problem.targets, self._problem.n_threads
+        scorer = Scorer(result.weights, np.asarray(result.intercept))
+        if isinstance(targets, RealTargets):
+            errors = (scorer.scores(self._X, n_threads) - targets.y[self._held]) ** 2
+            return -float(np.average(errors.mean(axis=1), weights=self._weights))
+        if isinstance(targets, ClassTargets):
+            right = scorer.best(self._X, 1, n_threads)[0][:, 0] == targets.y[self._held]
+            return float(np.average(right, weights=self._weights))
+        K = self._problem.n_outputs
+        ones = np.ones(len(targets.indices), np.int8)
+        shape = (self._problem.n_samples, K)
+        truth = sp.csr_matrix((ones, targets.indices, targets.indptr), shape=shape)[self._held]
+        if K > 1 and np.all(np.diff(targets.indptr) == 1):
+            right = scorer.best(self._X, 1, n_threads)[0][:, 0] == truth.indices
+            return float(np.average(right, weights=self._weights))
+        found = scorer.positive(self._X, n_threads)
+        if K == 1:
+            right = np.asarray((found != truth).todense())[:, 0] == 0
+            return float(np.average(right, weights=self._weights))
+        common = float(found.multiply(truth).sum())
+        return 2.0 * common / max(float(found.sum() + truth.sum()), 1.0)
