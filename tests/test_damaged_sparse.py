@@ -65,14 +65,15 @@ def _parts(X, **arrays):
 
 FAULTS = [narrow, negative, distant, falling, too_long, by_columns]
 ESTIMATORS = {
-    "SDCAClassifier": lambda: manyclass.SDCAClassifier(max_iter=2),
-    "SDCAClassifier(squared_hinge)": lambda: manyclass.SDCAClassifier("squared_hinge", max_iter=2),
-    "SDCARegressor": lambda: manyclass.SDCARegressor(max_iter=2),
-    "SDCAClassifierCV": lambda: manyclass.SDCAClassifierCV(alphas=[0.1], max_iter=2),
-    "BoundMajorizationClassifier": lambda: manyclass.BoundMajorizationClassifier(max_iter=2),
-    "DSMLRClassifier": lambda: manyclass.DSMLRClassifier(max_iter=2),
-    "MemoirClassifier": lambda: manyclass.MemoirClassifier(max_iter=1),
-    "LeastSquaresClassifier": lambda: manyclass.GeneralizedLeastSquaresClassifier(),
+    "LinearClassifier": lambda: manyclass.LinearClassifier(max_iter=2),
+    "LinearClassifier(squared_hinge)": lambda: manyclass.LinearClassifier("squared_hinge", max_iter=2),
+    "LinearRegressor": lambda: manyclass.LinearRegressor(max_iter=2),
+    "LinearClassifierCV": lambda: manyclass.LinearClassifierCV(alphas=[0.1], max_iter=2),
+    "LinearRegressorCV": lambda: manyclass.LinearRegressorCV(alphas=[0.1], max_iter=2),
+    "bound": lambda: manyclass.LinearClassifier(solver="bound", max_iter=2),
+    "ds_mlr": lambda: manyclass.LinearClassifier(solver="ds_mlr", max_iter=2),
+    "memoir": lambda: manyclass.LinearClassifier(manyclass.CrammerSinger(gamma=0), solver="memoir", max_iter=1),
+    "GeneralizedLeastSquaresClassifier": lambda: manyclass.GeneralizedLeastSquaresClassifier(),
     "CalibratedLeastSquaresClassifier": lambda: manyclass.CalibratedLeastSquaresClassifier(max_iter=2),
     "StagewiseClassifier": lambda: manyclass.StagewiseClassifier(manyclass.RandomFourier(4), n_blocks=1),
     "StagewiseRegressor": lambda: manyclass.StagewiseRegressor(manyclass.RandomFourier(4), n_blocks=1),
@@ -87,7 +88,7 @@ def test_fit_refuses(name, fault):
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault is not narrow])
-@pytest.mark.parametrize("name", ["SDCAClassifier", "MemoirClassifier", "StagewiseClassifier"])
+@pytest.mark.parametrize("name", ["LinearClassifier", "memoir", "StagewiseClassifier"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_predict_refuses(name, fault):
     model = ESTIMATORS[name]().fit(X, Y)
@@ -96,7 +97,7 @@ def test_predict_refuses(name, fault):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", ["BoundMajorizationClassifier", "MemoirClassifier"])
+@pytest.mark.parametrize("name", ["bound", "memoir"])
 def test_partial_fit_refuses(name, fault):
     with pytest.raises(ValueError, match="X is a damaged sparse matrix of shape"):
         ESTIMATORS[name]().partial_fit(fault(X), Y)
@@ -106,7 +107,7 @@ def test_partial_fit_refuses(name, fault):
 def test_indicators_are_looked_at(fault):
     labels = sp.csr_matrix(sp.random(60, 12, 0.3, "csr", random_state=1) > 0, dtype=np.int8)
     with pytest.raises(ValueError, match="y is a damaged sparse matrix"):
-        manyclass.SDCAClassifier("log_loss").fit(X, fault(labels))
+        manyclass.LinearClassifier("log_loss").fit(X, fault(labels))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -128,6 +129,6 @@ def test_spare_room_behind_the_values_is_no_damage():
     spare = sp.csr_matrix((60, 12))
     spare.indptr, spare.data = X.indptr, np.append(X.data, [0.0, 0.0])
     spare.indices = np.append(X.indices, [0, 0]).astype(X.indices.dtype)
-    with_room = manyclass.SDCAClassifier(random_state=0, alpha=0.1).fit(spare, Y)
-    without = manyclass.SDCAClassifier(random_state=0, alpha=0.1).fit(X, Y)
+    with_room = manyclass.LinearClassifier(random_state=0, alpha=0.1).fit(spare, Y)
+    without = manyclass.LinearClassifier(random_state=0, alpha=0.1).fit(X, Y)
     np.testing.assert_array_equal(with_room.coef_, without.coef_)

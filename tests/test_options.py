@@ -116,8 +116,12 @@ def test_samplings_draw_what_they_say():
     assert (np.abs(drawn - expected) <= 5.5 * np.sqrt(expected) + 1).all()
 
 
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="option must be one of 'I', 'II'"):
-        SDCA(option="1")
-    with pytest.raises(ValueError, match="sampling must be one of 'permutation'"):
-        SDCA(sampling="cyclic")
+def test_unknown_names_are_refused_before_any_work(monkeypatch):
+    problem = make_problem(SmoothHingeLoss(1.0), make_data("sign", n=10, d=3, K=1))
+    monkeypatch.setattr(SDCA, "state", lambda *_: pytest.fail("allocated"))
+    with pytest.raises(
+        ValueError, match=r"The 'option' parameter of SDCA must be a str among .*'II'.* Got '1' instead"
+    ):
+        minimize(problem, SDCA(option="1"))
+    with pytest.raises(ValueError, match=r"The 'sampling' parameter of SDCA must be a str among .*'permutation'"):
+        minimize(problem, SDCA(sampling="cyclic"))
