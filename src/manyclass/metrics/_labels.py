@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,9 +28,6 @@ __all__ = [
 
 #: One label per row (n,), or a 0/1 indicator of shape (n, K), dense or sparse.
 LabelsLike: TypeAlias = "npt.ArrayLike | sparse.spmatrix | sparse.sparray"
-
-#: Strings become Python objects so many at a time.
-_BATCH = 1 << 16
 
 _INDICATOR = "an indicator holds only 0 and 1, and single labels are passed as a vector of shape (n,)"
 
@@ -158,41 +154,16 @@ def same_kind(name: str, a: npt.NDArray[Any], other_name: str, b: npt.NDArray[An
         raise ValueError(f"{name} holds {kinds[0]} but {other_name} holds {kinds[1]}; both must be of one kind")
 
 
-def distinct(*arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The sorted labels that occur in any of ``arrays``, all of one kind and as `class_labels` gives them."""
-    if arrays[0].dtype.kind != "i":
-        found: set[str] = set()
-        for array in arrays:
-            for batch in _batches(array):
-                found.update(batch)
-        return np.array(sorted(found), dtype=object)
-    low = min(int(array.min()) for array in arrays)
-    high = max(int(array.max()) for array in arrays)
-    if not _narrow(low, high, sum(array.size for array in arrays)):
-        return np.unique(np.concatenate(arrays))
-    seen = np.zeros(high - low + 1, dtype=np.bool_)
-    for array in arrays:
-        seen[array - low] = True
-    return np.flatnonzero(seen) + low
+def distinct(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The sorted labels that occur, as `class_labels` gives them."""
+    return np.unique(labels)
 
 
 def positions(classes: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Where each of ``values`` stands in ``classes`` (in any order, none twice), -1 where it does not."""
-    if classes.dtype.kind != "i":
-        place = {label: i for i, label in enumerate(classes.tolist())}
-        found = (place.get(label, -1) for batch in _batches(values) for label in batch)
-        return np.fromiter(found, dtype=np.int64, count=values.size).reshape(values.shape)
-    low, high = int(classes.min()), int(classes.max())
-    if not _narrow(low, high, classes.size + values.size):
-        order = np.argsort(classes)
-        at = np.minimum(np.searchsorted(classes, values, sorter=order), classes.size - 1)
-        return np.where(classes[order[at]] == values, order[at], -1)
-    # One entry more than the span, for good -1: there go the values outside the span.
-    table = np.full(high - low + 2, -1, dtype=np.int64)
-    table[classes - low] = np.arange(classes.size)
-    inside = (values >= low) & (values <= high)
-    offset: npt.NDArray[np.int64] = np.where(inside, values, high + 1) - low
-    return table[offset]
+    order = np.argsort(classes, kind="stable")
+    at = order[np.minimum(np.searchsorted(classes, values, sorter=order), classes.size - 1)]
+    return np.where(classes[at] == values, at, -1)
 
 
 def class_columns(
@@ -211,14 +182,3 @@ def class_columns(
         raise ValueError(f"classes has {known.size} entries; expected {n_classes}, a class per column")
     same_kind("classes", known, name, values)
     return positions(known, values)
-
-
-def _narrow(low: int, high: int, size: int) -> bool:
-    """Whether a table over low .. high costs no more than the labels themselves do."""
-    return high - low < max(2 * size, _BATCH) and high < np.iinfo(np.int64).max
-
-
-def _batches(values: npt.NDArray[Any]) -> Iterator[list[str]]:
-    flat = values.reshape(-1)
-    for start in range(0, flat.size, _BATCH):
-        yield flat[start : start + _BATCH].tolist()

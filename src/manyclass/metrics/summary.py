@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.metrics import accuracy_score, f1_score
 
 from manyclass.metrics import ranking
 from manyclass.metrics._labels import (
     LabelsLike,
     distinct,
+    indicator,
     is_indicator,
     label_vector,
     positions,
+    row_weights,
     same_kind,
+    same_length,
     unique_classes,
 )
-from manyclass.metrics.classification import accuracy, class_totals, mean_f1
 from manyclass.metrics.propensity import inverse_propensity
 from manyclass.metrics.ranks import rank_distribution
 
@@ -106,11 +109,22 @@ def report(
 
     out = {"n_samples": float(n)}
     if y_pred is not None:
-        totals = class_totals(truth, y_pred, sample_weight=sample_weight)
-        out["accuracy"] = accuracy(truth, y_pred, sample_weight=sample_weight)
-        out["f1_macro"] = mean_f1(totals, "macro")
-        out["f1_micro"] = mean_f1(totals, "micro")
-        out["f1_weighted"] = mean_f1(totals, "weighted")
+        if is_indicator("y_pred", y_pred) == single:
+            sorts = ["a 0/1 matrix", "a vector of labels"]
+            raise ValueError(f"y_true is {sorts[single]} but y_pred is {sorts[not single]}; both must be of one sort")
+        if single:
+            guess: Any = label_vector("y_pred", y_pred)
+            same_kind("y_true", truth, "y_pred", guess)
+        else:
+            truth, guess = indicator("y_true", y_true), indicator("y_pred", y_pred)
+            if truth.shape[1] != guess.shape[1]:
+                raise ValueError(f"y_true has {truth.shape[1]} columns but y_pred has {guess.shape[1]}; one is a class")
+        same_length("y_true", n, "y_pred", guess.shape[0])
+        weights = row_weights(sample_weight, n)
+        out["accuracy"] = float(accuracy_score(truth, guess, sample_weight=weights))
+        for average in ("macro", "micro", "weighted"):
+            found = f1_score(truth, guess, average=average, sample_weight=weights, zero_division=0)
+            out[f"f1_{average}"] = float(found)
     if lists is None:
         return out
 

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.metrics import accuracy_score, f1_score
 
 from manyclass.kernels.scoring import Scorer
-from manyclass.metrics import accuracy, f1
 from manyclass.models.linear import LinearModel
 
 __all__ = ["PruneReport", "prune", "rate"]
@@ -23,7 +23,7 @@ _HALVINGS = 20
 def rate(W: Any, X: Any, y: Array, metric: str, n_jobs: int) -> float:
     """Accuracy or macro-F1 of weights."""
     predicted = Scorer(W, np.zeros(W.shape[1], W.dtype)).best(X, 1, n_jobs)[0][:, 0]
-    return float(accuracy(y, predicted) if metric == "accuracy" else f1(y, predicted, average="macro"))
+    return float(accuracy_score(y, predicted) if metric == "accuracy" else f1_score(y, predicted, average="macro"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ def prune(
 
     def judged(pruned: LinearModel) -> dict[str, float]:
         predicted = pruned.predict(X, n_jobs)
-        return {"accuracy": float(accuracy(y, predicted)), "f1_macro": float(f1(y, predicted, average="macro"))}
+        return {
+            "accuracy": float(accuracy_score(y, predicted)),
+            "f1_macro": float(f1_score(y, predicted, average="macro")),
+        }
 
     before = judged(model)
     if threshold is None:
