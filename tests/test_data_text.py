@@ -15,8 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
+import manyclass
+from manyclass import LinearClassifier
 from manyclass.io import DataFormatError, TableLayout, TextVectorizer, read_table, tables
 
 TEXTS = ["Red fish, blue fish", "ein roter Fisch", "漢字 かな", "", "fish " * 40]
@@ -43,8 +48,7 @@ def test_a_stored_state_gives_the_same_features_to_the_last_bit(settings):
     parameters, arrays = vectorizer.to_state()
     assert all(array.dtype != object for array in arrays.values())
     again = TextVectorizer.from_state(json.loads(json.dumps(parameters)), arrays)
-    assert again.fitted
-    assert again.n_features == vectorizer.n_features == X.shape[1]
+    assert again.n_columns == vectorizer.n_columns == X.shape[1]
     assert repr(again) == repr(vectorizer)
     assert identical(again.transform(TEXTS), X)
     assert identical(vectorizer.transform(TEXTS), X)
@@ -93,17 +97,54 @@ def test_hashing_counts_sublinearly():
     ],
 )
 def test_wrong_parameters_are_named(settings, name):
-    with pytest.raises(ValueError, match=f"^{name} is .*; expected "):
-        TextVectorizer(**settings)
+    with pytest.raises(ValueError, match=rf"{name}\b.* must be "):
+        TextVectorizer(**settings).fit(TEXTS)
 
 
 def test_a_vectorizer_without_vocabulary_says_so():
     vectorizer = TextVectorizer()
-    assert not vectorizer.fitted
-    assert vectorizer.n_features == 0
+    assert vectorizer.n_columns == 0
     for use in (lambda: vectorizer.transform(["a"]), vectorizer.to_state):
-        with pytest.raises(ValueError, match="no vocabulary yet"):
+        with pytest.raises(ValueError, match="not fitted yet"):
             use()
+
+
+def test_in_a_pipeline_and_a_grid_of_scikit_learn():
+    pipeline = make_pipeline(TextVectorizer(), LinearClassifier(alpha=1e-2, random_state=0))
+    search = GridSearchCV(pipeline, {"textvectorizer__analyzer": ["word", "char"]}, cv=2)
+    labels = ["odd", "even"] * len(TEXTS)
+    search.fit([*TEXTS, *TEXTS], labels[: 2 * len(TEXTS)])
+    assert clone(pipeline)[0].get_params() == pipeline[0].get_params()
+    terms = TextVectorizer().fit(["red fish", "blue fish"]).get_feature_names_out()
+    assert terms.tolist() == ["blue", "fish", "red"]
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "hashing"])
+def test_a_saved_pipeline_predicts_raw_texts(kind, tmp_path):
+    pipeline = make_pipeline(TextVectorizer(kind), LinearClassifier(alpha=1e-2, random_state=0))
+    labels = ["odd", "even"] * len(TEXTS)
+    labels = labels[: len(TEXTS)]
+    pipeline.fit(TEXTS, labels)
+    manyclass.save(pipeline, tmp_path / "texts.model")
+    model = manyclass.load(tmp_path / "texts.model")
+    assert model.predict(TEXTS).tolist() == pipeline.predict(TEXTS).tolist()
+    np.testing.assert_array_equal(model.predict(np.array(TEXTS)), pipeline.predict(TEXTS))
+    np.testing.assert_allclose(model.probabilities(TEXTS), pipeline.predict_proba(TEXTS), rtol=1e-6)
+    assert model.topk(list(TEXTS), 2)[0].shape == (len(TEXTS), 2)
+    features = model.top_features("odd", 3)[0]
+    assert all(isinstance(name, str) == (kind == "tfidf") for name in features.tolist())
+    with pytest.raises(ValueError, match="pass a list of texts"):
+        model.predict(TEXTS[0])
+
+
+def test_texts_for_a_model_of_numbers_and_pipelines_that_cannot_be_kept(tmp_path):
+    model = LinearClassifier().fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="not fitted on texts"):
+        model.model_.predict(["one", "two"])
+    labels = (["odd", "even"] * len(TEXTS))[: len(TEXTS)]
+    pipeline = make_pipeline(TfidfVectorizer(), LinearClassifier()).fit(TEXTS, labels)
+    with pytest.raises(ValueError, match="TfidfVectorizer -> LinearClassifier"):
+        manyclass.save(pipeline, tmp_path / "no.model")
 
 
 def damage(name, change):
@@ -442,7 +483,7 @@ def test_a_wrong_table_is_named(content, options, line, what, tmp_path):
         ({"label_column": -1}, "label_column is -1"),
         ({"text_column": 0, "label_column": 0}, "both column 0"),
         ({"header": False, "text_column": "text"}, "the first line is no header"),
-        ({"vectorizer": {"kind": "bm25"}}, "kind is 'bm25'"),
+        ({"vectorizer": {"kind": "bm25"}}, "'kind' parameter of TextVectorizer must be"),
         ({"dtype": int}, "dtype is"),
     ],
 )

@@ -53,7 +53,9 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
     from manyclass.features import (
         RandomPolynomial as RandomPolynomial,
     )
+    from manyclass.io.text import TextVectorizer as TextVectorizer
     from manyclass.models.base import load as load
+    from manyclass.models.base import save as save
     from manyclass.models.linear import LinearModel as LinearModel
     from manyclass.models.sharded import ShardedModel as ShardedModel
     from manyclass.models.staged import StagedModel as StagedModel
@@ -170,7 +172,8 @@ _HOMES = {
         ),
         "features",
     ),
-    **dict.fromkeys(("load",), "models.base"),
+    **dict.fromkeys(("load", "save"), "models.base"),
+    **dict.fromkeys(("TextVectorizer",), "io.text"),
     **dict.fromkeys(("LinearModel",), "models.linear"),
     **dict.fromkeys(("StagedModel",), "models.staged"),
     **dict.fromkeys(("ShardedModel",), "models.sharded"),

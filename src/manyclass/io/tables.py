@@ -309,8 +309,9 @@ def read_table(
     checked_dtype(dtype, n_features, "error", task)
     if vectorizer is None or isinstance(vectorizer, Mapping):
         vectorizer = TextVectorizer(**{"dtype": dtype, **(vectorizer or {})})
-    if n_features is not None and vectorizer.fitted and vectorizer.n_features != n_features:
-        raise ValueError(f"n_features is {n_features}; the vectorizer gives {vectorizer.n_features}")
+        vectorizer.check()  # before a long file is read
+    if n_features is not None and vectorizer.__sklearn_is_fitted__() and vectorizer.n_columns != n_features:
+        raise ValueError(f"n_features is {n_features}; the vectorizer gives {vectorizer.n_columns}")
     if quote == "auto":
         quote = '"' if layout is None else layout.quote
     if label_separator is None and layout is not None:
@@ -360,7 +361,11 @@ def read_table(
         if has_header and len(sample) == 1:
             raise DataFormatError(path, "there is no row below the header", 1)
         try:
-            X = vectorizer.transform(texts()) if vectorizer.fitted else vectorizer.fit_transform(texts())
+            X = (
+                vectorizer.transform(texts())
+                if vectorizer.__sklearn_is_fitted__()
+                else vectorizer.fit_transform(texts())
+            )
         except DataFormatError:
             raise
         except ValueError as error:  # scikit-learn has found no term in the texts

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from numbers import Integral
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["TextVectorizer"]
 
@@ -17,7 +21,7 @@ __all__ = ["TextVectorizer"]
 _WORD = r"(?u)\b\w\w+\b"
 
 
-class TextVectorizer:
+class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn texts into rows of features, each row of Euclidean length 1 (or 0 where a text has no known term).
 
     Parameters
@@ -56,6 +60,15 @@ class TextVectorizer:
     False
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kind": [StrOptions({"tfidf", "hashing"})],
+        "analyzer": [StrOptions({"word", "char", "char_wb"})],
+        "lowercase": ["boolean"],
+        "min_df": [Interval(Integral, 1, None, closed="left"), Interval(RealNotInt, 0, 1, closed="both")],
+        "sublinear_tf": ["boolean"],
+        "n_features": [Interval(Integral, 1, 2**31 - 1, closed="both")],
+    }
+
     def __init__(
         self,
         kind: Literal["tfidf", "hashing"] = "tfidf",
@@ -68,65 +81,99 @@ class TextVectorizer:
         n_features: int = 2**20,
         dtype: npt.DTypeLike = np.float32,
     ) -> None:
-        _check("kind", kind, kind in ("tfidf", "hashing"), "'tfidf' or 'hashing'")
-        _check("analyzer", analyzer, analyzer in ("word", "char", "char_wb"), "'word', 'char' or 'char_wb'")
-        ngrams = tuple(ngram_range) if isinstance(ngram_range, (tuple, list)) else ()
-        fits = len(ngrams) == 2 and all(_is_integer(n) for n in ngrams) and 1 <= ngrams[0] <= ngrams[1]
-        _check("ngram_range", ngram_range, fits, "two integers (smallest, largest) from 1 on")
-        fits = min_df >= 1 if _is_integer(min_df) else _is_real(min_df) and 0 <= min_df <= 1
-        _check("min_df", min_df, fits, "an integer from 1 on, or a float in [0, 1]")
-        _check("n_features", n_features, _is_integer(n_features) and 1 <= n_features < 2**31, "an integer in [1, 2^31)")
+        self.kind = kind
+        self.analyzer = analyzer
+        self.ngram_range = ngram_range
+        self.lowercase = lowercase
+        self.min_df = min_df
+        self.sublinear_tf = sublinear_tf
+        self.n_features = n_features
+        self.dtype = dtype
+
+    def check(self) -> None:
+        """Raise a ValueError if a parameter is not what is expected."""
+        self._build()
+
+    def _build(self) -> None:
+        """scikit-learn's parts, from checked parameters.
+
+        What its TfidfVectorizer does in one, done in two steps: features are brought into order in between, so that the
+        very same numbers come out of `fit_transform` and of `transform`.
+        """
+        self._validate_params()
+        if isinstance(self.min_df, bool):
+            raise ValueError(f"min_df must be a number of texts or a part of them, got {self.min_df!r}")
+        given: Any = self.ngram_range
+        ngrams = tuple(given) if isinstance(given, (tuple, list)) else ()
+        if not (len(ngrams) == 2 and all(_is_integer(n) for n in ngrams) and 1 <= ngrams[0] <= ngrams[1]):
+            raise ValueError(f"ngram_range must be two integers (smallest, largest) from 1 on, got {given!r}")
+        if np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise ValueError(f"dtype must be float32 or float64, got {self.dtype!r}")
         # Imported here, because it takes longer than all the rest, and readers of other formats do without.
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 
-        self.kind = kind
-        self.analyzer = analyzer
-        self.ngram_range = ngrams
-        self.lowercase = bool(lowercase)
-        self.min_df = min_df
-        self.sublinear_tf = bool(sublinear_tf)
-        self.dtype = np.dtype(dtype)
-        _check("dtype", dtype, self.dtype in (np.dtype(np.float32), np.dtype(np.float64)), "float32 or float64")
-        self._columns = n_features
         common = {
-            "analyzer": analyzer,
+            "analyzer": self.analyzer,
             "ngram_range": ngrams,
-            "lowercase": self.lowercase,
-            "token_pattern": _WORD if analyzer == "word" else None,
-            "dtype": self.dtype.type,
+            "lowercase": bool(self.lowercase),
+            "token_pattern": _WORD if self.analyzer == "word" else None,
+            "dtype": np.dtype(self.dtype).type,
         }
-        # What scikit-learn's TfidfVectorizer does in one, done in two steps: features are brought into order in
-        # between, so that the very same numbers come out of `fit_transform` and of `transform`.
-        if kind == "tfidf":
-            self._terms: Any = CountVectorizer(min_df=min_df, **common)
+        if self.kind == "tfidf":
+            self._terms: Any = CountVectorizer(min_df=self.min_df, **common)
         else:
             # Signs that alternate would let terms cancel, and leave no count to take the logarithm of.
-            self._terms = HashingVectorizer(n_features=n_features, alternate_sign=False, norm=None, **common)
-        self._weights = TfidfTransformer(use_idf=kind == "tfidf", sublinear_tf=sublinear_tf)
+            self._terms = HashingVectorizer(n_features=self.n_features, alternate_sign=False, norm=None, **common)
+        self._weights: Any = TfidfTransformer(use_idf=self.kind == "tfidf", sublinear_tf=bool(self.sublinear_tf))
 
-    def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self._parameters().items())
-        return f"TextVectorizer({given})"
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.kind == "hashing" or hasattr(getattr(self, "_terms", None), "vocabulary_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
 
     @property
-    def fitted(self) -> bool:
-        """Whether `transform` can be used: always, for ``"hashing"``."""
-        return self.kind == "hashing" or hasattr(self._terms, "vocabulary_")
-
-    @property
-    def n_features(self) -> int:
+    def n_columns(self) -> int:
         """The number of columns; 0 before a vocabulary is known."""
         if self.kind == "hashing":
-            return self._columns
-        return len(self._terms.vocabulary_) if self.fitted else 0
+            return int(self.n_features)
+        return len(self._terms.vocabulary_) if self.__sklearn_is_fitted__() else 0
 
-    def fit_transform(self, texts: Iterable[str]) -> csr_matrix:
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
+        """The term of each column.
+
+        Parameters
+        ----------
+        input_features : None
+            Not used; there for scikit-learn's pipelines.
+
+        Returns
+        -------
+        ndarray of str of shape (n_columns,)
+
+        Raises
+        ------
+        ValueError
+            Of kind "hashing", whose columns have no names.
+        """
+        if self.kind == "hashing":
+            raise ValueError("hashed columns have no names: take kind='tfidf'")
+        check_is_fitted(self)
+        columns = self._terms.vocabulary_
+        return np.array(sorted(columns, key=columns.__getitem__), dtype=object)
+
+    def fit_transform(self, texts: Iterable[str], y: Any = None) -> csr_matrix:
         """Learn the vocabulary and its weights, and return the features of the same texts.
 
         Parameters
         ----------
         texts : iterable of str
             Read once: they need not be in memory all at a time.
+        y : None
+            Not used; there for scikit-learn's pipelines.
 
         Returns
         -------
@@ -137,27 +184,51 @@ class TextVectorizer:
         ValueError
             If no text holds a term.
         """
+        self._build()
         if self.kind == "hashing":
             return self.transform(texts)
         counts = self._terms.fit_transform(texts)
         counts.sort_indices()
         return csr_matrix(self._weights.fit_transform(counts))
 
-    def fit(self, texts: Iterable[str]) -> TextVectorizer:
-        """Learn the vocabulary and its weights."""
-        self.fit_transform(texts)
+    def fit(self, texts: Iterable[str], y: Any = None) -> TextVectorizer:
+        """Learn the vocabulary and its weights.
+
+        Parameters
+        ----------
+        texts : iterable of str
+        y : None
+            Not used; there for scikit-learn's pipelines.
+
+        Returns
+        -------
+        TextVectorizer
+            Itself.
+        """
+        self._build()
+        if self.kind != "hashing":
+            self.fit_transform(texts)
         return self
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """The features of texts, of shape (n_texts, n_features).
+        """The features of texts.
+
+        Parameters
+        ----------
+        texts : iterable of str
+
+        Returns
+        -------
+        csr_matrix of shape (n_texts, n_columns)
 
         Raises
         ------
-        ValueError
-            If the vocabulary is not known yet.
+        NotFittedError
+            A ValueError: the vocabulary is not known yet.
         """
-        if not self.fitted:
-            raise ValueError("the vectorizer has no vocabulary yet: fit it first")
+        check_is_fitted(self)
+        if not hasattr(self, "_terms"):
+            self._build()
         counts = self._terms.transform(texts)
         if self.kind == "tfidf":
             return csr_matrix(self._weights.transform(counts, copy=False))
@@ -168,12 +239,12 @@ class TextVectorizer:
             "kind": self.kind,
             "analyzer": self.analyzer,
             "ngram_range": list(self.ngram_range),
-            "lowercase": self.lowercase,
-            "sublinear_tf": self.sublinear_tf,
-            "dtype": self.dtype.name,
+            "lowercase": bool(self.lowercase),
+            "sublinear_tf": bool(self.sublinear_tf),
+            "dtype": np.dtype(self.dtype).name,
         }
         if self.kind == "hashing":
-            parameters["n_features"] = self._columns
+            parameters["n_features"] = self.n_features
         else:
             parameters["min_df"] = self.min_df
         return parameters
@@ -195,12 +266,10 @@ class TextVectorizer:
         ValueError
             If the vocabulary is not known yet.
         """
-        if not self.fitted:
-            raise ValueError("the vectorizer has no vocabulary yet: fit it first")
+        check_is_fitted(self)
         if self.kind == "hashing":
             return self._parameters(), {}
-        columns = self._terms.vocabulary_
-        terms = [term.encode("utf-8", "surrogatepass") for term in sorted(columns, key=columns.__getitem__)]
+        terms = [term.encode("utf-8", "surrogatepass") for term in self.get_feature_names_out()]
         offsets = np.zeros(len(terms) + 1, dtype=np.int64)
         np.cumsum([len(term) for term in terms], out=offsets[1:])
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -221,7 +290,9 @@ class TextVectorizer:
         """
         try:
             vectorizer = cls(**parameters)
-        except TypeError as error:
+            vectorizer.set_params(ngram_range=tuple(vectorizer.ngram_range), dtype=np.dtype(vectorizer.dtype).type)
+            vectorizer._build()
+        except (TypeError, ValueError) as error:
             raise ValueError(f"the parameters of the vectorizer are damaged ({error})") from error
         if vectorizer.kind == "hashing":
             return vectorizer
@@ -255,12 +326,3 @@ class TextVectorizer:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _check(name: str, value: object, fits: bool, expected: str) -> None:
-    if not fits:
-        raise ValueError(f"{name} is {value!r}; expected {expected}")

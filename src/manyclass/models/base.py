@@ -5,16 +5,18 @@ from __future__ import annotations
 import operator
 import os
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.io.text import TextVectorizer
 from manyclass.models.file import ModelFileError, Stored, read_model, write_model
 from manyclass.objective.links import LINKS, normalized_sigmoid, sigmoid
 
-__all__ = ["Model", "load", "positive"]
+__all__ = ["Model", "load", "positive", "save"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -89,6 +91,47 @@ class Model(ABC):
     def from_parts(cls: type[M], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]) -> M:
         """The model that `parts` took apart; ``common`` are the fields that all models have."""
 
+    # --- texts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def text_vectorizer(self) -> TextVectorizer | None:
+        """What turns texts into the rows of this model, if it was fitted on texts."""
+        if self.vectorizer is None:
+            return None
+        made = self.__dict__.get("_text_vectorizer")
+        if made is None:
+            made = TextVectorizer.from_state(*self.vectorizer)
+            object.__setattr__(self, "_text_vectorizer", made)
+        return made
+
+    def rows(self, X: Any) -> Any:
+        """X as the model takes it: of a model of texts, strings become rows of features; all else passes.
+
+        Parameters
+        ----------
+        X : list or array of str, or rows
+
+        Raises
+        ------
+        ValueError
+            If X holds texts and the model was not fitted on texts, or X is one text and no list of them.
+        """
+        if isinstance(X, str):
+            raise ValueError("X is one text: pass a list of texts, [text]")
+        if not _holds_texts(X):
+            return X
+        vectorizer = self.text_vectorizer
+        if vectorizer is None:
+            raise ValueError("X holds texts, and this model was not fitted on texts: pass rows of features")
+        return vectorizer.transform(X)
+
+    def names(self) -> Array | None:
+        """The names of the features: those of the fit, or the terms of texts; None where there are none."""
+        if self.feature_names is not None:
+            return self.feature_names
+        vectorizer = self.text_vectorizer
+        return None if vectorizer is None or vectorizer.kind == "hashing" else vectorizer.get_feature_names_out()
+
     # --- prediction -------------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Array:
@@ -96,7 +139,7 @@ class Model(ABC):
 
         Parameters, errors: see `scores`.
         """
-        scores = self.scores(X, n_jobs)
+        scores = self.scores(self.rows(X), n_jobs)
         return scores[:, 0] if self.task == "binary" else scores
 
     def predict(self, X: Any, n_jobs: int | None = None, *, dense: bool = False) -> Any:
@@ -122,6 +165,7 @@ class Model(ABC):
         ValueError
             See `scores`.
         """
+        X = self.rows(X)
         if self.task == "multilabel":
             indicator = self._positive(X, n_jobs)
             return indicator.toarray() if dense else indicator
@@ -157,6 +201,7 @@ class Model(ABC):
             raise ValueError("a regression model has no classes to rank: use predict or scores")
         if positive("k", k) > len(self.classes):
             raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
+        X = self.rows(X)
         if self.task != "binary":
             columns, best = self._best(X, k, n_jobs)
             return self.classes[columns], best
@@ -189,7 +234,7 @@ class Model(ABC):
                 "this model has no probabilities (its link is 'identity'): fit a loss that has them, such as "
                 "multinomial or log_loss, or use scores"
             )
-        scores = self.scores(X, n_jobs)
+        scores = self.scores(self.rows(X), n_jobs)
         if self.task == "binary":
             # sigmoid(-s) rather than 1 - sigmoid(s): a small probability keeps its digits.
             return sigmoid(np.hstack([-scores, scores]))
@@ -201,6 +246,7 @@ class Model(ABC):
 
         Parameters, errors: see `topk` and `probabilities`.
         """
+        X = self.rows(X)
         labels, _ = self.topk(X, k, n_jobs)
         classes = np.asarray(self.classes)
         order = np.argsort(classes, kind="stable")
@@ -242,6 +288,51 @@ class Model(ABC):
             another kind.
         """
         return _restore(path, read_model(path, mmap), cls)
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator, or a pipeline of a `TextVectorizer` and one, to a file.
+
+    `load` reads it, and the command line does.
+
+    Parameters
+    ----------
+    estimator : estimator of this package, or scikit-learn pipeline
+        Fitted. Of a pipeline the last step is an estimator of this package, and the one before, if there is one, a
+        `manyclass.TextVectorizer`: the model then predicts texts.
+    path : path
+        The file; it takes its name only when it is complete.
+
+    Raises
+    ------
+    ValueError
+        If a step of the pipeline cannot be kept.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import manyclass
+    >>> from sklearn.pipeline import make_pipeline
+    >>> pipeline = make_pipeline(manyclass.TextVectorizer(), manyclass.LinearClassifier(random_state=0))
+    >>> pipeline = pipeline.fit(["lost my card", "card stolen", "pay rent"], ["card", "card", "rent"])
+    >>> path = os.path.join(tempfile.mkdtemp(), "tickets.model")
+    >>> manyclass.save(pipeline, path)
+    >>> manyclass.load(path).predict(["where is my card"])
+    array(['card'], dtype='<U4')
+    """
+    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
+    last, before = steps[-1], [step for step in steps[:-1] if step is not None and step != "passthrough"]
+    if not hasattr(last, "model_") or len(before) > 1 or not all(isinstance(step, TextVectorizer) for step in before):
+        raise ValueError(
+            "a model is kept of a fitted estimator of this package, alone or behind a manyclass.TextVectorizer in a "
+            f"pipeline, got {' -> '.join(type(step).__name__ for step in steps)}"
+        )
+    model: Any = last.model_
+    if before:
+        model = replace(model, vectorizer=before[0].to_state(), feature_names=None)
+    model.save(path)
 
 
 def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
@@ -290,6 +381,15 @@ def _restore(path: str | os.PathLike[str], stored: Stored, cls: type[M]) -> M:
         return cls.from_parts(stored.common, stored.described, stored.arrays)
     except ValueError as error:
         raise ModelFileError(path, f"the model file is damaged ({error}): save the model again") from error
+
+
+def _holds_texts(X: Any) -> bool:
+    """Whether X is a list or a vector of strings."""
+    if hasattr(X, "to_numpy") and getattr(X, "ndim", 2) == 1:
+        X = X.to_numpy()
+    if isinstance(X, np.ndarray):
+        return X.ndim == 1 and X.size > 0 and X.dtype.kind in "UO" and isinstance(X[0], str)
+    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
 
 
 def positive(name: str, value: Any) -> int:

@@ -193,7 +193,8 @@ class LinearModel(Model):
         stored: Any = self.weights
         weights = sign * (stored[:, [column]].toarray()[:, 0] if self.is_sparse else np.asarray(stored[:, column]))
         best = np.argsort(-weights, kind="stable")[:k]
-        return best if self.feature_names is None else self.feature_names[best], weights[best]
+        names = self.names()
+        return best if names is None else names[best], weights[best]
 
     def _column_of(self, label: Any) -> tuple[int, int]:
         """The column of a class, and the sign of what speaks for it there."""
