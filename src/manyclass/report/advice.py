@@ -1,0 +1,175 @@
+"""Which loss, solver and penalty suit some data, with memory, time and the reason of each choice.
+
+The rules are those of the documentation page "Which one do I take?". Times are from counted work and rates measured on
+one core of a machine of 2024: right to a factor of about three, which is enough to tell seconds from hours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Advice", "Facts", "advise"]
+
+#: Multiply-adds a second of stochastic steps on sparse rows, on dense rows, and of exact passes over all classes.
+_SPARSE, _DENSE, _PASS = 2e9, 3e9, 4e9
+#: Epochs that a fit takes, about, and rivals that an example keeps.
+_EPOCHS, _RIVALS = 15, 16
+#: Classes from which the multiclass SVM on active sets is advised, and from which MEMOIR is where memory is short.
+_MANY, _VERY_MANY = 1000, 50_000
+#: Features up to which dense rows with few classes are offered stagewise features.
+_PIXELS = 5000
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of some data.
+
+    Attributes
+    ----------
+    n_samples, n_features, n_stored : int
+        Rows, features, and values that are not zero.
+    n_outputs : int
+        Classes, labels, or numbers to predict.
+    targets : {"classes", "labels", "numbers"}
+    sparse : bool
+    available : int, optional
+        Bytes of memory that are free.
+    itemsize : int
+        Bytes of a number.
+    """
+
+    n_samples: int
+    n_features: int
+    n_stored: int
+    n_outputs: int
+    targets: str
+    sparse: bool
+    available: int | None = None
+    itemsize: int = 4
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What suits the data.
+
+    Attributes
+    ----------
+    estimator, loss, solver, alpha : str
+        As the command line writes them.
+    nbytes : int
+        Of the fit, besides the data, about.
+    seconds : float
+        Of the fit on one core, to a factor of about three.
+    reasons : dict of str
+        Why, by what is advised.
+    alternatives : tuple of str
+        What else may be worth a try.
+    """
+
+    estimator: str
+    loss: str
+    solver: str
+    alpha: str
+    nbytes: int
+    seconds: float
+    reasons: dict[str, str]
+    alternatives: tuple[str, ...] = ()
+
+    @property
+    def call(self) -> str:
+        """The call in Python."""
+        if self.estimator == "LinearRegressor":
+            return f'LinearRegressor(alpha="{self.alpha}")'
+        loss = "CrammerSinger(gamma=0)" if self.solver == "memoir" else f'"{self.loss}"'
+        solver = "" if self.solver == "auto" else f', solver="{self.solver}"'
+        return f'LinearClassifier({loss}, alpha="{self.alpha}"{solver})'
+
+    @property
+    def options(self) -> str:
+        """The options of ``manyclass fit``."""
+        extra = " --set loss.gamma=0" if self.solver == "memoir" else ""
+        solver = "" if self.solver == "auto" else f" --solver {self.solver}"
+        return f"--loss {self.loss}{extra} --alpha {self.alpha}{solver}"
+
+
+def advise(facts: Facts) -> Advice:
+    """What suits the data.
+
+    Parameters
+    ----------
+    facts : Facts
+
+    Returns
+    -------
+    Advice
+
+    Examples
+    --------
+    >>> few = advise(Facts(11_314, 130_107, 1_787_565, 20, "classes", True))
+    >>> few.loss, few.solver, few.alpha
+    ('multinomial', 'auto', 'auto')
+    >>> many = advise(Facts(119_314, 40_000, 1_500_000, 11_774, "classes", True))
+    >>> many.loss, many.options
+    ('crammer_singer', '--loss crammer_singer --alpha auto')
+    """
+    K, n, d = facts.n_outputs, facts.n_samples, facts.n_features
+    rows = "sparse" if facts.sparse else "dense"
+    reasons = {"alpha": "the best penalty depends on the data: 'auto' tries a path of them on held-out rows"}
+    if facts.targets == "numbers":
+        reasons["loss"] = "numbers to predict; loss='huber' where some of them are outliers"
+        reasons["solver"] = "chosen by the conditioning of the problem"
+        work = _EPOCHS * 4.0 * facts.n_stored * K
+        nbytes = 2 * (n + d) * K * facts.itemsize
+        return Advice("LinearRegressor", "squared", "auto", "auto", nbytes, work / _rate(facts), reasons)
+    if facts.targets == "labels":
+        reasons["loss"] = f"sets of labels, {K} in all: a problem for each of them, with probabilities"
+        reasons["solver"] = "ranges of labels are fitted side by side; n_jobs uses all cores"
+        work = _EPOCHS * 4.0 * facts.n_stored * K
+        nbytes = d * K * facts.itemsize + 64 * (n + d) * facts.itemsize
+        others = ("squared_hinge: the loss of LinearSVC, faster, without probabilities",)
+        return Advice("LinearClassifier", "log_loss", "auto", "auto", nbytes, work / _rate(facts), reasons, others)
+    if K < _MANY:
+        reasons["loss"] = f"{K} classes, one a row: probabilities that are compared with each other"
+        reasons["solver"] = f"{n} {rows} rows, {d} features: chosen by the conditioning of the problem"
+        work = _EPOCHS * 4.0 * facts.n_stored * K
+        nbytes = (n + d) * K * facts.itemsize * 2
+        others = ["crammer_singer: the multiclass SVM, often as accurate and without probabilities"]
+        if not facts.sparse and d <= _PIXELS:
+            others.append("StagewiseClassifier: if a linear model is not accurate enough (pixels, measurements)")
+        return Advice(
+            "LinearClassifier", "multinomial", "auto", "auto", nbytes, work / _rate(facts), reasons, tuple(others)
+        )
+    # Active sets: a few rivals a row, weights that are not zero, an exact pass every few epochs.
+    weights = min(d * K, facts.n_stored * _RIVALS) * (facts.itemsize + 4)
+    nbytes = weights + n * _RIVALS * (facts.itemsize + 4)
+    work = 4.0 * _EPOCHS * facts.n_stored * _RIVALS
+    seconds = work / _rate(facts) + _EPOCHS / 6 * 2.0 * facts.n_stored * K / _PASS
+    short = facts.available is not None and nbytes > facts.available // 2
+    if short or K >= _VERY_MANY:
+        why = "memory is short" if short else f"{K} classes: exact passes over all of them take longest"
+        reasons["loss"] = "the multiclass SVM, which a row's class and its best rival decide"
+        reasons["solver"] = f"{why}; MEMOIR looks at bounds of blocks of classes, and gives no certificate"
+        return Advice(
+            *("LinearClassifier", "crammer_singer", "memoir", "auto"),
+            nbytes=2 * weights,
+            seconds=8 * facts.n_stored * K**0.6 * 100 / _rate(facts),
+            reasons=reasons,
+            alternatives=("solver='sdca_active': more accurate and certified, where time and memory are there",),
+        )
+    reasons["loss"] = f"{K} classes: few of them compete for a row, and the multiclass SVM was the most accurate"
+    reasons["solver"] = "'auto' is sdca_active here: sparse duals on active sets of rivals, certified"
+    reasons["intercept"] = "'auto' leaves it out for sparse rows with so many classes" if facts.sparse else "as usual"
+    return Advice(
+        *("LinearClassifier", "crammer_singer", "auto", "auto"),
+        nbytes=nbytes,
+        seconds=seconds,
+        reasons=reasons,
+        alternatives=(
+            "solver='memoir' with CrammerSinger(gamma=0): less memory, no certificate",
+            "multinomial: if probabilities are needed, at n_samples x n_classes numbers of memory",
+        ),
+    )
+
+
+def _rate(facts: Facts) -> float:
+    return _SPARSE if facts.sparse else _DENSE
