@@ -133,11 +133,11 @@ def advise(facts: Facts) -> Advice:
         reasons["solver"] = f"{n} {rows} rows, {d} features: chosen by the conditioning of the problem"
         work = _EPOCHS * 4.0 * facts.n_stored * K
         nbytes = (n + d) * K * facts.itemsize * 2
-        others = ["crammer_singer: the multiclass SVM, often as accurate and without probabilities"]
+        choices = ["crammer_singer: the multiclass SVM, often as accurate and without probabilities"]
         if not facts.sparse and d <= _PIXELS:
-            others.append("StagewiseClassifier: if a linear model is not accurate enough (pixels, measurements)")
+            choices.append("StagewiseClassifier: if a linear model is not accurate enough (pixels, measurements)")
         return Advice(
-            "LinearClassifier", "multinomial", "auto", "auto", nbytes, work / _rate(facts), reasons, tuple(others)
+            "LinearClassifier", "multinomial", "auto", "auto", nbytes, work / _rate(facts), reasons, tuple(choices)
         )
     # Active sets: a few rivals a row, weights that are not zero, an exact pass every few epochs.
     weights = min(d * K, facts.n_stored * _RIVALS) * (facts.itemsize + 4)
