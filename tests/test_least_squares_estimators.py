@@ -17,11 +17,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from manyclass import (
     CalibratedLeastSquaresClassifier,
     GeneralizedLeastSquaresClassifier,
-    SDCAClassifier,
+    LinearClassifier,
     StagewiseClassifier,
     StagewiseRegressor,
 )
-from manyclass.features import FeatureSubset, RandomFourier
+from manyclass.features import BLOCKS, FeatureSubset, RandomFourier
 from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
 
 BLOCK = RandomFourier(100, scale=20.0)
@@ -90,7 +90,7 @@ def test_softmax_and_sigmoid_are_logistic_regression(digits):
         theirs = LogisticRegression(C=1 / (1e-3 * len(rows)), tol=1e-8, max_iter=5000).fit(X[rows], y[rows])
         np.testing.assert_allclose(ours.predict_proba(X[rows]), theirs.predict_proba(X[rows]), atol=1e-4)
     ours = GeneralizedLeastSquaresClassifier("sigmoid", alpha=1e-3, tol=1e-8, max_iter=3000).fit(X, y)
-    other = SDCAClassifier("log_loss", alpha=1e-3, tol=1e-8, max_iter=3000, random_state=0).fit(X, y)
+    other = LinearClassifier("log_loss", solver="sdca", alpha=1e-3, tol=1e-8, max_iter=3000, random_state=0).fit(X, y)
     assert ours.objective_ == pytest.approx(other.objective_, rel=1e-7)
 
 
@@ -113,7 +113,9 @@ def test_a_block_of_all_features_is_no_block(digits):
     X, y = digits
     for link in ("identity", "softmax", "sigmoid"):
         expected = GeneralizedLeastSquaresClassifier(link, alpha=1e-2, tol=1e-10, max_iter=1000).fit(X, y)
-        found = GeneralizedLeastSquaresClassifier(link, alpha=1e-2, tol=1e-14, max_iter=1000, features=FeatureSubset(64)).fit(X, y)
+        found = GeneralizedLeastSquaresClassifier(
+            link, alpha=1e-2, tol=1e-14, max_iter=1000, features=FeatureSubset(64)
+        ).fit(X, y)
         np.testing.assert_allclose(found.decision_function(X), expected.decision_function(X), atol=1e-4)
         if link != "identity":
             np.testing.assert_allclose(found.predict_proba(X), expected.predict_proba(X), atol=1e-4)
@@ -123,6 +125,20 @@ def test_a_block_of_all_features_is_no_block(digits):
     assert found.score(X[two], y[two]) > 0.99
 
 
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_features_by_name_are_those_of_the_block(digits, kind):
+    X, y = (part[:300] for part in digits)
+    for text, block in ((kind, BLOCKS[kind]()), (f"{kind}:30", BLOCKS[kind](n_components=30))):
+        for estimator in (
+            GeneralizedLeastSquaresClassifier(random_state=0),
+            CalibratedLeastSquaresClassifier(random_state=0, max_iter=2),
+        ):
+            named = clone(estimator).set_params(features=text).fit(X, y)
+            given = clone(estimator).set_params(features=block).fit(X, y)
+            np.testing.assert_array_equal(named.decision_function(X), given.decision_function(X))
+            assert named.features == text  # a parameter is stored as it is given
+
+
 @pytest.mark.parametrize("link", ["identity", "sigmoid", "own"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_several_labels_a_row(link, sparse):
@@ -130,7 +146,9 @@ def test_several_labels_a_row(link, sparse):
     Y[:, 2] = 0  # a label that no row has
     X = X / 10
     chosen = {"link": expit, "lipschitz": 0.25} if link == "own" else {"link": link}
-    model = GeneralizedLeastSquaresClassifier(alpha=1e-3, max_iter=1000, **chosen).fit(X, sp.csr_matrix(Y) if sparse else Y)
+    model = GeneralizedLeastSquaresClassifier(alpha=1e-3, max_iter=1000, **chosen).fit(
+        X, sp.csr_matrix(Y) if sparse else Y
+    )
     predicted = model.predict(X)
     assert sp.issparse(predicted) == sparse
     predicted = predicted.toarray() if sparse else predicted
@@ -168,9 +186,9 @@ def test_warm_starts_are_where_the_last_fit_ended(digits):
 
 def test_the_least_squares_solver_serves_the_other_estimators(digits):
     X, y = digits
-    ours = SDCAClassifier(solver="majorise", alpha=1e-3, tol=1e-6, max_iter=1000).fit(X, y)
+    ours = LinearClassifier(solver="generalized_least_squares", alpha=1e-3, tol=1e-6, max_iter=1000).fit(X, y)
     expected = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-3, tol=1e-6, max_iter=1000).fit(X, y)
-    assert ours.solver_ == expected.solver_ == "majorise"
+    assert ours.solver_ == expected.solver_ == "generalized_least_squares"
     np.testing.assert_array_equal(ours.coef_, expected.coef_)
 
 
@@ -240,17 +258,22 @@ def test_arrays_of_other_libraries_are_checked(library):
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 BAD = [
-    ({"link": "probit"}, "link must be one of 'identity', 'softmax', 'sigmoid' or a callable, got 'probit'"),
+    ({"link": "probit"}, "'link' parameter of GeneralizedLeastSquaresClassifier must be"),
     ({"link": np.tanh}, "lipschitz must be given"),
-    ({"link": np.tanh, "lipschitz": -1.0}, "lipschitz must be"),
+    ({"link": np.tanh, "lipschitz": -1.0}, "'lipschitz' parameter"),
     ({"lipschitz": 1.0}, "lipschitz of link 'identity' is known"),
-    ({"system": "qr"}, "system must be one of"),
-    ({"alpha": 0.0}, "alpha must be"),
+    ({"system": "qr"}, "'system' parameter"),
+    ({"alpha": 0.0}, "'alpha' parameter"),
     ({"alphas": []}, "alphas must hold at least one number"),
+    ({"alphas": 1e-3}, "'alphas' parameter"),
     ({"alphas": [1.0, -1.0]}, "alphas must be"),
-    ({"validation_fraction": 0.0}, "validation_fraction must be"),
-    ({"tol": -1.0}, "tol must be"),
-    ({"max_iter": 0}, "max_iter must be"),
+    ({"validation_fraction": 0.0}, "'validation_fraction' parameter"),
+    ({"tol": -1.0}, "'tol' parameter"),
+    ({"max_iter": 0}, "'max_iter' parameter"),
+    ({"accelerated": "yes"}, "'accelerated' parameter"),
+    ({"features": 3}, "'features' parameter"),
+    ({"features": "furier"}, r"features must be one of 'fourier', .*: did you mean 'fourier'\?"),
+    ({"features": "fourier:0"}, "features must have a number of features of at least 1 after the colon"),
     ({"dtype": np.int32}, "dtype must be"),
     ({"class_weight": "heavy"}, "class_weight"),
     ({"link": lambda s: s[:, :1], "lipschitz": 1.0}, "link must return finite numbers of the shape"),
@@ -266,11 +289,15 @@ def test_bad_parameters_are_refused(parameters, message):
 def test_calibrated_parameters_are_refused():
     for parameters, message in (
         ({"basis": "quartic"}, "basis must be"),
-        ({"alpha": -1.0}, "alpha must be"),
-        ({"max_iter": 0}, "max_iter must be"),
-        ({"patience": 0}, "patience must be"),
-        ({"system": "qr"}, "system must be"),
-        ({"tol": 2.0}, "tol must be"),
+        ({"alpha": -1.0}, "'alpha' parameter of CalibratedLeastSquaresClassifier must be"),
+        ({"max_iter": 0}, "'max_iter' parameter"),
+        ({"patience": 0}, "'patience' parameter"),
+        ({"system": "qr"}, "'system' parameter"),
+        ({"tol": 2.0}, "'tol' parameter"),
+        ({"early_stopping": "yes"}, "'early_stopping' parameter"),
+        ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
+        ({"features": "pca:x"}, "features must have a number of features"),
+        ({"features": "rff"}, r"did you mean 'fourier'\?"),
         ({"dtype": int}, "dtype must be"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -7,12 +7,21 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
 
 from manyclass import GeneralizedLeastSquaresClassifier, StagewiseClassifier, StagewiseRegressor
-from manyclass.features import Chain, FeatureSubset, PrincipalComponents, RandomFourier, RandomLogits, Transformer
+from manyclass.features import (
+    BLOCKS,
+    Chain,
+    FeatureSubset,
+    PrincipalComponents,
+    RandomFourier,
+    RandomLogits,
+    Transformer,
+)
 from manyclass.solvers.least_squares.design import Design
 
 UPDATES = ("linear", "calibrated", "logistic")
@@ -83,7 +92,9 @@ def test_passes_descend_on_the_joint_problem(digits, order):
 
 def test_passes_of_the_logistic_update_descend_too(few):
     X, y = few
-    direct = GeneralizedLeastSquaresClassifier("softmax", alpha=0.05, tol=1e-10, max_iter=1000, fit_intercept=False).fit(X, y)
+    direct = GeneralizedLeastSquaresClassifier(
+        "softmax", alpha=0.05, tol=1e-10, max_iter=1000, fit_intercept=False
+    ).fit(X, y)
     stage = StagewiseClassifier(
         FeatureSubset(20), alpha=0.05, passes=80, update="logistic", random_state=0, fit_intercept=False
     ).fit(X, y)
@@ -93,7 +104,9 @@ def test_passes_of_the_logistic_update_descend_too(few):
 @pytest.mark.parametrize("update", UPDATES)
 def test_losses_fall_from_block_to_block(digits, update):
     X, y = digits
-    model = StagewiseClassifier(block_size=60, n_blocks=4, passes=2, update=update, random_state=0).fit(X, y)
+    model = StagewiseClassifier(block_size=60, n_blocks=4, passes=2, update=update, alpha=1e-5, random_state=0).fit(
+        X, y
+    )
     losses = [record.loss for record in model.stage_records_]
     assert np.all(np.diff(losses) < 0)
     assert model.score(X, y) > 0.97
@@ -172,7 +185,7 @@ def test_several_labels_a_row(update, sparse):
 def test_regression_of_several_targets(digits):
     X, _ = digits
     T = np.stack([np.sin(X.sum(1)), 100 + X[:, 20] * X[:, 30]], axis=1)
-    settings = {"block_size": 300, "n_blocks": 3, "random_state": 0}
+    settings = {"block_size": 300, "n_blocks": 3, "alpha": 1e-5, "random_state": 0}
     model = StagewiseRegressor(**settings).fit(X, T)
     assert model.predict(X).shape == T.shape
     alone = StagewiseRegressor(**settings).fit(X, T[:, 1])
@@ -232,6 +245,30 @@ def test_preparations_and_chains(digits):
         X, y
     )
     assert other.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_features_by_name_are_those_of_the_block(few, kind):
+    X, y = few
+    settings = {"n_blocks": 1, "random_state": 0}
+    blocks = BLOCKS[kind](n_components=15), PrincipalComponents(20)
+    for estimator, targets in ((StagewiseClassifier(**settings), y), (StagewiseRegressor(**settings), y / 9.0)):
+        named = clone(estimator).set_params(features=f"{kind}:15", prepare="pca:20").fit(X, targets)
+        given = clone(estimator).set_params(features=blocks[0], prepare=blocks[1]).fit(X, targets)
+        np.testing.assert_array_equal(named.predict(X), given.predict(X))
+        assert isinstance(named.model_.members[0][0].block, BLOCKS[kind])
+        assert named.model_.members[0][0].block.n_features_out_ == 15
+
+
+def test_the_ridge_is_one_over_the_rows_by_default(few):
+    X, y = few
+    weights = np.random.default_rng(0).integers(1, 3, len(y))
+    for estimator, targets in ((StagewiseClassifier(n_blocks=1), y), (StagewiseRegressor(n_blocks=1), y / 9.0)):
+        estimator.set_params(features=FeatureSubset(64), random_state=0)
+        found = clone(estimator).fit(X, targets, sample_weight=weights)
+        assert found.alpha_ == pytest.approx(1 / weights.sum())
+        expected = clone(estimator).set_params(alpha=1 / weights.sum()).fit(X, targets, sample_weight=weights)
+        np.testing.assert_array_equal(found.predict(X), expected.predict(X))
 
 
 def test_the_same_seed_is_the_same_model(digits):
@@ -336,18 +373,22 @@ def test_designs_of_sparse_blocks_stay_sparse(digits):
 
 
 BAD = [
-    ({"update": "newton"}, "update must be one of 'linear', 'calibrated', 'logistic', got 'newton'"),
+    ({"update": "newton"}, "'update' parameter of StagewiseClassifier must be a str among"),
     ({"basis": "quartic"}, "basis must be one of"),
-    ({"alpha": -1.0}, "alpha must be"),
-    ({"block_size": 0}, "block_size must be an integer of at least 1"),
-    ({"n_blocks": 1.5}, "n_blocks must be an integer"),
-    ({"passes": 0}, "passes must be"),
-    ({"n_models": True}, "n_models must be"),
-    ({"inner_steps": 0}, "inner_steps must be"),
-    ({"patience": 0}, "patience must be"),
-    ({"validation_fraction": 1.0}, "validation_fraction must be"),
+    ({"alpha": -1.0}, "'alpha' parameter"),
+    ({"block_size": 0}, "'block_size' parameter"),
+    ({"n_blocks": 1.5}, "'n_blocks' parameter"),
+    ({"passes": 0}, "'passes' parameter"),
+    ({"n_models": 0}, "'n_models' parameter"),
+    ({"inner_steps": 0}, "'inner_steps' parameter"),
+    ({"patience": 0}, "'patience' parameter"),
+    ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
     ({"dtype": np.int32}, "dtype must be"),
     ({"n_jobs": 0}, "n_jobs must be"),
+    ({"warm_start": 2}, "'warm_start' parameter"),
+    ({"features": None}, "'features' parameter"),
+    ({"features": "pcs:20"}, r"features must be one of .*: did you mean 'pca'\?"),
+    ({"prepare": "pca:-1"}, "prepare must have a number of features of at least 1 after the colon, got 'pca:-1'"),
 ]
 
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.estimators.base import Named, check_number, check_sample_weight, penalty_strength
+from manyclass.estimators.base import Named, check_sample_weight, penalty_strength
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.stagewise_base import check_count, make_stage
-from manyclass.estimators.streamed import (
-    StreamedMixin,
-    class_weighted,
-    error_rate,
-    mean_one,
-    validation_rows,
-)
+from manyclass.estimators.stagewise_base import make_stage
+from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.runtime.memory import require
-from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.least_squares.calibrated import calibrated_rounds
 from manyclass.solvers.least_squares.stagewise import BlockFit, StageRecord, clock, report
 from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
@@ -46,41 +41,46 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
 
     Parameters
     ----------
-    basis : {"cubic", "quadratic", "linear"} or callable
-        See `manyclass.objective.links.calibrated.Calibration`. A model whose basis is a callable cannot be saved.
+    basis : {"cubic", "quadratic", "linear"} or callable, default="cubic"
+        The functions of the scores: a constant and their powers up to the third, the second, the first. A callable
+        gives features (n, q) of scores (n, K); a model with one cannot be saved.
     alpha : float or None, default=None
         Ridge of the weights of a round, >= 0, beside the mean loss. None: 1 / n_samples.
     fit_intercept : bool, default=True
         An unpenalized constant feature.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.
-    features : FeatureBlock, optional
-        Block of features to fit on instead of the columns of X (`manyclass.features`); they are made chunk by chunk.
-    system : {"auto", "cholesky", "cg"}
+    features : str or FeatureBlock, optional
+        Features to fit on instead of the columns of X: "fourier", "logits", "nystrom", "polynomial", "subset", "pca",
+        with ":N" behind for N of them ("fourier:1024"), or a block of `manyclass.features`. They are made chunk by
+        chunk.
+    system : {"auto", "cholesky", "cg"}, default="auto"
         See `GeneralizedLeastSquaresClassifier`.
-    early_stopping : bool
+    early_stopping : bool, default=False
         Hold out a part of the rows, keep the number of rounds that does best on it.
-    validation_fraction : float
-        That part.
-    patience : int
-        Rounds without a better validation error after which the fit ends.
+    validation_fraction : float, default=0.1
+        That part, in (0, 1).
+    patience : int, default=5
+        Rounds without a better validation error after which the fit ends, >= 1.
     tol : float, default=1e-3
         What a round must take off the mean squared error, whose targets have length 1 for each label of a row; the fit
-        ends with the first that does not.
+        ends with the first that does not. In [0, 1].
     max_iter : int, optional
-        Most rounds. None: 20.
-    random_state : int, RandomState or None
+        Most rounds, >= 1. None: 20.
+    random_state : int, RandomState or None, default=None
         Of the validation part, and of ``features``.
     n_jobs : int, optional
-        Threads of kernels and predictions; never changes the result.
-    dtype : {None, numpy.float32, numpy.float64}
+        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result.
+    dtype : {None, numpy.float32, numpy.float64}, default=None
         Of products and weights; None takes that of X. Systems are factored in float64 always.
-    verbose : int
+    verbose : int, default=0
         1 shows a line for each round on standard error.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+    alpha_ : float
+        The ridge used.
     errors_ : ndarray of shape (n_iter_, 2)
         Mean squared error on the rows of the fit after each half-round.
     n_iter_ : int
@@ -110,6 +110,13 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
     >>> bool((model.errors_[1:, 1] <= model.errors_[:-1, 1]).all()), model.score(X / 16, y) > 0.95
     (True, True)
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **StreamedMixin._parameter_constraints,
+        "system": [StrOptions(set(SYSTEMS))],
+        "tol": [Interval(Real, 0, 1, closed="both")],
+        "max_iter": [Interval(Integral, 1, None, closed="left"), None],
+    }
 
     def __init__(
         self,
@@ -154,6 +161,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         X : array or CSR matrix of shape (n_samples, n_features)
             Read chunk by chunk: may be memory-mapped, or an array of another library, which then makes the products.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
+            Labels of any sortable type, or 0/1 indicators.
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
 
@@ -189,11 +197,12 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
 
         block = self._fitted_block(self.features, X)
         design = self._design(X, block, mean_one(kept))
+        self.alpha_ = penalty_strength(self.alpha, n, kept)
         rounds = calibrated_rounds(
             design,
             targets,
             predictions,
-            penalty_strength(self.alpha, n, kept),
+            self.alpha_,
             basis=self.basis,
             domain=domain,
             factored=is_factored(self.system, design.q),
@@ -241,19 +250,8 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         return stages[:best]
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_basis(self.basis)
-        if self.alpha is not None:
-            check_number("alpha", self.alpha, low=0.0)
-        check_number("tol", self.tol, low=0.0, high=1.0)
-        check_number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
-        if self.max_iter is not None:
-            check_count("max_iter", self.max_iter)
-        check_count("patience", self.patience)
-        if self.system not in SYSTEMS:
-            raise ValueError(f"system must be one of {', '.join(map(repr, SYSTEMS))}, got {self.system!r}")
-        if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
-        resolve_n_jobs(self.n_jobs)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -1,4 +1,4 @@
-"""Classification by generalised least squares."""
+"""Classification by generalized least squares."""
 
 from __future__ import annotations
 
@@ -24,15 +24,10 @@ from manyclass.estimators.base import (
 )
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.streamed import (
-    StreamedMixin,
-    class_weighted,
-    error_rate,
-    mean_one,
-    validation_rows,
-)
+from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.models.staged import Stage
 from manyclass.objective.history import History
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from manyclass.objective.penalties import L2
@@ -62,7 +57,7 @@ def _has_probabilities(estimator: GeneralizedLeastSquaresClassifier) -> bool:
 
 
 class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
-    """Linear classifier fitted by generalised least squares: least-squares steps, whatever the link.
+    """Linear classifier fitted by generalized least squares: least-squares steps, whatever the link.
 
     Each step solves a least-squares problem whose matrix, L Sigma + alpha I, is factored once; the number of steps does
     not depend on how ill-conditioned X is. With ``link="identity"`` one step is all: ridge regression on indicators of
@@ -71,46 +66,51 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     Parameters
     ----------
-    link : {"identity", "softmax", "sigmoid"} or callable
+    link : {"identity", "softmax", "sigmoid"} or callable, default="identity"
         How scores become predictions of the indicators of the classes. ``identity``: squared loss. ``softmax``:
         multinomial loss (sigmoid for two classes). ``sigmoid``: one-vs-rest log loss; takes multi-label targets, as
         identity does. A callable takes scores (n, K) and returns predictions (n, K): the fit solves
         ``X'(g(X W) - Y) / n + alpha W = 0``. It must be monotone; for multi-label targets it must be 1/2 at zero.
-    alpha : float
-        Strength of the penalty (alpha / 2) ||W||^2 beside the mean loss, > 0.
-    alphas : sequence of float, optional
-        Strengths to choose from, in place of ``alpha``: each is fitted on a part of the rows, from one pass for the
-        second moments, and judged on the others by the rate of errors; the best (of equals the largest) is fitted on
-        all rows.
-    accelerated : bool
-        Nesterov's momentum in the metric of the problem.
-    lipschitz : float, optional
-        L of a callable link: ||g(s) - g(s')|| <= L ||s - s'||. Needed for a callable, and known for the others.
-    features : FeatureBlock, optional
-        Block of features to fit on instead of the columns of X (`manyclass.features`); they are made chunk by chunk.
-    system : {"auto", "cholesky", "cg"}
-        How steps are solved: by a factor of (d + 1)^2 numbers, or by conjugate gradients, which need only X. ``auto``:
-        the factor up to 10 000 features, where twice its memory is there.
-    tol : float
-        Certified relative duality gap to stop at. Where there is no certificate (a callable link, ``features``, arrays
-        of other libraries): the square of the length of a step, in the metric of the problem, over that of the first.
-    max_iter : int
-        Most steps.
-    fit_intercept : bool
-        Fit an unpenalised intercept.
-    validation_fraction : float
-        Part of the rows that judges ``alphas``.
+    alpha : float or None, default=None
+        Strength of the penalty (alpha / 2) ||W||^2 beside the mean loss, > 0. None: 1 / n_samples (1 / the sum of the
+        sample weights).
+    fit_intercept : bool, default=True
+        Fit an unpenalized intercept.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.
-    random_state : int, RandomState or None
+    alphas : sequence of float, optional
+        Strengths to choose from, each > 0, in place of ``alpha``: each is fitted on a part of the rows, from one pass
+        for the second moments, and judged on the others by the rate of errors; the best (of equals the largest) is
+        fitted on all rows.
+    accelerated : bool, default=True
+        Nesterov's momentum in the metric of the problem.
+    lipschitz : float, optional
+        L > 0 of a callable link: ||g(s) - g(s')|| <= L ||s - s'||. Needed for a callable, and known for the others.
+    features : str or FeatureBlock, optional
+        Features to fit on instead of the columns of X: "fourier", "logits", "nystrom", "polynomial", "subset", "pca",
+        with ":N" behind for N of them ("fourier:1024"), or a block of `manyclass.features`. They are made chunk by
+        chunk.
+    system : {"auto", "cholesky", "cg"}, default="auto"
+        How steps are solved: by a factor of (d + 1)^2 numbers, or by conjugate gradients, which need only X. ``auto``:
+        the factor up to 10 000 features, where twice its memory is there.
+    validation_fraction : float, default=0.1
+        Part of the rows, in (0, 1), that judges ``alphas``.
+    tol : float, default=1e-3
+        Certified relative duality gap to stop at, >= 0. Where there is no certificate (a callable link, ``features``,
+        arrays of other libraries): the square of the length of a step, in the metric of the problem, over that of the
+        first.
+    max_iter : int, optional
+        Most steps, >= 1. None: 100.
+    warm_start : bool, default=False
+        Start from the weights of the previous fit where targets and shapes are the same (with a certificate only).
+    random_state : int, RandomState or None, default=None
         Of the validation part, and of ``features``.
     n_jobs : int, optional
-        Threads of kernels and predictions; never changes the result. Dense products run on the threads of the BLAS.
-    warm_start : bool
-        Start from the weights of the previous fit where targets and shapes are the same (with a certificate only).
-    dtype : {None, numpy.float32, numpy.float64}
+        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result. Dense products run on the
+        threads of the BLAS.
+    dtype : {None, numpy.float32, numpy.float64}, default=None
         Of the weights and of the work; None takes that of X.
-    verbose : int
+    verbose : int, default=0
         1 shows progress on standard error.
 
     Attributes
@@ -154,10 +154,13 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
     l1_ratio = 0.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LinearEstimator._parameter_constraints,
-        "fit_intercept": ["boolean"],
+        **StreamedMixin._parameter_constraints,
+        "link": [StrOptions(set(LIPSCHITZ)), callable],
+        "alpha": LinearEstimator._parameter_constraints["alpha"],
+        "alphas": ["array-like", None],
         "accelerated": ["boolean"],
+        "lipschitz": [Interval(Real, 0, None, closed="neither"), None],
         "system": [StrOptions(set(SYSTEMS))],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     }
 
     def __init__(
@@ -216,7 +219,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
         Returns
         -------
-        LeastSquaresClassifier
+        GeneralizedLeastSquaresClassifier
             Itself.
         """
         self._check_parameters()
@@ -237,15 +240,9 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not callable(self.link) and self.link not in LIPSCHITZ:
-            raise ValueError(f"link must be one of {', '.join(map(repr, LIPSCHITZ))} or a callable, got {self.link!r}")
-        if callable(self.link):
-            if self.lipschitz is None:
-                raise ValueError(
-                    "lipschitz must be given with a link of your own: L with ||g(s) - g(t)|| <= L ||s - t||"
-                )
-            check_number("lipschitz", self.lipschitz, low=0.0, low_open=True)
-        elif self.lipschitz is not None:
+        if callable(self.link) and self.lipschitz is None:
+            raise ValueError("lipschitz must be given with a link of your own: L with ||g(s) - g(t)|| <= L ||s - t||")
+        if not callable(self.link) and self.lipschitz is not None:
             raise ValueError(f"lipschitz of link {self.link!r} is known: leave it None, got {self.lipschitz!r}")
         for alpha in () if self.alphas is None else self._alphas():
             check_number("alphas", alpha, low=0.0, low_open=True)
@@ -410,23 +407,33 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         weights, intercept = np.ascontiguousarray(weights, dtype), np.ascontiguousarray(intercept, dtype)
         facts: dict[str, Any] = {"task": task, "link": link if isinstance(link, str) else "identity", "record": record}
         if block is None:
-            self._keep_linear(weights, intercept, classes=self.classes_, **facts)
+            self._wrap(weights, intercept, classes=self.classes_, **facts)
         else:
-            from manyclass.models.staged import Stage
-
             self._keep_staged(((Stage(block, weights, intercept, None),),), classes=self.classes_, **facts)
 
     # --- the model --------------------------------------------------------------------------------------------------
 
     @available_if(_is_linear)  # type: ignore[untyped-decorator]
     def sparsify(self) -> GeneralizedLeastSquaresClassifier:
-        """Keep the weights sparse, and `coef_` with them; predictions stay the same."""
+        """Keep the weights sparse, and `coef_` with them; predictions stay the same. Not with ``features``.
+
+        Returns
+        -------
+        GeneralizedLeastSquaresClassifier
+            Itself.
+        """
         super().sparsify()
         return self
 
     @available_if(_is_linear)  # type: ignore[untyped-decorator]
     def densify(self) -> GeneralizedLeastSquaresClassifier:
-        """Keep the weights as a dense array, as before `sparsify`."""
+        """Keep the weights as a dense array, as before `sparsify`.
+
+        Returns
+        -------
+        GeneralizedLeastSquaresClassifier
+            Itself.
+        """
         super().densify()
         return self
 
@@ -434,18 +441,34 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities, (n_samples, n_classes), for the links softmax and sigmoid.
+        """Probabilities; with the links softmax and sigmoid.
 
-        One-vs-rest probabilities of more than two classes are normalised to sum to one; those of a multi-label fit are
+        One-vs-rest probabilities of more than two classes are normalized to sum to one; those of a multi-label fit are
         not.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
         """
         X = self._check_predict_input(X)
-        probabilities: Array = self.model_.probabilities(X, n_jobs=self.n_jobs)
-        return probabilities
+        return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithm of `predict_proba`."""
+        """Logarithm of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 
@@ -453,6 +476,3 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = self.link != "softmax"
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from manyclass.estimators.base import check_sample_weight
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.stagewise_base import StagewiseEstimator, check_count, require_same
-from manyclass.estimators.streamed import (
-    class_weighted,
-    error_rate,
-)
+from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
+from manyclass.estimators.streamed import class_weighted, error_rate
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.objective.problem import Array
 from manyclass.solvers.least_squares.generalized import named_link
-from manyclass.solvers.least_squares.stagewise import (
-    Update,
-    calibrated,
-    linear,
-    link_loss,
-    logistic,
-)
+from manyclass.solvers.least_squares.stagewise import Update, calibrated, linear, link_loss, logistic
 
 __all__ = ["StagewiseClassifier"]
-
-_UPDATES = ("linear", "calibrated", "logistic")
 
 
 class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):  # type: ignore[misc]
@@ -41,58 +32,62 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
     Parameters
     ----------
-    features : FeatureBlock, optional
-        Pattern of the blocks (`manyclass.features`); a `RandomFourier` by default. Block t is a copy with a seed of its
+    features : str or FeatureBlock, default="fourier"
+        Pattern of the blocks: "fourier", "logits", "nystrom", "polynomial", "subset", "pca", with ":N" behind for N
+        features a block ("fourier:1024"), or a block of `manyclass.features`. Block t is a copy with a seed of its
         own; a `FeatureSubset` goes on where the last block has ended. Any transformer of scikit-learn that works row by
         row will do.
-    prepare : FeatureBlock, optional
-        Applied once before all blocks, and kept for all rows: principal components, say.
+    prepare : str or FeatureBlock, optional
+        Applied once before all blocks, and kept for all rows: "pca:50", say. As ``features``.
     block_size : int, optional
-        Features of a block; None leaves it to ``features``.
+        Features of a block, >= 1; None leaves it to ``features``.
     n_blocks : int, optional
-        Blocks of a pass. None: a `FeatureSubset` goes through all features of X, anything else has 10 blocks.
-    passes : int
-        Times the blocks are gone through. From the second on a block is fitted again to what all the others have left;
+        Blocks of a pass, >= 1. None: a `FeatureSubset` goes through all features of X, anything else has 10 blocks.
+    passes : int, default=1
+        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others have left;
         with additive updates its weights grow, so that the passes descend on the joint problem of all blocks. A
         `FeatureSubset` ordered by gradient is ordered anew.
-    update : {"linear", "calibrated", "logistic"}
+    update : {"linear", "calibrated", "logistic"}, default="linear"
         ``linear``: ridge regression of the residuals y - yhat. ``calibrated``: that, then predictions refitted on
         functions of themselves and projected on the simplex (the hypercube for multi-label targets). ``logistic``: a
-        few steps of generalised least squares for the softmax link (sigmoid for two classes and multi-label targets),
+        few steps of generalized least squares for the softmax link (sigmoid for two classes and multi-label targets),
         with the scores so far as offsets.
-    basis : {"linear", "quadratic", "cubic"} or callable
-        Of the calibrated update; see `manyclass.objective.links.calibrated.Calibration`. The paper's stagewise
-        experiments take the linear one.
-    inner_steps : int
-        Most steps of a logistic update; a pass over the data each.
-    alpha : float
-        Ridge of each block, >= 0, beside the mean loss.
-    n_models : int
-        Models on features of their own, whose scores are averaged.
-    fit_intercept : bool
-        An unpenalised constant feature in each block.
-    early_stopping : bool
+    basis : {"linear", "quadratic", "cubic"} or callable, default="linear"
+        Of the calibrated update; see `CalibratedLeastSquaresClassifier`. The paper's stagewise experiments take the
+        linear one.
+    inner_steps : int, default=5
+        Most steps of a logistic update, >= 1; a pass over the data each.
+    alpha : float or None, default=None
+        Ridge of each block, >= 0, beside the mean loss. None: 1 / n_samples (1 / the sum of the sample weights).
+    n_models : int, default=1
+        Models on features of their own, >= 1, whose scores are averaged.
+    fit_intercept : bool, default=True
+        An unpenalized constant feature in each block.
+    early_stopping : bool, default=False
         Hold out a part of the rows, keep the number of blocks that does best on it.
-    validation_fraction : float
-        That part.
-    patience : int
-        Blocks without a better validation error after which a model is done.
+    validation_fraction : float, default=0.1
+        That part, in (0, 1).
+    patience : int, default=10
+        Blocks without a better validation error after which a model is done, >= 1.
     class_weight : dict or "balanced", optional
         Weights of the classes, as everywhere in scikit-learn.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default=None
         Of all features, and of the validation part.
     n_jobs : int, optional
-        Threads of kernels and predictions; never changes the result. Products run on the threads of the BLAS.
-    warm_start : bool
+        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result. Products run on the
+        threads of the BLAS.
+    warm_start : bool, default=False
         Go on from the stages of the previous fit: more blocks.
-    dtype : {None, numpy.float32, numpy.float64}
+    dtype : {None, numpy.float32, numpy.float64}, default=None
         Of features, products and weights; None takes that of X. Systems are factored in float64 always.
-    verbose : int
+    verbose : int, default=0
         1 shows a line for each block on standard error.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+    alpha_ : float
+        The ridge used.
     n_stages_ : list of int
         Stages of each model.
     stage_records_ : list of StageRecord
@@ -124,9 +119,15 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
     ([5], True)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **StagewiseEstimator._parameter_constraints,
+        "update": [StrOptions({"linear", "calibrated", "logistic"})],
+        "inner_steps": [Interval(Integral, 1, None, closed="left")],
+    }
+
     def __init__(
         self,
-        features: Any = None,
+        features: Any = "fourier",
         *,
         prepare: Any = None,
         block_size: int | None = None,
@@ -180,6 +181,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
             Read chunk by chunk: may be memory-mapped. An array of another library (PyTorch, CuPy, any that follows the
             array API) makes the products of its features; random features are drawn in NumPy.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
+            Labels of any sortable type, or 0/1 indicators.
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
 
@@ -231,14 +233,21 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.update not in _UPDATES:
-            raise ValueError(f"update must be one of {', '.join(map(repr, _UPDATES))}, got {self.update!r}")
-        check_count("inner_steps", self.inner_steps)
         check_basis(self.basis)
 
     @available_if(lambda self: self.update == "logistic")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities, (n_samples, n_classes), of the logistic update."""
+        """Probabilities; of the logistic update alone.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Those of several classes sum to one; those of a multi-label fit do not.
+        """
         X = self._check_predict_input(X)
         return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
 

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 
 from manyclass import features as blocks
-from manyclass.estimators.base import Named, check_number, penalty_strength
-from manyclass.estimators.streamed import (
-    StreamedMixin,
-    mean_one,
-    validation_rows,
-)
+from manyclass.estimators.base import Named, penalty_strength
+from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one, validation_rows
 from manyclass.models.staged import Stage
 from manyclass.objective.problem import Array
 from manyclass.runtime.memory import require
-from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.least_squares.arrays import is_foreign, to_numpy
-from manyclass.solvers.least_squares.stagewise import (
-    BlockFit,
-    StageRecord,
-    StagewiseRun,
-    Update,
-    clock,
-    report,
-)
+from manyclass.solvers.least_squares.stagewise import BlockFit, StageRecord, StagewiseRun, Update, clock, report
 
-__all__ = ["StagewiseEstimator", "check_count", "make_stage", "require_same"]
+__all__ = ["StagewiseEstimator", "make_stage", "require_same"]
+
+_COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class StagewiseEstimator(StreamedMixin, Named):
@@ -42,10 +33,19 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     #: The stages of each member of the last fit.
     _stages: tuple[tuple[BlockFit, ...], ...] = ()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **StreamedMixin._parameter_constraints,
+        "features": BLOCK,
+        "block_size": [_COUNT, None],
+        "n_blocks": [_COUNT, None],
+        "passes": [_COUNT],
+        "n_models": [_COUNT],
+        "warm_start": ["boolean"],
+    }
 
     def __init__(
         self,
-        features: Any = None,
+        features: Any = "fourier",
         *,
         prepare: Any = None,
         block_size: int | None = None,
@@ -80,18 +80,6 @@ class StagewiseEstimator(StreamedMixin, Named):
         self.dtype = dtype
         self.verbose = verbose
 
-    def _check_parameters(self) -> None:
-        if self.alpha is not None:
-            check_number("alpha", self.alpha, low=0.0)
-        check_number("validation_fraction", self.validation_fraction, low=0.0, low_open=True, high=1.0, high_open=True)
-        counts = ["passes", "n_models", "patience"]
-        counts += [name for name in ("block_size", "n_blocks") if getattr(self, name) is not None]
-        for name in counts:
-            check_count(name, getattr(self, name))
-        if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
-        resolve_n_jobs(self.n_jobs)
-
     def _seeded(self) -> np.random.RandomState:
         """Random numbers of this fit; those of one that goes on go on too."""
         if self.warm_start and self._stages:
@@ -100,9 +88,6 @@ class StagewiseEstimator(StreamedMixin, Named):
         return seeds
 
     # --- blocks -----------------------------------------------------------------------------------------------------
-
-    def _pattern(self) -> Any:
-        return blocks.RandomFourier() if self.features is None else self.features
 
     def _prepared(self, X: Any) -> Any:
         """X, or what `prepare` makes of it, in full; sets ``prepare_``."""
@@ -121,7 +106,7 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     def _blocks(self, X: Any, run: StagewiseRun, previous: Any) -> Iterator[Any]:
         """The blocks of a member, all passes; each fitted when it is asked for."""
-        pattern, plain = self._pattern(), to_numpy(X) if is_foreign(X) else X
+        pattern, plain = blocks.make_block(self.features), to_numpy(X) if is_foreign(X) else X
         own: list[Any] = []
         for number in range(int(self.passes)):
             if number and own and not _reorders(own[0]):
@@ -133,7 +118,8 @@ class StagewiseEstimator(StreamedMixin, Named):
                 residuals = run.targets - run.scores
                 if run.weights is not None:
                     residuals *= run.weights[:, None].astype(residuals.dtype)
-                block = self._fit_block(block, plain, residuals)
+                with config_context(assume_finite=True):  # X has been checked
+                    block = block.fit(plain, residuals)
                 own.append(block)
                 previous, taken = block, taken + 1
                 self._previous = block
@@ -152,10 +138,6 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     # --- the fit ----------------------------------------------------------------------------------------------------
 
-    def _fit_block(self, block: Any, X: Any, residuals: Array) -> Any:
-        with config_context(assume_finite=True):  # X has been checked
-            return block.fit(X, residuals)
-
     def _fit_members(
         self,
         X: Any,
@@ -170,10 +152,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         """The stages of each member; ``judge`` takes scores of the held-out rows and their numbers."""
         n, K = targets.shape
         self._goes_on = bool(self.warm_start and self._stages)
-        require(
-            {"targets, scores and residuals": 3 * targets.nbytes},
-            "dtype=np.float32, or fewer rows",
-        )
+        require({"targets, scores and residuals": 3 * targets.nbytes}, "dtype=np.float32, or fewer rows")
         elapsed = clock()
         X = self._prepared(X)
         held = None
@@ -183,7 +162,7 @@ class StagewiseEstimator(StreamedMixin, Named):
             weights[held] = 0.0
             if not weights.any():
                 raise ValueError("validation_fraction leaves no row of positive weight to fit on: take a smaller one")
-        alpha = penalty_strength(self.alpha, n, weights)
+        self.alpha_ = penalty_strength(self.alpha, n, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()
         self.stage_records_: list[StageRecord] = list(self.stage_records_) if self._goes_on else []
@@ -196,7 +175,7 @@ class StagewiseEstimator(StreamedMixin, Named):
             run = StagewiseRun(
                 targets=targets,
                 scores=self._replayed(X, stages, scores),
-                alpha=alpha,
+                alpha=self.alpha_,
                 update=update,
                 additive=additive,
                 design=lambda block: self._design(X, block, weights),
@@ -273,8 +252,3 @@ def require_same(classes: Any, now: Any, width: Any, width_now: Any) -> None:
             "warm_start goes on from the previous fit, which had other classes or another number of features: fit with "
             "warm_start=False"
         )
-
-
-def check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")

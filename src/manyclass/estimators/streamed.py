@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from manyclass import features as blocks
-from manyclass._version import __version__
 from manyclass.estimators.base import check_rows, plain
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.kernels.rows import check_sparse
-from manyclass.models.linear import LinearModel
 from manyclass.models.staged import StagedModel
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
 from manyclass.solvers.least_squares.design import Design
 
-__all__ = ["StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
+__all__ = ["BLOCK", "StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
+
+#: What a parameter for features may be.
+BLOCK = [str, HasMethods(["fit", "transform"])]
 
 
 class StreamedMixin:
@@ -35,6 +38,31 @@ class StreamedMixin:
     n_features_in_: int
     classes_: Array
     _seeds: np.random.RandomState
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alpha": [Interval(Real, 0, None, closed="left"), None],
+        "fit_intercept": ["boolean"],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "features": [*BLOCK, None],
+        "prepare": [*BLOCK, None],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    # --- parameters -------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        """Raise a ValueError for a parameter that is not what is expected; nothing has been done yet."""
+        self._validate_params()  # type: ignore[attr-defined]
+        if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
+        resolve_n_jobs(self.n_jobs)
+        for name in ("features", "prepare"):
+            blocks.make_block(getattr(self, name, None), name)
 
     # --- input ------------------------------------------------------------------------------------------------------
 
@@ -96,46 +124,26 @@ class StreamedMixin:
         """A fitted copy of a block of features with a seed of its own; None where there is none."""
         if pattern is None:
             return None
-        block = blocks.fresh(pattern, self._next_seed())
+        block = blocks.fresh(blocks.make_block(pattern), self._next_seed())
         with config_context(assume_finite=True):  # X has been checked
             block.fit(to_numpy(X) if is_foreign(X) else X)
         return block
 
     # --- the model --------------------------------------------------------------------------------------------------
 
-    def _parameters(self) -> dict[str, Any]:
-        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
-        return {"estimator": type(self).__name__, **{name: plain(value) for name, value in parameters.items()}}
-
-    def _keep_linear(
-        self, weights: Array, intercept: Array, *, task: str, link: str, record: dict[str, Any], classes: Array | None
-    ) -> None:
-        names = getattr(self, "feature_names_in_", None)
-        self._sparsified = False
-        self.model_: Any = LinearModel(
-            weights=weights,
-            intercept=intercept,
-            classes=classes,
-            task=task,
-            link=link,
-            parameters=self._parameters(),
-            record=record,
-            feature_names=None if names is None else np.asarray(names, dtype=str),
-            library_version=__version__,
-        )
-
     def _keep_staged(
         self, members: Any, *, task: str, link: str, record: dict[str, Any], classes: Array | None, prepare: Any = None
     ) -> None:
         names = getattr(self, "feature_names_in_", None)
-        self.model_ = StagedModel(
+        parameters = {name: plain(value) for name, value in self.get_params(deep=False).items()}  # type: ignore[attr-defined]
+        self.model_: Any = StagedModel(
             members=members,
             width=self.n_features_in_,
             classes=classes,
             task=task,
             link=link,
             prepare=prepare,
-            parameters=self._parameters(),
+            parameters={"estimator": type(self).__name__, **parameters},
             record=record,
             feature_names=None if names is None else np.asarray(names, dtype=str),
         )
