@@ -1,44 +1,113 @@
-"""Fixtures that run a law over a registry."""
+"""Fixtures over the registry, and what a run consists of.
+
+`pytest` runs a sample that is the same on every machine: of each test function the first case, and of the others one in
+`ONE_IN`, chosen by a hash of the case's name. `pytest --level brief` runs the first cases alone, `pytest --full` every
+case and the tests marked `slow`; so does `pytest` with names of tests. Where none are named they run in parallel, one
+process for each core, if pytest-xdist is installed.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import zlib
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from registry import DTYPES, LOSSES, PENALTIES, VIEWS
+# Set before NumPy is imported: in parallel processes, each with a thread of BLAS for each core, threads wait for cores.
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
+from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
+
+#: Of the cases of a test function beyond the first, `pytest` runs one in this many.
+ONE_IN = 20
+
+#: More processes than this gain little: most of the time goes into a few long files and into compiling.
+MOST_PROCESSES = 8
 
 # Examples compile kernels: their times say nothing, and the same examples run everywhere.
-settings.register_profile("laws", deadline=None, derandomize=True, max_examples=100)
-settings.load_profile("laws")
-
+settings.register_profile("properties", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile("properties")
 
 # Started in the background by a shell, Python finds SIGINT ignored, and Ctrl-C would raise nothing here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_LEFT_OUT = pytest.StashKey[int]()
+
 
 def pytest_addoption(parser):
-    """Fewer cases, for a second run of the same tests in another environment."""
+    """How many cases are run."""
     parser.addoption(
-        "--one-in", type=int, default=1, metavar="N", help="of each test the first case, and one in N of the others"
+        "--level",
+        choices=("brief", "quick", "full"),
+        help=f"brief: the first case of each test; quick: and one in {ONE_IN} of the others; full: all (default: "
+        "quick, and full where tests are named)",
     )
+    parser.addoption("--full", action="store_const", dest="level", const="full", help="the same as --level full")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Run in parallel where nothing was said of it: neither which tests (those of one file start faster in one
+    process), nor how many processes, nor that a debugger is to be used."""
+    option = config.option
+    all_tests = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if option.level is None:
+        option.level = "quick" if all_tests else "full"
+    unsaid = all_tests and getattr(option, "numprocesses", 0) is None
+    # The processes of pytest-xdist come here, too.
+    if unsaid and not (hasattr(config, "workerinput") or option.usepdb or option.collectonly):
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if cores > 1:
+            option.numprocesses = min(cores, MOST_PROCESSES)
+            # The tests of a file use the same kernels: in one process, they are compiled once.
+            option.dist = "loadfile"
 
 
 def pytest_collection_modifyitems(config, items):
-    """Every test is run; which of its cases, depends on their names alone."""
-    one_in, kept, left_out, known = config.getoption("--one-in"), [], [], set()
+    """Leave out all cases but the sample. Which these are depends on their names alone."""
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        first = test not in known
-        known.add(test)
-        (kept if first or zlib.crc32(item.nodeid.encode()) % one_in == 0 else left_out).append(item)
+        if item.path.name.startswith("test_benchmark"):
+            item.add_marker("benchmarks")
+    level = config.getoption("level")
+    if level == "full":
+        return
+    kept, left_out, known = [], [], set()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        first = function not in known
+        known.add(function)
+        sampled = first or (level == "quick" and zlib.crc32(item.nodeid.encode()) % ONE_IN == 0)
+        (kept if sampled and item.get_closest_marker("slow") is None else left_out).append(item)
+    config.stash[_LEFT_OUT] = len(left_out)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def pytest_sessionfinish(session):
+    """In a process of pytest-xdist: tell the process that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Every process of pytest-xdist has collected the same tests: any of them knows the number."""
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[_LEFT_OUT] = max(left_out, node.config.stash.get(_LEFT_OUT, 0))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """How to run what was left out."""
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"{left_out} further cases were left out: run `nox -s full` (or `pytest --full`) for the complete set"
+        )
 
 
 @pytest.fixture(params=LOSSES)
@@ -67,8 +136,7 @@ def dtype(request):
 
 @pytest.fixture
 def prepared(monkeypatch, tmp_path):
-    """The package of benchmarks is in the repository's root, not installed; a cache of its own."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    """A cache of its own for the benchmarks' data."""
     from benchmarks import data
 
     monkeypatch.setattr(data, "CACHE", tmp_path / "cache")

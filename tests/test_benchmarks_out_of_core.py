@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS, posix_fadvise and /proc")
+@pytest.mark.slow
 def test_every_case_is_larger_than_its_limit_and_is_measured(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.cli import main

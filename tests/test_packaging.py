@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -25,18 +27,64 @@ def test_the_oldest_session_tests_the_oldest_versions():
     lines = (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
     oldest = dict(line.split("==") for line in lines if not line.startswith("#"))
     floors = _floors()
-    ours = ("hatchling", "ruff", "mypy", "nox", "pre-commit", "array-api-strict")  # developers' own
+    ours = ("hatchling", "ruff", "mypy", "import-linter", "nox", "pre-commit", "array-api-strict")  # developers' own
     floors = {name: floor for name, floor in floors.items() if name not in ours}
     assert oldest.keys() == floors.keys()
     for name, version in oldest.items():
         assert [*version.split("."), "0"][:3] == [*floors[name].split("."), "0", "0"][:3], name
 
 
-def test_readme_shows_the_two_commands_first():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    first = readme.index("python -m pip install '.[all]' && manyclass demo")
-    second = readme.index("python -m pip install '.[test]' && pytest")
-    assert first < second < readme.index("```python")
+@pytest.fixture
+def readme_commands(monkeypatch):
+    """What CI runs of a README: the function that finds it."""
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    return importlib.import_module("readme_commands").commands
+
+
+def test_ci_finds_two_commands_in_the_readme_that_install_and_run_something(readme_commands):
+    found = readme_commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(found) == 2
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for line in found:
+        install, _, run = line.partition(" && ")
+        *words, what = shlex.split(install)
+        assert words == ["python", "-m", "pip", "install"]
+        (extra,) = re.fullmatch(r"\.\[([a-z]+)\]", what).groups()
+        assert re.search(rf"^{extra} = \[", pyproject, re.MULTILINE)
+        assert shlex.split(run)
+
+
+@pytest.mark.parametrize(
+    "block", ["pip install x\n", "pip install x\npip install y\npip install z\n", "pip install x\npytest\n", "pytest\n"]
+)
+def test_ci_refuses_a_readme_without_two_installations(readme_commands, block):
+    with pytest.raises(ValueError, match=f"found {block.count('pip install') and len(block.splitlines())} lines"):
+        readme_commands(f"# Name\n\n```python\nimport x\n```\n\n```\n{block}```\n\nmore\n")
+
+
+def test_ci_takes_the_first_block_that_installs(readme_commands):
+    text = "```\nls\n```\n```sh\npip install x && y\n\npip install z && w\n```\n```\npip install later\n```\n"
+    assert readme_commands(text) == ["pip install x && y", "pip install z && w"]
+
+
+def _collected(*options: str) -> tuple[set[str], str]:
+    """The cases that pytest would run, and all that it says."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return {line for line in done.stdout.splitlines() if line.startswith("tests/")}, done.stdout
+
+
+def test_a_run_says_how_many_cases_it_left_out():
+    files = ("tests/test_losses.py", "tests/test_vmath.py")
+    brief, _ = _collected("--level", "brief", *files)
+    sample, said = _collected(*files)
+    every, said_of_all = _collected("--full", *files)
+    assert brief < sample < every
+    # Each test function has one case; the others one in twenty.
+    assert len(brief) == len({case.partition("[")[0] for case in brief}) == len({c.partition("[")[0] for c in every})
+    assert 0.02 < len(sample - brief) / len(every - brief) < 0.1
+    assert f"{len(every) - len(sample)} further cases were left out: run `nox -s full`" in said
+    assert "left out" not in said_of_all
 
 
 @pytest.mark.parametrize(

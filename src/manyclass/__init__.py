@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
     from manyclass.estimators.classifier import LinearClassifier as LinearClassifier
     from manyclass.estimators.cross_validation import (
         LinearClassifierCV as LinearClassifierCV,
-    )
-    from manyclass.estimators.cross_validation import (
         LinearRegressorCV as LinearRegressorCV,
     )
     from manyclass.estimators.least_squares import (
@@ -25,8 +23,6 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
     from manyclass.estimators.log_linear import LogLinearModel as LogLinearModel
     from manyclass.estimators.path import (
         RegularizationPath as RegularizationPath,
-    )
-    from manyclass.estimators.path import (
         regularization_path as regularization_path,
     )
     from manyclass.estimators.regressor import LinearRegressor as LinearRegressor
@@ -34,107 +30,46 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
     from manyclass.estimators.stagewise_regressor import StagewiseRegressor as StagewiseRegressor
     from manyclass.features import (
         FeatureSubset as FeatureSubset,
-    )
-    from manyclass.features import (
         KMeansPatches as KMeansPatches,
-    )
-    from manyclass.features import (
         PrincipalComponents as PrincipalComponents,
-    )
-    from manyclass.features import (
         RandomFourier as RandomFourier,
-    )
-    from manyclass.features import (
         RandomLogits as RandomLogits,
-    )
-    from manyclass.features import (
         RandomPatches as RandomPatches,
-    )
-    from manyclass.features import (
         RandomPolynomial as RandomPolynomial,
     )
     from manyclass.io.text import TextVectorizer as TextVectorizer
-    from manyclass.models.base import load as load
-    from manyclass.models.base import save as save
+    from manyclass.models.base import load as load, save as save
     from manyclass.models.linear import LinearModel as LinearModel
     from manyclass.models.sharded import ShardedModel as ShardedModel
     from manyclass.models.staged import StagedModel as StagedModel
     from manyclass.objective.losses import (
         CrammerSinger as CrammerSinger,
-    )
-    from manyclass.objective.losses import (
         Hinge as Hinge,
-    )
-    from manyclass.objective.losses import (
         Huber as Huber,
-    )
-    from manyclass.objective.losses import (
         LogLoss as LogLoss,
-    )
-    from manyclass.objective.losses import (
         Multinomial as Multinomial,
-    )
-    from manyclass.objective.losses import (
         SmoothHinge as SmoothHinge,
-    )
-    from manyclass.objective.losses import (
         SoftmaxHinge as SoftmaxHinge,
-    )
-    from manyclass.objective.losses import (
         Squared as Squared,
-    )
-    from manyclass.objective.losses import (
         SquaredHinge as SquaredHinge,
     )
     from manyclass.solvers import (
         DSMLR as DSMLR,
-    )
-    from manyclass.solvers import (
         FISTA as FISTA,
-    )
-    from manyclass.solvers import (
         LBFGS as LBFGS,
-    )
-    from manyclass.solvers import (
         SDCA as SDCA,
-    )
-    from manyclass.solvers import (
         SGD as SGD,
-    )
-    from manyclass.solvers import (
         AcceleratedSDCA as AcceleratedSDCA,
-    )
-    from manyclass.solvers import (
         ActiveSetSDCA as ActiveSetSDCA,
-    )
-    from manyclass.solvers import (
         AsyncSDCA as AsyncSDCA,
-    )
-    from manyclass.solvers import (
         BoundMajorization as BoundMajorization,
-    )
-    from manyclass.solvers import (
         ConjugateGradient as ConjugateGradient,
-    )
-    from manyclass.solvers import (
         CoordinateDescent as CoordinateDescent,
-    )
-    from manyclass.solvers import (
         GeneralizedLeastSquares as GeneralizedLeastSquares,
-    )
-    from manyclass.solvers import (
         GradientDescent as GradientDescent,
-    )
-    from manyclass.solvers import (
         LogConcavity as LogConcavity,
-    )
-    from manyclass.solvers import (
         Memoir as Memoir,
-    )
-    from manyclass.solvers import (
         Newton as Newton,
-    )
-    from manyclass.solvers import (
         PreconditionedLBFGS as PreconditionedLBFGS,
     )
     from manyclass.solvers.out_of_core import fit_blocks as fit_blocks
