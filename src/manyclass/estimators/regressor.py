@@ -175,10 +175,11 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._loss()
-        solver = self._asked_solver()
+        loss, solver = self._loss(), self._asked_solver()
         if solver is not None and not (solver.one_margin and solver.certified):
-            raise ValueError(f"solver {solver.name!r} is for classes: choose another, or solver='auto'")
+            raise ValueError(
+                f"solver {solver.name!r} is for losses of classes, got loss {loss.name!r}: choose another, or solver='auto'"
+            )
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = super()._check_fit_input(X, y)

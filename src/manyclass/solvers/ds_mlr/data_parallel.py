@@ -84,7 +84,7 @@ class DataParallelLBFGS(LBFGS):
         return on_communicator(self)
 
     def state(self, problem: Problem) -> State:
-        _require_softmax(problem)
+        _require_softmax(problem, self.name)
         return super().state(problem)
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:

@@ -94,7 +94,7 @@ class LogConcavity(BatchSolver):
         return on_communicator(self)
 
     def state(self, problem: Problem) -> State:
-        _require_softmax(problem)
+        _require_softmax(problem, self.name)
         state = self._first(problem)
         # Of each row, the log-sum-exp of its scores.
         return {**state, "total": np.full(problem.n_samples, np.log(problem.n_outputs))}
@@ -182,7 +182,8 @@ class LogConcavity(BatchSolver):
         for move, turn, bend in reversed(pairs):
             shares.append(np.where(bend > 0, _columns(move, D) / np.where(bend > 0, bend, 1.0), 0.0))
             D -= shares[-1] * turn
-        first = np.full(G.shape[1], 1.0 / (float(problem.norms.mean()) + constant(problem) ** 2 + problem.lam))
+        mean = float(np.average(problem.norms, weights=problem.weights))
+        first = np.full(G.shape[1], 1.0 / (mean + constant(problem) ** 2 + problem.lam))
         if pairs:
             move, turn, bend = pairs[-1]
             size = _columns(turn, turn)

@@ -250,7 +250,7 @@ class DSMLR(Solver):
     def _known(self, problem: Problem) -> Extent:
         """The problem as a whole; every process asks for it at the same time."""
         if self._extent is None or self._extent[0] is not problem:
-            _require_softmax(problem)
+            _require_softmax(problem, self.name)
             each = _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
             extent = Extent(problem, self._comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
             self._extent, self._team, self._spectrum = (problem, extent), None, None
@@ -434,7 +434,7 @@ class DSMLR(Solver):
         return Spectral(self._spectrum, state["bends"], extent.share.lam)
 
 
-def _require_softmax(problem: Problem) -> None:
+def _require_softmax(problem: Problem, solver: str) -> None:
     if (
         not isinstance(problem.loss, MultinomialLoss)
         or problem.loss.margin
@@ -443,9 +443,8 @@ def _require_softmax(problem: Problem) -> None:
         or problem.shift is not None
     ):
         raise ValueError(
-            "solver 'ds_mlr' is for softmax regression with an l2 penalty, got loss "
-            f"{problem.loss.name} and "
-            f"{problem.penalty.name}{'' if problem.shift is None else ', shifted'}: choose another solver"
+            f"solver {solver!r} is for softmax regression with an l2 penalty, got loss {problem.loss.name!r} and "
+            f"penalty {problem.penalty.name!r}{'' if problem.shift is None else ', shifted'}: choose another solver"
         )
 
 
