@@ -9,9 +9,7 @@ The folder must be one that all ranks see.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +17,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from manyclass.distributed.communicator import Communicator
-from manyclass.runtime.files import atomic_path
+from manyclass.io.folder import MANIFEST, open_file, parse_manifest, write_manifest
+from manyclass.io.folder import digest as sha256
+from manyclass.io.tensors import FileError, Kind, write_arrays
 
 __all__ = ["Piece", "Snapshot", "digest", "load", "remove", "save"]
 
-_MANIFEST, _FORMAT = "manifest.json", 1
+_REMEDY = "remove the folder to start afresh"
+_STATE = Kind("manyclass-checkpoint", 1, "file of a checkpoint", _REMEDY, _REMEDY)
 _SUFFIX = ".rank.safetensors"
 _AXES = {"class": -1, "row": 0}
 
@@ -89,20 +88,14 @@ def save(
                         f"{name!r} of {kind} {begin} to {end} has the shape {array.shape}: "
                         f"expected {end - begin} along axis {_AXES[kind]}"
                     )
-                tensors[f"{kind}:{begin}:{end}:{name}"] = np.ascontiguousarray(array)
+                tensors[f"{kind}:{begin}:{end}:{name}"] = array
     # A state may be written anew at the same epoch, after a resume, by another number of ranks.
     version = _version(comm, folder)
-    file = folder / f"{version}-{comm.rank}{_SUFFIX}"
-    with atomic_path(file) as temporary:
-        try:
-            save_file(tensors, str(temporary))
-        except SafetensorError as error:  # a full disk, say
-            raise OSError(f"cannot write {file}: {error}") from error
-        _to_disk(temporary)
-    entry = {"file": file.name, "bytes": file.stat().st_size, "sha256": _sha256(file), "tensors": _forms(tensors)}
+    written = write_arrays(folder / f"{version}-{comm.rank}{_SUFFIX}", _STATE, tensors)
+    entry = {**written._asdict(), "tensors": {name: [a.dtype.str, list(a.shape)] for name, a in tensors.items()}}
     entries = comm.gather(np.frombuffer(json.dumps(entry).encode(), np.uint8))
     if entries is not None:
-        _write_manifest(folder, epoch, version, [json.loads(bytes(e)) for e in entries], scalars or {}, identity or {})
+        _finish(folder, epoch, [json.loads(bytes(e)) for e in entries], dict(scalars or {}), dict(identity or {}))
     comm.barrier()
 
 
@@ -116,42 +109,24 @@ def _version(comm: Communicator, folder: Path) -> int:
     return int(comm.broadcast(version)[0])
 
 
-def _forms(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    return {name: [array.dtype.str, list(array.shape)] for name, array in tensors.items()}
-
-
-def _write_manifest(
-    folder: Path,
-    epoch: int,
-    version: int,
-    entries: list[dict[str, Any]],
-    scalars: Mapping[str, Any],
-    identity: Mapping[str, Any],
+def _finish(
+    folder: Path, epoch: int, entries: list[dict[str, Any]], scalars: dict[str, Any], identity: dict[str, Any]
 ) -> None:
+    """Write the manifest, and remove what it does not name."""
     for rank, entry in enumerate(entries):
         file = folder / entry["file"]
         if not file.exists() or file.stat().st_size != entry["bytes"]:
             raise OSError(
                 f"{file}, written by rank {rank}, is not to be seen by rank 0: give a folder that all hosts share"
             )
-    manifest = {
-        "format": _FORMAT,
-        "epoch": int(epoch),
-        "ranks": len(entries),
-        "identity": dict(identity),
-        "scalars": dict(scalars),
-        "files": entries,
-    }
-    with atomic_path(folder / _MANIFEST) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        _to_disk(temporary)
-    _to_disk(folder)
+    facts = {"epoch": int(epoch), "ranks": len(entries), "identity": identity, "scalars": scalars, "files": entries}
+    write_manifest(folder, _STATE.format, _STATE.version, facts)
     _tidy(folder, {entry["file"] for entry in entries})
 
 
 def _tidy(folder: Path, keep: Set[str]) -> None:
     """Remove earlier states, and what interrupted writes have left."""
-    for file in [*folder.glob(f"*{_SUFFIX}"), *folder.glob(f".*{_SUFFIX}.*.tmp"), *folder.glob(f".{_MANIFEST}.*.tmp")]:
+    for file in [*folder.glob(f"*{_SUFFIX}"), *folder.glob(f".*{_SUFFIX}.*.tmp"), *folder.glob(f".{MANIFEST}.*.tmp")]:
         if file.name not in keep:
             file.unlink(missing_ok=True)
 
@@ -161,7 +136,7 @@ def remove(comm: Communicator, folder: str | Path) -> None:
     folder = Path(folder)
     comm.barrier()
     if comm.rank == 0 and folder.is_dir():
-        (folder / _MANIFEST).unlink(missing_ok=True)  # first: what it names must be there as long as it is
+        (folder / MANIFEST).unlink(missing_ok=True)  # first: what it names must be there as long as it is
         _tidy(folder, set())
         if not any(folder.iterdir()):
             folder.rmdir()
@@ -208,9 +183,8 @@ class Snapshot:
             ]
             if not wanted:
                 continue
-            path = self._folder / entry["file"]
             try:
-                with safe_open(str(path), framework="numpy") as stored:
+                with open_file(self._folder / entry["file"], _STATE) as file:
                     for key, name, first, low, high in wanted:
                         dtype, shape = entry["tensors"][key]
                         if name not in found:
@@ -219,10 +193,10 @@ class Snapshot:
                             found[name] = np.empty(shape, dtype)
                         source, target = [slice(None)] * len(shape), [slice(None)] * len(shape)
                         source[axis], target[axis] = slice(low - first, high - first), slice(low - begin, high - begin)
-                        found[name][tuple(target)] = stored.get_slice(key)[tuple(source)]
+                        found[name][tuple(target)] = file.read(key, mmap=True)[tuple(source)]
                         filled[name] = filled.get(name, 0) + high - low
-            except (SafetensorError, OSError) as error:
-                raise ValueError(_damaged(path, str(error))) from error
+            except (FileError, OSError) as error:
+                raise ValueError(_damaged(self._folder / entry["file"], str(error))) from error
         for name, count in filled.items():
             if count != end - begin:
                 raise ValueError(f"checkpoint {self._folder} holds {count} of {kind} {begin} to {end} of {name!r}")
@@ -246,13 +220,11 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
         If the state belongs to another run, or is damaged: on every rank alike.
     """
     folder = Path(folder)
-    text = _broadcast_text(comm, _read_manifest(folder) if comm.rank == 0 else "")
-    if not text:
+    content = _manifest(comm, folder)
+    if not content:
         return None
     try:
-        manifest = json.loads(text)
-        if manifest["format"] != _FORMAT:
-            raise ValueError(f"format {manifest['format']}, expected {_FORMAT}")
+        manifest = parse_manifest(content, folder, _STATE.format, _STATE.version, "a checkpoint")
         snapshot = Snapshot(
             manifest["epoch"],
             manifest["scalars"],
@@ -262,7 +234,7 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
         )
         found = manifest["identity"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(_damaged(folder / _MANIFEST, str(error))) from error
+        raise ValueError(_damaged(folder / MANIFEST, str(error))) from error
     expected = json.loads(json.dumps(dict(identity or {})))
     if found != expected:
         names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
@@ -277,7 +249,7 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
         entry = snapshot._files[k]
         comm.progress()
         try:
-            bad[k] = _sha256(folder / entry["file"]) != entry["sha256"]
+            bad[k] = sha256(folder / entry["file"]) != entry["sha256"]
         except OSError:
             bad[k] = 1
     bad = comm.allreduce(bad)
@@ -286,43 +258,17 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
     return snapshot
 
 
-def _read_manifest(folder: Path) -> str:
-    try:
-        return (folder / _MANIFEST).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-
-
-def _broadcast_text(comm: Communicator, text: str) -> str:
-    data = np.frombuffer(text.encode(), np.uint8)
-    size = int(comm.broadcast(np.array([data.size]))[0])
-    return bytes(comm.broadcast(data if comm.rank == 0 else np.zeros(size, np.uint8))).decode()
+def _manifest(comm: Communicator, folder: Path) -> bytes:
+    """The content of the manifest as rank 0 sees it; none if there is no manifest."""
+    found = b""
+    if comm.rank == 0 and (folder / MANIFEST).exists():
+        found = (folder / MANIFEST).read_bytes()
+    size = int(comm.broadcast(np.array([len(found)]))[0])
+    return bytes(comm.broadcast(np.frombuffer(found, np.uint8) if comm.rank == 0 else np.zeros(size, np.uint8)))
 
 
 def _damaged(path: Path, why: str) -> str:
     return f"checkpoint {path} cannot be read ({why}): remove {path.parent} to start afresh"
-
-
-def _sha256(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    """Out of the caches of the system: a rename must not arrive before what it names."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:  # folders, on Windows
-        return
-    try:
-        os.fsync(handle)
-    except OSError:  # some network file systems
-        pass
-    finally:
-        os.close(handle)
 
 
 def digest(comm: Communicator, begin: int, *columns: NDArray[Any]) -> str:

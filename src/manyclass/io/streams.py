@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import secrets
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+
+from manyclass.runtime.files import atomic_path
 
 from .errors import DataFormatError
 
@@ -201,8 +202,8 @@ def atomic_files(*paths: StrPath) -> Iterator[list[BinaryIO]]:
     the same content gives the same bytes.
     """
     targets = [Path(path) for path in paths]
-    drafts = [t.with_name(f".{t.name}.{secrets.token_hex(6)}.tmp") for t in targets]
-    try:
+    with ExitStack() as whole:
+        drafts = [whole.enter_context(atomic_path(target)) for target in targets]
         with ExitStack() as stack:
             files: list[BinaryIO] = []
             for target, draft in zip(targets, drafts):
@@ -215,8 +216,3 @@ def atomic_files(*paths: StrPath) -> Iterator[list[BinaryIO]]:
                     file = stack.enter_context(packer.stream_writer(file, closefd=False))
                 files.append(file)
             yield files
-        for target, draft in zip(targets, drafts):
-            os.replace(draft, target)
-    finally:
-        for draft in drafts:
-            draft.unlink(missing_ok=True)

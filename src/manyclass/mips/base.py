@@ -10,14 +10,35 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 from manyclass.kernels.rows import check_sparse, csr_fault, make_rows
 from manyclass.kernels.scoring import check_rows, row_fault
-from manyclass.mips.file import IndexFileError, read_index, write_index
 
-__all__ = ["SearchIndex", "whole"]
+__all__ = ["INDEX", "IndexFileError", "SearchIndex", "whole"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Index = TypeVar("Index", bound="SearchIndex")
+
+
+class IndexFileError(FileError):
+    """A file is not a search index, or not a whole one.
+
+    Examples
+    --------
+    >>> print(IndexFileError("a.index", "not an index file"))
+    a.index: not an index file
+    """
+
+
+INDEX = Kind(
+    "manyclass-index",
+    1,
+    "search index",
+    "give a file that save() of an index wrote",
+    "save the index again",
+    IndexFileError,
+    {"kind": str, "n_features": int, "options": dict},
+)
 
 
 class SearchIndex(ABC):
@@ -239,7 +260,7 @@ class SearchIndex(ABC):
         self._require_built()
         options, arrays = self._state()
         arrays = {"alive": self._alive, **arrays}
-        write_index(path, {"kind": self.kind, "n_features": self._d, "options": options}, arrays)
+        write_arrays(path, INDEX, arrays, {"kind": self.kind, "n_features": self._d, "options": options})
 
     @classmethod
     def load(cls: type[Index], path: str | os.PathLike[str]) -> Index:
@@ -254,19 +275,20 @@ class SearchIndex(ABC):
         ValueError
             If it holds no index, one of another kind, or is damaged.
         """
-        described, arrays = read_index(path)
+        with TensorFile(path, INDEX) as file:
+            described = file.facts
+            arrays = {name: file.read(name, mmap=True) for name in file.names}
         homes = {home.kind: home for home in _kinds(cls)}
         if described["kind"] not in homes:
-            raise IndexFileError(
-                path, f"an index of kind {described['kind']!r}, expected {' or '.join(map(repr, sorted(homes)))}"
-            )
+            expected = " or ".join(map(repr, sorted(homes)))
+            raise file.error(f"an index of kind {described['kind']!r}, expected {expected}")
         try:
             index: Index = homes[described["kind"]](**described["options"])
             index._d = int(described["n_features"])
             index._alive = np.array(arrays.pop("alive"))
             index._restore(arrays)
         except (KeyError, TypeError, ValueError) as error:
-            raise IndexFileError(path, f"the index file is damaged ({error}): save the index again") from error
+            raise file.damaged(str(error)) from error
         return index
 
     # --- what a kind of index says ----------------------------------------------------------------------------------

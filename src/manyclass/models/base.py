@@ -379,7 +379,7 @@ def _restore(path: str | os.PathLike[str], stored: Stored, cls: type[M]) -> M:
         raise ModelFileError(path, f"it holds a model of kind {stored.kind!r}: read it with manyclass.load")
     try:
         return cls.from_parts(stored.common, stored.described, stored.arrays)
-    except ValueError as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelFileError(path, f"the model file is damaged ({error}): save the model again") from error
 
 

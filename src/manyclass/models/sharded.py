@@ -21,16 +21,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass._version import __version__
-from manyclass.io.store.container import Written, digest
-from manyclass.io.store.errors import StoreError
-from manyclass.io.store.folder import atomic_folder, read_manifest, verify_files, write_manifest
+from manyclass.io.folder import StoreError, read_manifest, verify_files, write_manifest
 from manyclass.io.streams import StrPath
+from manyclass.io.tensors import Written
 from manyclass.kernels.scoring import Scorer
 from manyclass.models.base import Model, positive
 from manyclass.models.file import ModelFileError, read_model, write_model
 from manyclass.models.linear import LinearModel
 from manyclass.models.parts import check_feature_names, check_meaning, plain, plain_vectorizer
 from manyclass.runtime import memory
+from manyclass.runtime.files import atomic_folder
 from manyclass.runtime.threads import ranges
 
 __all__ = ["Block", "ShardedModel", "finish"]
@@ -383,9 +383,7 @@ class ShardedModel(Model):
 def finish(folder: Path, model: ShardedModel) -> None:
     """Write what is not weights, under a new name, and the manifest last: an interrupt leaves the old model whole."""
     before = sorted(folder.glob("model-*.safetensors"))
-    path = folder / f"model-{uuid.uuid4().hex[:8]}.safetensors"
-    write_model(path, model)
-    common = Written(path.name, path.stat().st_size, digest(path))
+    common = write_model(folder / f"model-{uuid.uuid4().hex[:8]}.safetensors", model)
     facts = {
         "shape": list(model.shape),
         "dtype": model.dtype.name,

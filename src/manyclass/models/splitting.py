@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.io.store.container import Written, digest
-from manyclass.io.store.folder import atomic_folder
 from manyclass.io.streams import StrPath
 from manyclass.models.base import positive
+from manyclass.models.file import write_model
 from manyclass.models.linear import LinearModel
 from manyclass.models.sharded import Block, ShardedModel, finish
+from manyclass.runtime.files import atomic_folder
 from manyclass.runtime.threads import ranges
 
 __all__ = ["BLOCK_BYTES", "ShardedModelWriter", "block_width", "split_model"]
@@ -100,14 +100,13 @@ class ShardedModelWriter:
         self._dtype, self._layout = np.dtype(weights.dtype), layout
         lo = self._blocks[-1].hi if self._blocks else 0
         hi = lo + int(weights.shape[1])
-        name = f"block-{len(self._blocks):05d}.safetensors"
-        path = self._folder / name
+        path = self._folder / f"block-{len(self._blocks):05d}.safetensors"
         task = self._facts["task"]
         classes = self._facts["classes"]
         if classes is not None and task != "binary":
             classes = classes[lo:hi]
-        LinearModel(weights, intercept, classes, task, self._facts["link"]).save(path)
-        self._blocks.append(Block(lo, hi, Written(name, path.stat().st_size, digest(path))))
+        model = LinearModel(weights, intercept, classes, task, self._facts["link"])
+        self._blocks.append(Block(lo, hi, write_model(path, model)))
 
 
 def block_width(

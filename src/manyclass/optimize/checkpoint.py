@@ -9,15 +9,17 @@ from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
+from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 from manyclass.objective.history import History, Record, Spent
 from manyclass.objective.problem import Problem
-from manyclass.runtime.files import atomic_path
 from manyclass.solvers.base import Solver, State
 
 __all__ = ["Keeper"]
+
+_HISTORY, _SPENT, _STATE = "history", "spent", "state."
+_REMEDY = "remove it to start afresh"
+_RUN = Kind("manyclass-run", 1, "checkpoint", _REMEDY, _REMEDY, FileError, {"run": str, "info": list})
 
 
 class Keeper:
@@ -65,19 +67,16 @@ class Keeper:
         if not self.path.exists():
             return Spent()
         try:
-            with safe_open(str(self.path), framework="numpy") as stored:
-                facts = stored.metadata() or {}
-                identity = facts.get("run")
-                arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"checkpoint {self.path} cannot be read ({error}): remove it to start afresh") from error
-        if identity != self._identity or not {_HISTORY, _SPENT} <= arrays.keys():
+            with TensorFile(self.path, _RUN) as file:
+                facts, arrays = file.facts, {name: file.read(name) for name in file.names}
+        except (FileError, OSError) as error:
+            raise ValueError(f"checkpoint {self.path} cannot be read ({error}): {_REMEDY}") from error
+        if facts["run"] != self._identity:
             raise ValueError(
-                f"checkpoint {self.path} belongs to another run (found {identity}, expected {self._identity}): "
-                "remove it to start afresh, or give the same data, parameters and seed"
+                f"checkpoint {self.path} belongs to another run (found {facts['run']}, expected {self._identity}): "
+                f"{_REMEDY}, or give the same data, parameters and seed"
             )
-        infos = json.loads(facts.get("info", "[]")) or [{}] * len(arrays[_HISTORY])
-        history.records[:] = [Record.of(row, info) for row, info in zip(arrays[_HISTORY], infos)]
+        history.records[:] = [Record.of(row, info) for row, info in zip(arrays[_HISTORY], facts["info"])]
         spent = Spent(*map(float, arrays[_SPENT]))
         kept = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
         self._solver.unpack(self._problem, state, kept)
@@ -90,25 +89,16 @@ class Keeper:
 
     def write(self, state: State, history: History, spent: Spent) -> None:
         """Write now."""
-        packed = self._solver.pack(state)
-        arrays = {f"{_STATE}{name}": np.asarray(array, order="C") for name, array in packed.items()}
+        arrays = {f"{_STATE}{name}": array for name, array in self._solver.pack(state).items()}
         numbers = [record.numbers() for record in history]
         arrays[_HISTORY] = np.array(numbers, np.float64).reshape(-1, len(fields(Record)) - 1)
         arrays[_SPENT] = np.array(spent, np.float64)
-        with atomic_path(self.path) as temporary:
-            save_file(
-                arrays,
-                str(temporary),
-                metadata={"run": self._identity, "info": json.dumps([record.info for record in history])},
-            )
+        write_arrays(self.path, _RUN, arrays, {"run": self._identity, "info": [record.info for record in history]})
         self._written = time.monotonic()
 
     def remove(self) -> None:
         """At the end of a finished run."""
         self.path.unlink(missing_ok=True)
-
-
-_HISTORY, _SPENT, _STATE = "history", "spent", "state."
 
 
 def _digest(problem: Problem) -> str:

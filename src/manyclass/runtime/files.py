@@ -1,19 +1,31 @@
-"""Writing so that nothing half-written is ever seen under the name asked for."""
+"""Atomic writes: a file or a folder is seen under its name only when it is whole and on disk."""
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
+import re
+import shutil
 import uuid
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["atomic_path"]
+__all__ = ["atomic_folder", "atomic_path", "refuse_existing", "sweep", "to_disk"]
+
+#: A temporary says who writes it: the machine and the process.
+_TEMPORARY = re.compile(r"\..*\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{12}\.tmp")
+#: Names of the temporaries that this process is writing now.
+_OWN: set[str] = set()
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary name beside ``path``; rename it to ``path`` on success, remove it on any failure.
+
+    File and folder are synced to disk. Temporaries that killed processes have left in the folder are removed.
 
     Raises
     ------
@@ -21,11 +33,113 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         If the folder of ``path`` does not exist.
     """
     target = Path(path)
+    with _temporary(target) as temporary:
+        yield temporary
+        to_disk(temporary)
+        os.replace(temporary, target)
+    to_disk(target.parent)
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary folder beside ``path``; it takes the name on success and is removed on any failure.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder around ``path`` does not exist.
+    ValueError
+        If there is something under that name: a folder is never written over.
+    """
+    target = Path(path)
+    refuse_existing(target)
+    with _temporary(target) as temporary:
+        temporary.mkdir()
+        yield temporary
+        for file in (*temporary.iterdir(), temporary):
+            to_disk(file)
+        refuse_existing(target)
+        os.rename(temporary, target)
+    to_disk(target.parent)
+
+
+def refuse_existing(target: Path) -> None:
+    """Raise a ValueError if there is something under this name."""
+    if target.exists():
+        raise ValueError(f"{target} exists already: remove it first, or give another name")
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporaries in a folder whose writers, processes of this machine, do not run any more."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            found = _TEMPORARY.fullmatch(name)
+            if found and found[1] == _machine() and not _runs(int(found[2]), name):
+                _remove(folder / name)
+
+
+def to_disk(path: Path) -> None:
+    """Write a file, or the names in a folder, from the caches of the system to disk.
+
+    Raises
+    ------
+    OSError
+        If the disk is full or fails. Systems that cannot sync folders are no error.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # folders, on Windows
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):  # Windows, some network file systems
+            raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[Path]:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.tmp")
+    sweep(target.parent)
+    # Cut, as file systems limit the length of names.
+    name = f".{target.name[:40]}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp"
+    _OWN.add(name)
     try:
-        yield temporary
-        os.replace(temporary, target)
+        yield target.with_name(name)
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(target.with_name(name))
+        _OWN.discard(name)
+
+
+def _machine() -> str:
+    """What tells apart the hosts, and the containers of a host, that share a folder: the same number means other
+    processes there."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return f"{zlib.crc32(f'{platform.node()} {space}'.encode()):08x}"
+
+
+def _runs(process: int, name: str) -> bool:
+    if process == os.getpid():  # or a process before it that had the same number
+        return name in _OWN
+    if os.name != "posix":  # there, signal 0 ends the process
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Data larger than memory: row stores, folders of shards that are mapped window by window."""
 
-from .errors import StoreError
-from .folder import folder_format
+from manyclass.io.folder import StoreError, folder_format
+
 from .reading import convert
 from .rows import RowStore, open_store
 from .view import RowView, Window

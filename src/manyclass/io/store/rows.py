@@ -12,19 +12,25 @@ import numpy as np
 from manyclass.io._layout import TableLayout
 from manyclass.io.dataset import Dataset
 from manyclass.io.errors import DataFormatError
+from manyclass.io.folder import StoreError, open_file, read_manifest, verify_files
 from manyclass.io.streams import StrPath
+from manyclass.io.tensors import Kind, TensorFile, Written
 from manyclass.io.text import TextVectorizer
 
-from .container import Container, Written, unpack_strings
-from .errors import StoreError
-from .folder import read_manifest, verify_files
 from .view import RowView, make_csr
 
-__all__ = ["FACTS", "FORMAT", "VERSION", "RowStore", "open_store"]
+__all__ = ["FACTS", "ROWS", "RowStore", "open_store"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-FORMAT, VERSION = "manyclass-rows", 1
+ROWS = Kind(
+    "manyclass-rows",
+    1,
+    "file of a row store",
+    "copy the folder again, or write it again",
+    "copy the folder again, or write it again",
+    StoreError,
+)
 #: The file of what belongs to no shard: classes, names of features, the arrays of a vectoriser.
 FACTS = "facts.safetensors"
 
@@ -97,19 +103,16 @@ class RowStore:
 
     def __init__(self, path: StrPath) -> None:
         self.path = Path(path)
-        facts = read_manifest(path, FORMAT, VERSION, "a row store")
+        facts = read_manifest(path, ROWS.format, ROWS.version, "a row store")
         try:
             self._read(facts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, StoreError):
                 raise
             raise StoreError(path, f"its manifest is damaged ({error!r}): write the store again") from error
-        self._containers: dict[str, Container] = {}
-        self._facts: Container | None = None
-        if self._facts_written is not None:
-            self._facts = Container(self.path / FACTS)
-        self.classes = self._named("classes")
-        self.feature_names = self._named("feature_names")
+        self._files: dict[str, TensorFile] = {}
+        named = self._named("classes", "feature_names")
+        self.classes, self.feature_names = named.get("classes"), named.get("feature_names")
         if self.classes is not None and self.classes.shape != (self.n_outputs,):
             raise StoreError(self.path / FACTS, f"holds {len(self.classes)} classes, expected {self.n_outputs}")
 
@@ -143,11 +146,11 @@ class RowStore:
             raise ValueError("the stored values of its shards do not add up")
         self._bounds = np.array(bounds, np.int64)
 
-    def _named(self, name: str) -> Array | None:
-        names = [] if self._facts is None else self._facts.names
-        if self._facts is None or not {name, f"{name}:text"} & {*names}:
-            return None
-        return unpack_strings(self._facts, name)
+    def _named(self, *prefixes: str) -> dict[str, Array]:
+        if self._facts_written is None:
+            return {}
+        with open_file(self.path / FACTS, ROWS) as file:
+            return {name: file.read(name) for name in file.names if name.startswith(prefixes)}
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -185,15 +188,12 @@ class RowStore:
     @property
     def vectorizer(self) -> TextVectorizer | None:
         """What turned the texts of a table into the rows."""
-        if self._vectorizer is None or self._facts is None:
+        if self._vectorizer is None or self._facts_written is None:
             return None
-        names = {name.partition(":")[0] for name in self._facts.names}
-        arrays = {
-            name.removeprefix("vectorizer."): unpack_strings(self._facts, name)
-            for name in sorted(names)
-            if name.startswith("vectorizer.")
-        }
-        return TextVectorizer.from_state(self._vectorizer, arrays)
+        arrays = self._named("vectorizer.")
+        return TextVectorizer.from_state(
+            self._vectorizer, {name.removeprefix("vectorizer."): array for name, array in arrays.items()}
+        )
 
     def verify(self, progress: Callable[[str], None] | None = None) -> None:
         """Read every file and compare it with its checksum; ``progress`` is told each file that is right.
@@ -303,15 +303,16 @@ class RowStore:
         """The number of the shard that holds a row."""
         return int(np.searchsorted(self._bounds, row, side="right")) - 1
 
-    def _container(self, file: Written) -> Container:
-        if file.file not in self._containers:
-            self._containers[file.file] = Container(self.path / file.file)
-        return self._containers[file.file]
+    def _file(self, file: Written) -> TensorFile:
+        if file.file not in self._files:
+            with open_file(self.path / file.file, ROWS) as opened:
+                self._files[file.file] = opened
+        return self._files[file.file]
 
     def row_ends(self, number: int) -> Array:
         """The row pointers of a CSR shard, int64, mapped."""
         shard = self._shards[number]
-        file = self._container(shard.rows)
+        file = self._file(shard.rows)
         if file.shape("indptr") != (shard.end - shard.begin + 1,):
             raise StoreError(file.path, f"the shard has {file.shape('indptr')} row pointers: write the store again")
         return file.window("indptr")
@@ -325,7 +326,7 @@ class RowStore:
             If the shard is damaged.
         """
         shard = self._shards[number]
-        file = self._container(shard.rows)
+        file = self._file(shard.rows)
         d = self.shape[1]
         if self.layout == "dense":
             if file.shape("x") != (shard.end - shard.begin, d):
@@ -354,7 +355,7 @@ class RowStore:
         shard = self._shards[number]
         if shard.targets is None:
             return None, None
-        file = self._container(shard.targets)
+        file = self._file(shard.targets)
         weights = file.window("weights", first, last) if self.weighted else None
         if self.kind == "none":
             return None, weights

@@ -11,13 +11,14 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from manyclass.io.dataset import Dataset
+from manyclass.io.folder import write_manifest
 from manyclass.io.labels import Targets
 from manyclass.io.streams import StrPath
+from manyclass.io.tensors import TensorFile, Written, write_arrays
 from manyclass.kernels.rows import check_sparse
+from manyclass.runtime.files import atomic_folder
 
-from .container import Container, Written, pack_strings, write_arrays
-from .folder import atomic_folder, write_manifest
-from .rows import FACTS, FORMAT, VERSION
+from .rows import FACTS, ROWS
 from .targets import GatheredTargets, split_targets
 
 __all__ = ["SHARD_BYTES", "RowStoreWriter", "write_store"]
@@ -203,11 +204,10 @@ class RowStoreWriter:
         """Have ``change`` modify the arrays of every shard so far, in place, one shard at a time."""
         for place, shard in enumerate(self._done):
             path = self._folder / shard.file.file
-            file = Container(path)
-            arrays = {name: np.array(file.window(name)) for name in file.names}
+            with TensorFile(path, ROWS) as file:
+                arrays = {name: file.read(name) for name in file.names}
             change(arrays)
-            path.unlink()
-            self._done[place] = shard._replace(file=write_arrays(path, arrays))
+            self._done[place] = shard._replace(file=write_arrays(path, ROWS, arrays))
         for arrays in self._waiting:
             change(arrays)
 
@@ -268,7 +268,7 @@ class RowStoreWriter:
             self._index_dtypes.add(arrays["indices"][0].dtype)
         begin = self._done[-1].end if self._done else 0
         path = self._folder / f"rows-{len(self._done):05d}.safetensors"
-        self._done.append(_Done(begin, begin + rows, stored, write_arrays(path, arrays)))
+        self._done.append(_Done(begin, begin + rows, stored, write_arrays(path, ROWS, arrays)))
 
     def _finish(self) -> None:
         self._flush()
@@ -286,16 +286,13 @@ class RowStoreWriter:
             raise ValueError(f"there are {len(names)} names of features; expected {width}")
         facts = None
         if self._named:
-            packed: dict[str, Array] = {}
-            for name, array in self._named.items():
-                packed.update(pack_strings(name, np.asarray(array)))
-            facts = write_arrays(self._folder / FACTS, packed)._asdict()
+            facts = write_arrays(self._folder / FACTS, ROWS, self._named)._asdict()
         shards = []
         for number, shard in enumerate(self._done):
             beside = None
             arrays = split_targets(targets, shard.begin, shard.end)
             if arrays:
-                beside = write_arrays(self._folder / f"targets-{number:05d}.safetensors", arrays)._asdict()
+                beside = write_arrays(self._folder / f"targets-{number:05d}.safetensors", ROWS, arrays)._asdict()
             shards.append(
                 {
                     "rows": [shard.begin, shard.end],
@@ -306,8 +303,8 @@ class RowStoreWriter:
             )
         write_manifest(
             self._folder,
-            FORMAT,
-            VERSION,
+            ROWS.format,
+            ROWS.version,
             {
                 "shape": [n, int(width)],
                 "layout": self._layout,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from manyclass.distributed import Communicator, SerialCommunicator
-from manyclass.io.store.folder import refuse_existing
 from manyclass.io.store.rows import RowStore
 from manyclass.io.streams import StrPath
 from manyclass.kernels.rows import make_rows
@@ -19,6 +18,7 @@ from manyclass.kernels.scoring import row_fault
 from manyclass.models.sharded import ShardedModel
 from manyclass.models.splitting import ShardedModelWriter, block_width
 from manyclass.objective.history import History, Record, Reporter
+from manyclass.runtime.files import refuse_existing
 from manyclass.runtime.memory import human, require
 from manyclass.solvers.out_of_core.certificate import Rows, certify
 from manyclass.solvers.out_of_core.state import LogSums, Work

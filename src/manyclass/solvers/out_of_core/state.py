@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from manyclass.io.store.container import Container, write_arrays
-from manyclass.io.store.errors import StoreError
-from manyclass.io.store.folder import read_manifest, write_manifest
+from manyclass.io.folder import MANIFEST, StoreError, open_file, read_manifest, write_manifest
+from manyclass.io.tensors import Kind, write_arrays
 
 __all__ = ["BlockState", "LogSums", "Work"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-FORMAT, VERSION = "manyclass-training", 1
+_BLOCK = Kind(
+    "manyclass-training",
+    1,
+    "file of a fit under way",
+    "remove the folder to start afresh",
+    "remove the folder to start afresh",
+    StoreError,
+)
 
 
 class BlockState(NamedTuple):
@@ -77,9 +82,9 @@ class Work:
         ValueError
             If it belongs to another fit.
         """
-        if not (self.path / "manifest.json").exists():
+        if not (self.path / MANIFEST).exists():
             return
-        found = read_manifest(self.path, FORMAT, VERSION, "the folder of a fit under way")
+        found = read_manifest(self.path, _BLOCK.format, _BLOCK.version, "the folder of a fit under way")
         if found.get("identity") != self._identity:
             raise ValueError(
                 f"{self.path} belongs to another fit (found {found.get('identity')}, expected {self._identity}): "
@@ -103,7 +108,7 @@ class Work:
     def write(self) -> None:
         """Write the manifest."""
         facts = {"done": self.done, "versions": self._versions, "history": self.history}
-        write_manifest(self.path, FORMAT, VERSION, {"identity": self._identity, **facts})
+        write_manifest(self.path, _BLOCK.format, _BLOCK.version, {"identity": self._identity, **facts})
 
     def _file(self, block: int, version: int | None = None) -> Path:
         version = self._versions[block] if version is None else version
@@ -115,14 +120,15 @@ class Work:
         empty = np.empty((0, 0), self.dtype), np.empty(0, self.dtype)
         if not self._versions[block]:
             return BlockState(np.zeros((self.n_features, width), self.dtype), np.zeros(width, self.dtype), *empty)
-        file = Container(self._file(block))
-        W, bias = np.array(file.window("W")), np.array(file.window("bias"))
-        if W.shape != (self.n_features, width):
-            raise StoreError(file.path, f"holds weights of shape {W.shape}: remove the folder to start afresh")
+        with open_file(self._file(block), _BLOCK) as file:
+            found = {name: file.read(name) for name in file.names if averaging or name in ("W", "bias")}
+            W, bias = found["W"], found["bias"]
+            if W.shape != (self.n_features, width):
+                raise file.damaged(f"weights of shape {W.shape}")
         if not averaging:
             return BlockState(W, bias, *empty)
-        if "mean" in file.names:
-            return BlockState(W, bias, np.array(file.window("mean")), np.array(file.window("mean_bias")))
+        if "mean" in found:
+            return BlockState(W, bias, found["mean"], found["mean_bias"])
         return BlockState(W, bias, W.copy(), bias.copy())
 
     def save(self, block: int, state: BlockState) -> None:
@@ -130,20 +136,16 @@ class Work:
         arrays = {"W": state.W, "bias": state.bias}
         if state.averaging:
             arrays.update(mean=state.mean, mean_bias=state.mean_bias)
-        path = self._file(block, self.done + 1)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.unlink(missing_ok=True)
-        write_arrays(draft, arrays)
-        os.replace(draft, path)
+        write_arrays(self._file(block, self.done + 1), _BLOCK, arrays)
 
     def result(self, block: int) -> tuple[Array, Array]:
         """The weights and the intercept that are the fit's, mapped: the mean once there is one."""
         width = self.bounds[block + 1] - self.bounds[block]
         if not self._versions[block]:
             return np.zeros((self.n_features, width), self.dtype), np.zeros(width, self.dtype)
-        file = Container(self._file(block))
-        names = ("mean", "mean_bias") if "mean" in file.names else ("W", "bias")
-        return file.window(names[0]), np.array(file.window(names[1]))
+        with open_file(self._file(block), _BLOCK) as file:
+            names = ("mean", "mean_bias") if "mean" in file.names else ("W", "bias")
+            return file.window(names[0]), file.read(names[1])
 
     def remove(self) -> None:
         """At the end of a finished fit."""

@@ -1,0 +1,211 @@
+"""A folder with a manifest: row stores, models in blocks of classes, checkpoints of several processes.
+
+The manifest says what the folder is and, for each file, its name, size and SHA-256. The folder is opened by the
+manifest and verified file by file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from manyclass._version import __version__
+from manyclass.io.streams import StrPath
+from manyclass.io.tensors import FileError, Kind, TensorFile, Written
+from manyclass.runtime.files import atomic_path
+
+__all__ = [
+    "MANIFEST",
+    "StoreError",
+    "digest",
+    "folder_format",
+    "open_file",
+    "parse_manifest",
+    "read_manifest",
+    "verify",
+    "verify_files",
+    "write_manifest",
+]
+
+MANIFEST = "manifest.json"
+
+_ANY = Kind("", 0, "file of manyclass", "give a model, an index, a row store or a checkpoint", "write it again")
+
+
+class StoreError(FileError):
+    """A folder or one of its files is not what its manifest says.
+
+    Examples
+    --------
+    >>> print(StoreError("train.store", "there is no manifest.json in it"))
+    train.store: there is no manifest.json in it
+    """
+
+
+def write_manifest(folder: Path, format: str, version: int, facts: dict[str, Any]) -> None:
+    """Write the manifest, which makes the folder a whole one; over an older one in a single step."""
+    text = json.dumps({"format": format, "version": version, "library_version": __version__, **facts}, indent=1)
+    with atomic_path(folder / MANIFEST) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def folder_format(path: StrPath) -> str | None:
+    """What kind of folder this is, by its manifest; None if it is none of this library's.
+
+    Examples
+    --------
+    >>> folder_format("no/such/folder") is None
+    True
+    """
+    try:
+        found = json.loads((Path(path) / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    format = found.get("format") if isinstance(found, dict) else None
+    return format if isinstance(format, str) and format.startswith("manyclass-") else None
+
+
+def read_manifest(path: StrPath, format: str, version: int, what: str) -> dict[str, Any]:
+    """The manifest of a folder of this format.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+    format, version : str, int
+        What is expected, and the newest version that can be read.
+    what : str
+        How to call such a folder.
+
+    Raises
+    ------
+    OSError
+        If there is no such folder.
+    StoreError
+        If it is another kind of folder, is damaged, or was written by a newer version.
+    """
+    folder = Path(path)
+    if not folder.exists():
+        raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
+    if not folder.is_dir():
+        raise StoreError(path, f"is a file; expected {what}, which is a folder with a {MANIFEST}")
+    try:
+        content = (folder / MANIFEST).read_bytes()
+    except FileNotFoundError as error:
+        raise StoreError(path, f"there is no {MANIFEST} in it; expected {what}, whole") from error
+    return parse_manifest(content, path, format, version, what)
+
+
+def parse_manifest(content: bytes, path: StrPath, format: str, version: int, what: str) -> dict[str, Any]:
+    """As `read_manifest`, of the content of the manifest of the folder ``path``."""
+    try:
+        found = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise StoreError(Path(path) / MANIFEST, f"is damaged ({error}): write the folder again") from error
+    if not isinstance(found, dict) or found.get("format") != format:
+        other = found.get("format") if isinstance(found, dict) else None
+        raise StoreError(path, f"its manifest is that of {other!r}; expected {what} ({format!r})")
+    number = found.get("version")
+    if type(number) is not int or number < 1:
+        raise StoreError(Path(path) / MANIFEST, f"is damaged (version {number!r}): write the folder again")
+    if number > version:
+        raise StoreError(
+            path,
+            f"has format version {number}, written by manyclass {found.get('library_version', 'of a later version')}; "
+            f"this one reads up to version {version}: upgrade manyclass",
+        )
+    return found
+
+
+def open_file(path: Path, kind: Kind) -> TensorFile:
+    """A file of a folder: a `TensorFile`, which raises ``kind.error`` too where the file is missing."""
+    try:
+        return TensorFile(path, kind)
+    except FileNotFoundError as error:
+        raise kind.error(path, "the file is missing: copy the folder again, or write it again") from error
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file, read once and not kept in the page cache where the system can be told so."""
+    found = hashlib.sha256()
+    buffer = bytearray(1 << 22)
+    with open(path, "rb", buffering=0) as file:
+        done = 0
+        while size := file.readinto(buffer):
+            found.update(memoryview(buffer)[:size])
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), done, size, os.POSIX_FADV_DONTNEED)
+            done += size
+    return found.hexdigest()
+
+
+def verify_files(folder: Path, files: Iterable[Written], progress: Callable[[str], None] | None = None) -> None:
+    """Read every file and compare it with its checksum; ``progress`` is told each file that is right.
+
+    Raises
+    ------
+    StoreError
+        That names the first file which is missing, has another size or other content.
+    """
+    for file in files:
+        path = folder / file.file
+        if not path.is_file():
+            raise StoreError(path, "the file is missing: copy the folder again, or write it again")
+        size = path.stat().st_size
+        if size != file.bytes:
+            raise StoreError(path, f"has {size} bytes, expected {file.bytes}: copy or write it again")
+        if digest(path) != file.sha256:
+            raise StoreError(path, "its content is not what was written (other checksum): copy or write it again")
+        if progress is not None:
+            progress(file.file)
+
+
+def verify(path: StrPath, progress: Callable[[str], None] | None = None) -> None:
+    """Read a model, an index, a row store or a checkpoint, file or folder, and compare it with its checksums.
+
+    Parameters
+    ----------
+    path : path
+    progress : callable, optional
+        Is told the name of each file of a folder that is right.
+
+    Raises
+    ------
+    OSError
+        If there is nothing of that name.
+    FileError
+        A ValueError that names the file, and the array in it, which is not what was written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from manyclass.models.linear import LinearModel
+    >>> path = os.path.join(tempfile.mkdtemp(), "eye.model")
+    >>> LinearModel(np.eye(2), np.zeros(2), classes=None, task="regression").save(path)
+    >>> verify(path)
+    """
+    if Path(path).is_dir():
+        format = folder_format(path) or "manyclass"
+        manifest = read_manifest(path, format, 1 << 62, "a folder of manyclass")
+        verify_files(Path(path), _files(manifest), progress)
+    else:
+        with TensorFile(path, _ANY) as file:
+            file.verify()
+
+
+def _files(found: Any) -> Iterator[Written]:
+    """The files that a manifest names, wherever in it."""
+    if isinstance(found, dict):
+        if {*Written._fields} <= found.keys():
+            yield Written(*(found[name] for name in Written._fields))
+        else:
+            for part in found.values():
+                yield from _files(part)
+    elif isinstance(found, list):
+        for part in found:
+            yield from _files(part)

@@ -1,0 +1,535 @@
+"""A file of named arrays with a header: models, indexes, checkpoints and the shards of row stores. No code, no pickle.
+
+Layout
+------
+A safetensors file, so that other programs read it too: the length of the header (8 bytes, little-endian), the header
+(JSON: type, shape and place of every array) and the arrays. ``__metadata__`` of the header has one entry,
+``manyclass``, a JSON text::
+
+    format           "manyclass-model", "manyclass-index", ...
+    version          of the format; a reader refuses what is newer than itself
+    library_version  of the writer
+    arrays           name -> how it is stored: "array" under its name; "text" as UTF-8 bytes NAME.text, one string
+                     behind the other, and NAME.offsets, one more than there are strings; "csr" as NAME.data,
+                     NAME.indices, NAME.indptr
+    ...              what a file of this format has besides
+
+Numbers in it may be NaN and Infinity, as Python's json module writes them. Every array begins at a multiple of 64
+bytes, so that it can be mapped; arrays named ``pad.N`` fill the gaps. The last array, ``crc32``, holds checksums
+(uint32): of the file up to the end of the header, and of each array before it that is no pad.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap as mapping
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass._version import __version__
+from manyclass.kernels.rows import csr_fault
+from manyclass.runtime.files import atomic_path
+
+__all__ = ["ALIGNMENT", "SMALL", "FileError", "Kind", "TensorFile", "Written", "write_arrays"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+ALIGNMENT = 64
+#: Files up to this many bytes are compared with their checksums whenever they are read, mapped or not.
+SMALL = 1 << 26
+
+_KEY, _SUMS, _PAD = "manyclass", "crc32", "pad."
+_CHUNK = 1 << 22
+#: The longest header that a safetensors reader takes.
+_HEADER_LIMIT = 100_000_000
+
+#: numpy's name of a type -> the header's.
+_TYPES = {
+    "|b1": "BOOL",
+    "|i1": "I8",
+    "|u1": "U8",
+    "<i2": "I16",
+    "<u2": "U16",
+    "<f2": "F16",
+    "<i4": "I32",
+    "<u4": "U32",
+    "<f4": "F32",
+    "<i8": "I64",
+    "<u8": "U64",
+    "<f8": "F64",
+}
+_DTYPES = {name: np.dtype(dtype) for dtype, name in _TYPES.items()}
+#: How an array is stored -> the names of its parts.
+_PARTS = {"array": ("",), "text": (".text", ".offsets"), "csr": (".data", ".indices", ".indptr")}
+
+
+class FileError(ValueError):
+    """A file is not of the kind it should be, or is not whole.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file or folder.
+    what : str
+        What is wrong with it, and what to do.
+
+    Examples
+    --------
+    >>> print(FileError("m.model", "not a model file"))
+    m.model: not a model file
+    """
+
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        # Both are handed to the base class so that the exception survives pickling (a worker process).
+        super().__init__(os.fspath(path), what)
+        self.path = os.fspath(path)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes
+    ----------
+    format, version : str, int
+        As in the header; the newest version that can be read. An empty format is any.
+    name : str
+        How messages call such a file.
+    source : str
+        What to do where a file is of another kind: the end of a message.
+    remedy : str
+        What to do where a file is damaged.
+    error : type
+        What is raised.
+    facts : mapping
+        Of the entries that the header must have besides: their types.
+    """
+
+    format: str
+    version: int
+    name: str
+    source: str
+    remedy: str
+    error: type[FileError] = FileError
+    facts: Mapping[str, type | tuple[type, ...]] = {}
+
+
+class Written(NamedTuple):
+    """What a manifest keeps of a file."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_arrays(
+    path: str | os.PathLike[str], kind: Kind, arrays: Mapping[str, Any], facts: Mapping[str, Any] | None = None
+) -> Written:
+    """Write a file, whole or not at all; the arrays go from where they are to the file, in chunks.
+
+    Parameters
+    ----------
+    path : path
+    kind : Kind
+    arrays : mapping
+        Name -> array of numbers, vector of strings, CSR matrix, or list of arrays of one type and width, which are
+        written as one array, one below the other.
+    facts : mapping, optional
+        What the header says besides: anything JSON can hold.
+
+    Raises
+    ------
+    ValueError
+        If an array is of a type that the file cannot hold, or the header is too long, before anything is written.
+    OSError
+        If the file cannot be written.
+    """
+    kinds: dict[str, str] = {}
+    tensors: dict[str, list[Array]] = {}
+    for name, array in arrays.items():
+        kinds[name], parts = _pack(kind, name, array)
+        if parts.keys() & {*tensors, _SUMS} or name.startswith(_PAD):
+            raise ValueError(f"two arrays would both be stored as {name!r}: rename one")
+        tensors.update(parts)
+    described = {"format": kind.format, "version": kind.version, "library_version": __version__, **(facts or {})}
+    head = _head(kind, {**described, "arrays": kinds}, tensors)
+    whole, sums = hashlib.sha256(head), [zlib.crc32(head)]
+    with atomic_path(path) as temporary, open(temporary, "xb") as file:
+        file.write(head)
+        for pieces in (*tensors.values(), None):
+            pad = bytes(-file.tell() % ALIGNMENT)
+            file.write(pad)
+            whole.update(pad)
+            found = 0
+            for piece in [np.array(sums, "<u4")] if pieces is None else pieces:
+                content = piece.reshape(-1).view(np.uint8).data
+                for begin in range(0, len(content), _CHUNK):
+                    chunk = content[begin : begin + _CHUNK]
+                    file.write(chunk)
+                    whole.update(chunk)
+                    found = zlib.crc32(chunk, found)
+            sums.append(found)
+        size = file.tell()
+    return Written(Path(path).name, size, whole.hexdigest())
+
+
+def _pack(kind: Kind, name: str, array: Any) -> tuple[str, dict[str, list[Array]]]:
+    """How an array is stored, and the arrays of numbers that this takes."""
+
+    def storable(given: Any) -> Array:
+        array = np.asarray(given, order="C")
+        if array.dtype.str not in _TYPES:
+            raise ValueError(
+                f"{name} has dtype {array.dtype}, which a {kind.name} cannot hold: convert it to str or to a number "
+                "type"
+            )
+        return array
+
+    if sp.issparse(array):
+        return "csr", {f"{name}.{part}": [storable(getattr(array, part))] for part in ("data", "indices", "indptr")}
+    if isinstance(array, list):
+        return "array", {name: [storable(piece) for piece in array]}
+    array = np.asarray(array)
+    if array.dtype.kind == "U" or (array.dtype == object and all(isinstance(item, str) for item in array.flat)):
+        if array.ndim != 1:
+            raise ValueError(f"{name} is an array of strings of shape {array.shape}: only vectors can be stored")
+        # A lone half of a surrogate pair is no character, but Python's strings may hold one.
+        encoded = [text.encode("utf-8", "surrogatepass") for text in array.tolist()]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        return "text", {f"{name}.text": [np.frombuffer(b"".join(encoded), np.uint8)], f"{name}.offsets": [offsets]}
+    return "array", {name: [storable(array)]}
+
+
+def _head(kind: Kind, described: dict[str, Any], tensors: Mapping[str, list[Array]]) -> bytes:
+    """The file up to the end of the header, which is padded with spaces so that the arrays are aligned."""
+    header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(described)}}
+    offset = 0
+
+    def enter(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+        nonlocal offset
+        end = offset + math.prod(shape) * dtype.itemsize
+        header[name] = {"dtype": _TYPES[dtype.str], "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+
+    for name, pieces in {**tensors, _SUMS: [np.empty(len(tensors) + 1, "<u4")]}.items():
+        if offset % ALIGNMENT:
+            enter(f"{_PAD}{len(header)}", np.dtype("|u1"), [-offset % ALIGNMENT])
+        first = pieces[0]
+        rows = [sum(len(piece) for piece in pieces)] if first.ndim else []
+        enter(name, first.dtype, [*rows, *first.shape[1:]])
+    text = json.dumps(header, separators=(",", ":")).encode("ascii")
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    if len(text) > _HEADER_LIMIT:
+        raise ValueError(
+            f"what is stored besides arrays takes {len(text)} bytes, and a {kind.name} has room for {_HEADER_LIMIT}: "
+            "shorten the record"
+        )
+    return struct.pack("<Q", len(text)) + text
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class TensorFile:
+    """A file of arrays, its header read and checked; a context manager, which closes the file.
+
+    What is read into memory is compared with its checksum, and so is what is mapped of a file of at most `SMALL` bytes.
+    Mapped arrays, and `window`, serve on when the file is closed.
+
+    Parameters
+    ----------
+    path : path
+    kind : Kind
+
+    Attributes
+    ----------
+    facts : dict
+        What the header says besides types and places.
+    names : list of str
+        Of the arrays.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened.
+    FileError
+        ``kind.error``: it is no such file, is damaged or cut short, or has a newer version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
+        self.path = Path(path)
+        self.kind = kind
+        self._given = path
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise self.error(f"not a {kind.name}, which is a regular file: {kind.source}")
+        self._file = open(path, "rb")
+        self._map: Array | None = None
+        self._sums: dict[str, int] | None = None
+        try:
+            header = self._header()
+            self.facts = self._described(header.pop("__metadata__", None))
+            self._entries = self._checked(header)
+            self.names = list(self.facts["arrays"])
+            self._read_checksums()
+            self._check_names()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> TensorFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def error(self, what: str) -> FileError:
+        """What is to be raised if the file is not right."""
+        return self.kind.error(self._given, what)
+
+    def damaged(self, what: str) -> FileError:
+        """What is to be raised if the file is damaged."""
+        return self.error(f"the {self.kind.name} is damaged ({what}): {self.kind.remedy}")
+
+    # --- arrays -----------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, *, mmap: bool = False, shape: tuple[int, ...] | None = None) -> Any:
+        """An array, a vector of strings or a CSR matrix.
+
+        Parameters
+        ----------
+        name : str
+        mmap : bool
+            Map it, read-only; all arrays of a file in one map. Strings are always in memory.
+        shape : tuple of int, optional
+            Of sparse matrices.
+        """
+        kind = self.facts["arrays"].get(name)
+        if kind == "text":
+            return self._strings(name)
+        if kind == "csr":
+            data, indices, indptr = (self._tensor(f"{name}{part}", mmap) for part in _PARTS["csr"])
+            if {indices.dtype, indptr.dtype} - {np.dtype(np.int32), np.dtype(np.int64)}:
+                raise self.damaged(f"{name} has indices of type {indices.dtype} and {indptr.dtype}")
+            fault = csr_fault(data, indices, indptr, shape or (0, 0))
+            if fault:
+                raise self.damaged(f"{name}: {fault}")
+            return sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
+        return self._tensor(name, mmap)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an array of numbers."""
+        return self._entry(name)[1]
+
+    def window(self, name: str, begin: int = 0, end: int | None = None) -> Array:
+        """Rows ``begin`` to ``end - 1`` of an array, mapped read-only; unmapped when the last view of them goes.
+
+        Only their pages take address space, whatever the size of the file. Not compared with the checksum.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be mapped: most often, for want of address space.
+        """
+        dtype, shape, offset = self._entry(name)
+        end = shape[0] if end is None else end
+        width = math.prod(shape[1:])
+        found = self._mapped(offset + begin * width * dtype.itemsize, dtype, (end - begin) * width)
+        return found.reshape(end - begin, *shape[1:])
+
+    def verify(self) -> None:
+        """Read the file and compare every array with its checksum.
+
+        Raises
+        ------
+        FileError
+            That names the first array which is not what was written.
+        """
+        if self._sums is None:
+            raise self.error(f"the {self.kind.name} has no checksums: write it again")
+        for name, (dtype, shape, offset) in self._entries.items():
+            size, found = math.prod(shape) * dtype.itemsize, 0
+            for begin in range(0, size, _CHUNK):
+                piece = self._mapped(offset + begin, np.dtype("|u1"), min(_CHUNK, size - begin))
+                found = zlib.crc32(piece.data, found)
+            self._compare(name, found)
+
+    def _entry(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+        if name not in self._entries:
+            raise self.damaged(f"it has no array {name!r}")
+        return self._entries[name]
+
+    def _tensor(self, name: str, mmap: bool) -> Array:
+        dtype, shape, offset = self._entry(name)
+        count = math.prod(shape)
+        if mmap and count:
+            # One map of the whole file: each holds it open.
+            if self._map is None:
+                self._map = np.memmap(self._file, np.uint8, "r")
+            array = self._map[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
+        else:
+            self._file.seek(offset)
+            array = np.fromfile(self._file, dtype, count)
+            if array.size != count:
+                raise self.damaged(f"{name} ends early")
+            array = array.reshape(shape)
+        if not mmap or self.size <= SMALL:
+            self._compare(name, zlib.crc32(array.reshape(-1).view(np.uint8).data))
+        return array
+
+    def _compare(self, name: str, found: int) -> None:
+        if self._sums is not None and self._sums[name] != found:
+            raise self.damaged(f"{name} is not what was written: other checksum")
+
+    def _mapped(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
+        if not count:
+            return np.empty(0, dtype)
+        base = offset - offset % mapping.ALLOCATIONGRANULARITY
+        length = offset - base + count * dtype.itemsize
+        with open(self.path, "rb") as file:
+            mapped = mapping.mmap(file.fileno(), length, access=mapping.ACCESS_READ, offset=base)
+        if hasattr(mapped, "madvise"):
+            # The system reads on in the background, while what comes first is worked on.
+            mapped.madvise(mapping.MADV_SEQUENTIAL)
+            mapped.madvise(mapping.MADV_WILLNEED)
+        return np.frombuffer(mapped, dtype, count, offset - base)
+
+    def _strings(self, name: str) -> Array:
+        text, offsets = self._tensor(f"{name}.text", False), self._tensor(f"{name}.offsets", False)
+        whole = offsets.ndim == text.ndim == 1 and offsets.dtype == np.int64 and text.dtype == np.uint8
+        if not whole or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(text):
+            raise self.damaged(f"the strings of {name} do not fit their offsets")
+        if np.any(offsets[1:] < offsets[:-1]):
+            raise self.damaged(f"the strings of {name} overlap")
+        buffer, bounds = text.tobytes(), offsets.tolist()
+        try:
+            strings = [buffer[a:b].decode("utf-8", "surrogatepass") for a, b in zip(bounds[:-1], bounds[1:])]
+        except UnicodeDecodeError as error:
+            raise self.damaged(f"{name} is not UTF-8: {error.reason}") from error
+        return np.array(strings, dtype=np.str_)
+
+    # --- header -----------------------------------------------------------------------------------------------------
+
+    def _header(self) -> dict[str, Any]:
+        kind, self.size = self.kind, os.fstat(self._file.fileno()).st_size
+        start = self._file.read(9)
+        length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
+        if self.size and (length > _HEADER_LIMIT or (len(start) == 9 and start[8:] != b"{")):
+            raise self.error(f"not a {kind.name}: {kind.source}")
+        cut = f"the {kind.name} is cut short (it has {self.size}"
+        if self.size < 8 + max(length, 2):
+            raise self.error(f"{cut} bytes and ends within its header): {kind.remedy}")
+        self._file.seek(0)
+        head = self._file.read(8 + length)
+        self._base, self._head_sum = len(head), zlib.crc32(head)
+        header = self._parsed(head[8:], "its header")
+        end = self._base + max((_end_of(entry) for entry in header.values()), default=0)
+        if self.size < end:
+            raise self.error(f"{cut} of {end} bytes): {kind.remedy}")
+        return header
+
+    def _parsed(self, text: bytes | str, where: str) -> dict[str, Any]:
+        try:
+            text = text.decode("utf-8") if isinstance(text, bytes) else text
+            parsed = json.loads(text, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(f"{where} is not JSON: {error}") from error
+        if not isinstance(parsed, dict):
+            raise self.damaged(f"{where} is not a JSON object")
+        return parsed
+
+    def _described(self, metadata: Any) -> dict[str, Any]:
+        kind = self.kind
+        text = metadata.get(_KEY) if isinstance(metadata, dict) else None
+        if not isinstance(text, str):
+            raise self.error(f"a safetensors file, but not a {kind.name}: {kind.source}")
+        described = self._parsed(text, "its description")
+        format, version = described.get("format"), described.get("version")
+        if format != (kind.format or format) or type(version) is not int or version < 1:
+            raise self.error(f"not a {kind.name} (format {format!r}, version {version!r}): {kind.source}")
+        if kind.format and version > kind.version:
+            raise self.error(
+                f"the {kind.name} has format version {version}, written by manyclass "
+                f"{described.get('library_version', 'of a later version')}, and this manyclass reads up to version "
+                f"{kind.version}: upgrade manyclass"
+            )
+        for name, expected in {"library_version": str, "arrays": dict, **kind.facts}.items():
+            if not isinstance(described.get(name, _MISSING), expected):
+                raise self.damaged(f"its description has no valid {name!r}")
+        return described
+
+    def _checked(self, header: dict[str, Any]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]:
+        """Name -> type, shape and place in the file; without a hole, an overlap or an array that is a pad."""
+        found, place = {}, 0
+        try:
+            for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+                dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
+                numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*shape, begin, end))
+                if not numbers or len(shape) > 32:
+                    raise ValueError(f"{name} has shape {shape}")
+                if begin != place or end - begin != math.prod(shape) * dtype.itemsize:
+                    raise ValueError(f"{name} lies at {begin} to {end}, expected at {place}, with shape {shape}")
+                found[name] = dtype, shape, self._base + begin
+                place = end
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self.damaged(f"an array is described wrongly: {error}") from error
+        if self._base + place != self.size:
+            raise self.damaged(f"it has {self.size} bytes, expected {self._base + place}")
+        return {name: entry for name, entry in found.items() if not name.startswith(_PAD)}
+
+    def _check_names(self) -> None:
+        kinds = self.facts["arrays"]
+        wrong = {name: kind for name, kind in kinds.items() if kind not in list(_PARTS)}
+        if wrong:
+            raise self.damaged(f"its arrays are described wrongly: {wrong}")
+        expected = {name + part for name, kind in kinds.items() for part in _PARTS[kind]}
+        missing, unknown = expected - self._entries.keys(), self._entries.keys() - expected
+        if missing or unknown:
+            raise self.damaged(f"arrays missing: {sorted(missing)}, arrays unknown: {sorted(unknown)}")
+
+    def _read_checksums(self) -> None:
+        """Take those of the arrays, that of the header being right; none if another program has written the file."""
+        if _SUMS not in self._entries:
+            return
+        sums = self._tensor(_SUMS, False)
+        del self._entries[_SUMS]
+        if sums.dtype != np.uint32 or sums.shape != (1 + len(self._entries),):
+            raise self.damaged(f"checksums of shape {sums.shape} for {len(self._entries)} arrays")
+        if sums[0] != self._head_sum:
+            raise self.damaged("its header is not what was written: other checksum")
+        self._sums = dict(zip(self._entries, sums[1:].tolist()))
+
+
+_MISSING = object()
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Readers differ in which of two entries of one name they take.
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return parsed
+
+
+def _end_of(entry: Any) -> int:
+    """Where an array ends, as far as its entry in the header says so; the entry itself is judged later."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    end = offsets[-1] if isinstance(offsets, list) and offsets else 0
+    return end if type(end) is int else 0
