@@ -10,13 +10,14 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
-from manyclass import LinearModel, SDCAClassifier, SDCARegressor
+from manyclass import CrammerSinger, Huber, LinearClassifier, LinearClassifierCV, LinearModel, LinearRegressor
 from manyclass.cli import fit as command
 from manyclass.cli._advice import penalty_share
 from manyclass.io import Dataset, TextVectorizer, read, write, write_svmlight
+from manyclass.objective.losses import CLASSIFICATION
 from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
-from manyclass.solvers import SDCA
+from manyclass.solvers import LBFGS, SDCA, Memoir
 from test_cli_support import KINDS, digits, fitted, label_sets, left, make, refused, run, table, texts
 
 # --- from every format to the model of the library --------------------------------------------------------------------
@@ -28,7 +29,7 @@ def test_every_format_gives_the_model_of_the_library(capsys, tmp_path, kind):
     model, ran = fitted(capsys, path, "-o", tmp_path / "m", "--alpha", "1e-3", "--seed", "3")
     data = read(path)
     loss = "log_loss" if kind == "xmc" else "multinomial"
-    expected = SDCAClassifier(loss, alpha=1e-3, random_state=3).fit(data.X, data.y).model_
+    expected = LinearClassifier(loss, alpha=1e-3, random_state=3).fit(data.X, data.y).model_
     np.testing.assert_array_equal(model.weights, expected.weights)
     np.testing.assert_array_equal(model.intercept, expected.intercept)
     np.testing.assert_array_equal(model.classes, expected.classes)
@@ -46,7 +47,7 @@ def test_every_format_gives_the_model_of_the_library(capsys, tmp_path, kind):
     assert facts["class_counts"] == counts
 
 
-@pytest.mark.parametrize("loss", command.LOSSES)
+@pytest.mark.parametrize("loss", CLASSIFICATION)
 def test_every_loss(capsys, tmp_path, loss):
     words = ["--loss", loss, "--alpha", "0.01", "--max-iter", "1000"]
     model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
@@ -66,7 +67,7 @@ def test_numbers_to_predict(capsys, tmp_path):
     assert model.task == "regression"
     assert "R2 on the training data" in ran.out
     data = read(path, task="regression")
-    expected = SDCARegressor(alpha=1e-2, max_iter=2000, random_state=0).fit(data.X, data.y)
+    expected = LinearRegressor(alpha=1e-2, max_iter=2000, random_state=0).fit(data.X, data.y)
     np.testing.assert_array_equal(model.weights[:, 0], expected.coef_)
     refused(run(capsys, "fit", path, "-o", tmp_path / "n", "--loss", "hinge"), "numbers to predict", "--loss squared")
     as_names, _ = fitted(capsys, path, "-o", tmp_path / "n", "--task", "classification", "--max-iter", "1", "--quiet")
@@ -76,7 +77,7 @@ def test_numbers_to_predict(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "parameters"),
     [
-        ("--loss huber --epsilon 0.2", {"loss": "huber", "epsilon": 0.2}),
+        ("--loss huber --set loss.epsilon=0.2", {"loss": Huber(epsilon=0.2)}),
         ("--l1-ratio 1", {"loss": "squared", "l1_ratio": 1.0}),
         ("--loss huber --l1-ratio 1 --solver sdca", {"loss": "huber", "l1_ratio": 1.0, "solver": "sdca"}),
     ],
@@ -90,10 +91,12 @@ def test_robust_and_sparse_regression(capsys, tmp_path, words, parameters):
     words = [*words.split(), "--alpha", "0.1", "--max-iter", "2000", "--dtype", "float64"]
     model, ran = fitted(capsys, path, "-o", tmp_path / "m", *words)
     data = read(path, task="regression")
-    expected = SDCARegressor(alpha=0.1, max_iter=2000, random_state=0, dtype=np.float64, **parameters)
+    expected = LinearRegressor(alpha=0.1, max_iter=2000, random_state=0, dtype=np.float64, **parameters)
     expected.fit(data.X, data.y)
     np.testing.assert_array_equal(model.predict(data.X), expected.predict(data.X))
-    assert {name: model.parameters[name] for name in parameters} == parameters
+    assert {name: model.parameters[name] for name in parameters} == {
+        name: value if isinstance(value, str | float) else str(value) for name, value in parameters.items()
+    }
     assert f"solver {expected.solver_}; memory besides the data: " in ran.err
     assert model.is_sparse == ("--l1-ratio" in words)
 
@@ -148,11 +151,11 @@ def test_labels_from_another_file(capsys, tmp_path):
 
 
 def test_options_reach_the_estimator(capsys, tmp_path):
-    words = "--loss crammer_singer --alpha 0.01 --l1-ratio 0.2 --gamma 0.5 --no-intercept --class-weight balanced"
-    words += " --solver sdca --tol 0.01 --max-iter 500 --n-jobs 2 --seed 7 --dtype float64"
-    model, _ = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words.split())
+    words = "--loss crammer_singer --alpha 0.01 --l1-ratio 0.2 --set loss.gamma=0.5 --no-intercept --solver sdca"
+    words += " --class-weight balanced --tol 0.01 --max-iter 500 --n-jobs 2 --seed 7 --dtype float64"
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words.split())
     given = {
-        "loss": "crammer_singer", "alpha": 0.01, "l1_ratio": 0.2, "gamma": 0.5, "fit_intercept": False,
+        "loss": "CrammerSinger(gamma=0.5)", "alpha": 0.01, "l1_ratio": 0.2, "loss__gamma": 0.5, "fit_intercept": False,
         "class_weight": "balanced", "solver": "sdca", "tol": 0.01, "max_iter": 500, "n_jobs": 2, "random_state": 7,
         "dtype": "float64",
     }  # fmt: skip
@@ -160,29 +163,90 @@ def test_options_reach_the_estimator(capsys, tmp_path):
     assert model.dtype == np.float64
     assert not model.intercept.any()
     assert 0 < model.record["relative_gap"] <= 0.01
+    assert "crammer_singer (gamma=0.5), alpha = 0.01" in ran.out
+
+
+def test_without_alpha_it_is_one_over_the_rows(capsys, tmp_path):
+    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m")
+    assert model.parameters["alpha"] == 1 / 300
+    assert "multinomial, alpha = 0.00333333" in ran.out
+
+
+def test_alpha_chosen_on_held_out_rows(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", "--alpha", "auto")
+    data = read(path)
+    expected = LinearClassifier(alpha="auto", random_state=0).fit(data.X, data.y)
+    np.testing.assert_array_equal(model.weights, expected.model_.weights)
+    assert f"alpha = {expected.alpha_:g}" in ran.out
 
 
 @pytest.mark.parametrize(
     ("words", "given", "solver"),
     [
         ("--solver accelerated", {"solver": "accelerated"}, "accelerated"),
-        ("--solver lbfgs", {"solver": "lbfgs"}, "lbfgs"),
-        ("--option II --sampling importance", {"option": "II", "sampling": "importance"}, "accelerated"),
-        ("--loss log_loss --l1-ratio 1 --option III", {"l1_ratio": 1.0, "option": "III"}, "accelerated + slight l2"),
+        ("--solver lbfgs --set solver.history_size=5", {"solver": LBFGS(history_size=5)}, "lbfgs"),
+        (
+            "--solver sdca --set solver.option=II --set solver.sampling=importance",
+            {"solver": SDCA(option="II", sampling="importance")},
+            "sdca",
+        ),
+        ("--loss log_loss --l1-ratio 1 --solver sdca", {"l1_ratio": 1.0, "solver": "sdca"}, "sdca + slight l2"),
     ],
 )
-def test_solvers_options_and_samplings(capsys, tmp_path, words, given, solver):
+def test_solvers_and_their_parameters(capsys, tmp_path, words, given, solver):
     words = [*words.split(), "--alpha", "1e-3", "--max-iter", "3000", "--dtype", "float64"]
     model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
-    assert {name: model.parameters[name] for name in given} == given
+    assert {name: model.parameters[name] for name in given} == {
+        name: value if isinstance(value, str | float) else str(value) for name, value in given.items()
+    }
     assert f"solver {solver}; " in ran.err
     assert model.record["relative_gap"] <= 1e-3
     X, y = digits()
     loss = model.parameters["loss"]
-    again = SDCAClassifier(loss, alpha=1e-3, max_iter=3000, random_state=0, dtype=np.float64, **given).fit(X, y)
-    assert again.solver_ == solver
+    again = LinearClassifier(loss, alpha=1e-3, max_iter=3000, random_state=0, dtype=np.float64, **given).fit(X, y)
+    assert again.solver_ == solver == model.record["solver"]
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
     assert model.record["objective"] == again.objective_
+
+
+def test_memoir_minimizes_the_plain_loss_of_crammer_and_singer(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    words = ["--solver", "memoir", "--l1-ratio", "1", "--alpha", "1e-4", "--set", "solver.batch_size=20"]
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *words)
+    X, y = digits()
+    given = {"solver": Memoir(batch_size=20), "alpha": 1e-4, "l1_ratio": 1, "random_state": 0}
+    expected = LinearClassifier(CrammerSinger(gamma=0), **given).fit(X, y)
+    np.testing.assert_array_equal(model.scores(X), expected.model_.scores(X))
+    assert "solver memoir without --loss: crammer_singer with gamma=0" in ran.err
+    assert "relative gap" not in ran.out
+    words += ["--loss", "crammer_singer"]
+    hint = "give --loss crammer_singer --set loss.gamma=0"
+    refused(run(capsys, "fit", path, "-o", tmp_path / "n", *words), "gamma=0.1", hint)
+
+
+@pytest.mark.parametrize("valid", [False, True])
+def test_the_best_of_several_alphas(capsys, tmp_path, valid):
+    X, y = digits(900)
+    write(tmp_path / "train.npz", Dataset(X[:600], y[:600]))
+    write(tmp_path / "valid.npz", Dataset(X[600:], y[600:]))
+    alphas = [1e-1, 1e-2, 1e-3]
+    words = ["--alphas", "0.01,0.1,1e-3"]
+    words += ["--valid", tmp_path / "valid.npz"] if valid else ["--cv", "3"]
+    model, ran = fitted(capsys, tmp_path / "train.npz", "-o", tmp_path / "m", *words)
+    if not valid:
+        expected = LinearClassifierCV(alphas=alphas, cv=3, random_state=0).fit(X[:600], y[:600])
+        np.testing.assert_array_equal(model.weights, expected.model_.weights)
+        assert f"alpha = {expected.alpha_:g}" in ran.out
+        return
+    fits = [LinearClassifier(alpha=alpha, random_state=0).fit(X[:600], y[:600]) for alpha in alphas]
+    scores = [fit.score(X[600:], y[600:]) for fit in fits]
+    said = [line for line in ran.err.splitlines() if line.startswith("alpha = ")]
+    assert [float(line.split()[2].rstrip(":")) for line in said] == alphas
+    np.testing.assert_allclose([float(line.split()[4]) for line in said], scores, atol=0.01)
+    best = alphas[int(np.argmax([float(line.split()[4]) for line in said]))]
+    assert model.parameters["alpha"] == best
+    assert ("a smaller one may be better" in ran.err) == (best == 1e-3)
 
 
 def test_sparsify(capsys, tmp_path):
@@ -321,7 +385,7 @@ def test_the_share_of_the_penalty_is_in_0_1_and_falls_with_it(l1_ratio, binary):
     data = Dataset(X, y < 5 if binary else y)
     shares = []
     for alpha in (1e-1, 1e-2, 1e-3, 1e-4):
-        model = SDCAClassifier(alpha=alpha, l1_ratio=l1_ratio, tol=1e-6, max_iter=3000, dtype=np.float64)
+        model = LinearClassifier(alpha=alpha, l1_ratio=l1_ratio, tol=1e-6, max_iter=3000, dtype=np.float64)
         shares.append(penalty_share(model.fit(data.X, data.y), data))
     assert 1 >= shares[0] > 0.4
     assert shares == sorted(shares, reverse=True)
@@ -330,7 +394,7 @@ def test_the_share_of_the_penalty_is_in_0_1_and_falls_with_it(l1_ratio, binary):
 
 def test_the_share_of_the_penalty_is_that_of_its_formula():
     X, y = digits()
-    classifier = SDCAClassifier(alpha=1e-2, l1_ratio=0.3, class_weight="balanced", tol=1e-4, max_iter=1000).fit(X, y)
+    classifier = LinearClassifier(alpha=1e-2, l1_ratio=0.3, class_weight="balanced", tol=1e-4, max_iter=1000).fit(X, y)
     W, b = classifier.coef_.astype(np.float64), classifier.intercept_.astype(np.float64)
     c = (1 / np.bincount(y))[y] / 10 * len(y)
 
@@ -377,8 +441,8 @@ def test_validation_counts_unseen_classes(capsys, tmp_path):
     ],
 )
 def test_wrong_validation_data_are_found_before_the_training(capsys, monkeypatch, tmp_path, lines, needle):
-    monkeypatch.setattr(SDCAClassifier, "fit", lambda *_: pytest.fail("trained"))
-    monkeypatch.setattr(SDCARegressor, "fit", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(LinearClassifier, "fit", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(LinearRegressor, "fit", lambda *_: pytest.fail("trained"))
     path = make("svm", tmp_path)
     if needle == "numbers":
         path.write_text(path.read_text().replace("0 ", "0.5 ", 1))
@@ -410,7 +474,7 @@ def test_texts_end_to_end(capsys, tmp_path):
     model, _ = fitted(capsys, path, "-o", model_path, *words.split(), "--raw-counts", "--valid", path)
     vectorizer = TextVectorizer(analyzer="char_wb", ngram_range=(2, 3), min_df=2, lowercase=False, sublinear_tf=False)
     X = vectorizer.fit_transform(rows)
-    expected = SDCAClassifier(random_state=0).fit(X, labels)
+    expected = LinearClassifier(random_state=0).fit(X, labels)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
     new = table(tmp_path / "new.csv", {"words": ["my card is lost", "the interest of my house"]})
     ran = run(capsys, "predict", model_path, new)
@@ -477,7 +541,7 @@ def test_ctrl_c_keeps_the_model_reached(capsys, monkeypatch, tmp_path):
     assert "warm_start" not in ran.err
     assert "certified" in ran.out
     X, y = digits()
-    expected = SDCAClassifier(random_state=0, tol=1e-6, solver="sdca")
+    expected = LinearClassifier(random_state=0, tol=1e-6, solver="sdca")
     with pytest.warns(match="interrupted"):
         expected.fit(X, y)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
@@ -514,7 +578,7 @@ def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
             assert temporary.stat().st_size > 1000
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("manyclass.models.file.atomic_path", interrupted)
+    monkeypatch.setattr("manyclass.io.tensors.atomic_path", interrupted)
     ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
     assert ran.code == 130
     assert left(tmp_path) == {"data.svm"}

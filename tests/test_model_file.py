@@ -231,11 +231,9 @@ def test_arrays_are_aligned(path, layout, dtype, labels, names):
     model.save(path)
     header, _, content = parts(path)
     base = path.stat().st_size - len(content)
-    sizes = {"F32": 4, "F64": 8, "I32": 4, "I64": 8, "U8": 1}
     del header["__metadata__"]
     for name, entry in header.items():
-        place = base + entry["data_offsets"][0]
-        assert place % (64 if name in ("weights", "weights.data") else sizes[entry["dtype"]]) == 0
+        assert (base + entry["data_offsets"][0]) % 64 == 0 or name.startswith("pad.")
     weights = LinearModel.load(path).weights
     assert (weights.data if layout == "sparse" else weights).flags.aligned
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,6 +10,7 @@ from scipy.stats import binom
 from indexes import whole_rows, whole_weights
 from manyclass.datasets import make_many_classes
 from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
+from tensors import rewrite
 
 
 def centroids(n=4000, d=3000, K=600):
@@ -202,20 +200,16 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     content = path.read_bytes()
     with pytest.raises(ValueError, match="kind 'exact', expected 'small_world'"):
         SmallWorldGraph.load(path)
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + length])
 
     def rewritten(change):
-        described = json.loads(header["__metadata__"]["manyclass"])
-        change(described)
-        text = json.dumps({**header, "__metadata__": {"manyclass": json.dumps(described)}}).encode()
-        text += b" " * (-len(text) % 8)
-        return struct.pack("<Q", len(text)) + text + content[8 + length :]
+        path.write_bytes(content)
+        rewrite(path, lambda header, description: change(description))
+        return path.read_bytes()
 
     cases = [
-        (content[: len(content) // 2], "not an index file, or a damaged one"),
-        (b"hello", "not an index file"),
-        (rewritten(lambda d: d.update(format="other")), "not of a search index"),
+        (content[: len(content) // 2], "the search index is cut short"),
+        (b"hello, index", "not a search index: give"),
+        (rewritten(lambda d: d.update(format="other")), "not a search index .format 'other'"),
         (rewritten(lambda d: d.update(version=2)), "reads up to version 1: upgrade manyclass"),
         (rewritten(lambda d: d.pop("options")), "damaged"),
         (rewritten(lambda d: d.update(kind="tree")), "kind 'tree', expected 'exact' or 'simple_lsh' or 'small_world'"),

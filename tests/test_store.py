@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from manyclass.io import DataFormatError, read
 from manyclass.io.store import RowStore, RowStoreWriter, StoreError, folder_format, write_store
-from manyclass.io.store.container import ALIGNMENT, Container
+from manyclass.io.store.rows import ROWS
+from manyclass.io.tensors import ALIGNMENT, TensorFile
 
 N, D = 103, 17
 
@@ -146,10 +147,12 @@ def test_arrays_lie_at_multiples_of_64_bytes_in_files_that_others_read(tmp_path)
     X = rows_of("csr")
     write_store(tmp_path / "s", X)
     path = tmp_path / "s" / "rows-00000.safetensors"
-    file = Container(path)
+    with TensorFile(path, ROWS) as file:
+        pass
     assert {*file.names} == {"data", "indices", "indptr"}
     for name in file.names:
         assert file._entry(name)[2] % ALIGNMENT == 0
+        assert np.array_equal(file.window(name), getattr(X, name))
     np.testing.assert_array_equal(load_file(path)["data"], X.data)
 
 
@@ -192,8 +195,8 @@ def test_a_damaged_shard_is_an_error_and_never_a_crash(folder, place):
 
 
 def test_columns_beyond_the_width_never_reach_a_kernel(folder):
-    X = Container(folder / "rows-00000.safetensors")
-    offset = X._entry("indices")[2]
+    with TensorFile(folder / "rows-00000.safetensors", ROWS) as file:
+        offset = file._entry("indices")[2]
     path = folder / "rows-00000.safetensors"
     content = bytearray(path.read_bytes())
     for wrong in (D, -1, 2**31 - 1):
