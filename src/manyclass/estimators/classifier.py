@@ -365,6 +365,7 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            The rows.
         y : array of shape (n_samples,)
             Labels, of one sort in all calls.
         classes : array of shape (n_classes,), optional
@@ -408,7 +409,9 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            The rows.
         y : array of shape (n_samples,)
+            Their labels.
         threshold : float, optional
             Weights of at most this magnitude go, >= 0. By default the largest that lowers the accuracy by at most
             ``max_loss``, found by halving.
@@ -441,6 +444,7 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         Returns
         -------
         SearchIndex
+            Built on a copy of the weights.
         """
         check_is_fitted(self, "model_")
         return make_index(kind).build(self.model_.weights, n_jobs=self.n_jobs)
@@ -453,14 +457,18 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
         k : int, default=5
-            1 to the number of classes.
+            How many, 1 to the number of classes.
         index : SearchIndex, optional
             What `build_index` made, to search instead of scoring all classes.
 
         Returns
         -------
-        labels, scores : ndarray of shape (n_samples, k)
+        labels : ndarray of shape (n_samples, k)
+            Classes.
+        scores : ndarray of shape (n_samples, k)
+            Their scores.
         """
         if index is None:
             return super().predict_topk(X, k)

@@ -29,7 +29,18 @@ class PredictingMixin:
         def _check_predict_input(self, X: Any) -> Any: ...
 
     def decision_function(self, X: Any) -> Array:
-        """Scores, (n_samples, n_classes); (n_samples,) for two classes, positive for ``classes_[1]``."""
+        """Scores of the classes.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
+            For two classes positive where ``classes_[1]`` is predicted.
+        """
         X = self._check_predict_input(X)
         scores: Array = self.model_.decision_function(X, n_jobs=self.n_jobs)
         if self.model_.task == "multiclass" and scores.shape[1] == 2:  # a model with a column for each of two classes
@@ -37,7 +48,18 @@ class PredictingMixin:
         return scores
 
     def predict(self, X: Any) -> Any:
-        """The best class of each row; for a multi-label fit a 0/1 indicator, sparse (CSR) if y was sparse."""
+        """The best class of each row.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels; for a multi-label fit a 0/1 indicator of shape (n_samples, n_classes), CSR if y was sparse.
+        """
         X = self._check_predict_input(X)
         predicted = self.model_.predict(X, n_jobs=self.n_jobs)
         if sp.issparse(predicted):
@@ -46,9 +68,23 @@ class PredictingMixin:
         return predicted
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first: two arrays of shape (n_samples, k).
+        """The k best classes of each row and their scores, best first.
 
         Never holds an n_samples x n_classes array.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+        k : int, default=5
+            How many, 1 to the number of classes.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Classes.
+        scores : ndarray of shape (n_samples, k)
+            Their scores.
         """
         X = self._check_predict_input(X)
         labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs)
@@ -75,16 +111,37 @@ class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities, (n_samples, n_classes), for the losses that have them: multinomial and log_loss.
+        """Probabilities of the classes, for the losses that have them: multinomial and log_loss.
 
         One-vs-rest probabilities of more than two classes are normalised to sum to one, as scikit-learn does; those
         of a multi-label fit are not.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, in the order of ``classes_``.
         """
         X = self._check_predict_input(X)
         return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithm of `predict_proba`."""
+        """Logarithm of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Minus infinity where a probability is zero.
+        """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))

@@ -133,6 +133,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
         X : array or CSR matrix of shape (n_samples, n_features)
             Not copied if it is float32 or float64; never densified.
         y : array of shape (n_samples,) or (n_samples, n_targets)
+            Numbers to predict.
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
         checkpoint : path, optional
@@ -178,7 +179,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
         loss, solver = self._loss(), self._asked_solver()
         if solver is not None and not (solver.one_margin and solver.certified):
             raise ValueError(
-                f"solver {solver.name!r} is for losses of classes, got loss {loss.name!r}: choose another, or solver='auto'"
+                f"solver {solver.name!r} is for losses of classes, got loss {loss.name!r}: choose another, or 'auto'"
             )
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -212,10 +213,12 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
 
         Returns
         -------
-        ndarray of shape (n_samples,) or (n_samples, n_targets), as y was
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            As y was.
         """
         X = self._check_predict_input(X)
         scores = self.model_.scores(X, n_jobs=self.n_jobs)

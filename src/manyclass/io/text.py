@@ -153,6 +153,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of str of shape (n_columns,)
+            In the order of the columns.
 
         Raises
         ------
@@ -177,7 +178,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        csr_matrix of shape (n_texts, n_features)
+        csr_matrix of shape (n_texts, n_columns)
+            float32 or float64, see ``dtype``.
 
         Raises
         ------
@@ -197,6 +199,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         texts : iterable of str
+            Read once.
         y : None
             Not used; there for scikit-learn's pipelines.
 
@@ -216,10 +219,12 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         texts : iterable of str
+            Read once.
 
         Returns
         -------
         csr_matrix of shape (n_texts, n_columns)
+            float32 or float64, see ``dtype``.
 
         Raises
         ------
@@ -281,7 +286,19 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_state(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> TextVectorizer:
-        """The vectoriser whose `to_state` this is: its features are the same to the last bit.
+        """The vectorizer whose `to_state` this is: its features are the same to the last bit.
+
+        Parameters
+        ----------
+        parameters : mapping
+            What `to_state` gave first.
+        arrays : mapping of ndarray
+            What it gave second.
+
+        Returns
+        -------
+        TextVectorizer
+            Fitted.
 
         Raises
         ------

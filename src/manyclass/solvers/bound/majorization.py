@@ -74,19 +74,20 @@ class BoundMajorization(BatchSolver):
     stochastic : bool, default=True
         False: the batch method, of full rank.
     rank : int or "full", optional
-        Of the curvature: "full", all (d K)^2 numbers; k, k directions and a diagonal, k + 1 numbers a weight. None:
-        full up to 4000 parameters, 8 beyond.
-    schedule : {"tightening", "restart", "literal"}, default="tightening"
-        What follows the first pass; of a number for ``rank`` "tightening" alone.
+        Of the curvature: "full", all (d K)^2 numbers; k >= 1, k directions and a diagonal, k + 1 numbers a weight.
+        None: full up to 4000 parameters, 8 beyond.
     batch_size : int, optional
-        Examples of a stochastic step. By default as many as make the curvature's factor cost no more than its sum: a
+        Examples of a stochastic step, >= 1. None: as many as make the curvature's factor cost no more than its sum: a
         third of the parameters, at most an eighth of the examples. 1 is the paper's choice, at a cost of
         K (d K)^2 operations an example.
-    eta : float
+    eta : float, default=1.0
         Length of the steps where no search is made, in (0, 2): of "restart", "literal" and the batch method.
-    order : {"ascending", "descending", "given"}
+    schedule : {"tightening", "restart", "literal"}, default="tightening"
+        What follows the first pass; of a number for ``rank`` "tightening" alone.
+    order : {"ascending", "descending", "given"}, default="ascending"
         In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered. The first
         converges fastest on most data, though the second has the smaller trace.
+
     Raises
     ------
     ValueError

@@ -85,8 +85,10 @@ class AcceleratedSDCA(SDCA):
         suboptimality instead, for ``inner="accuracy"`` without an intercept: "rate", by xi_1 exp(-eta (t - 1) / 2);
         "proximal", by (1 + rho/mu) eps_t + (rho kappa / (2 mu)) ||W_t - Y_{t-1}||^2. ``dual`` is then P less the bound,
         or the true dual value where that is higher.
-    option, sampling
-        See `SDCA`.
+    option : {"I", "II", "III", "IV", "V"}, default="I"
+        Dual step of the inner solver, see `SDCA`.
+    sampling : {"permutation", "uniform", "importance"}, default="permutation"
+        Examples of an epoch, see `SDCA`.
     """
 
     name = "accelerated"

@@ -203,6 +203,13 @@ class AsyncSDCA(SDCA):
 
     Each thread takes its part of every epoch's examples. Updates of one thread may be lost to another, so that a run
     is not reproducible; the dual image is computed afresh for every certificate, which is therefore true.
+
+    Parameters
+    ----------
+    option : {"I", "II", "III", "IV", "V"}, default="I"
+        Dual step, see `SDCA`.
+    sampling : {"permutation", "uniform", "importance"}, default="permutation"
+        Examples of an epoch, see `SDCA`.
     """
 
     name = "sdca_async"

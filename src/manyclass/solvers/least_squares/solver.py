@@ -27,8 +27,10 @@ _CHUNK = 2**22
 
 
 class GeneralizedLeastSquares(BatchSolver):
-    """Generalised least squares: W <- W - (L Sigma + lam I)^-1 grad P(W), Sigma = X' diag(c) X / n, L the Lipschitz
-    constant of the link (1/2 for multinomial, 1/4 for log loss, 1 for squared).
+    """Generalized least squares: steps by one matrix that bounds the Hessian, factored once.
+
+    W <- W - (L Sigma + lam I)^-1 grad P(W), Sigma = X' diag(c) X / n, L the Lipschitz constant of the link (1/2 for
+    multinomial, 1/4 for log loss, 1 for squared).
 
     The matrix bounds the Hessian of P at every W, so that each step minimises a bound that touches P: it needs no step
     length and no line search, and the number of iterations does not depend on the conditioning of X. One factor serves

@@ -20,8 +20,9 @@ __all__ = ["FISTA"]
 
 
 class FISTA(BatchSolver):
-    """Accelerated proximal gradient descent (Beck & Teboulle 2009, with backtracking), for a smooth loss and any
-    penalty with a prox; the momentum restarts by itself (O'Donoghue & Candes 2015).
+    """Accelerated proximal gradient descent (Beck & Teboulle 2009), with backtracking and restarts.
+
+    For a smooth loss and any penalty with a prox; the momentum restarts by itself (O'Donoghue & Candes 2015).
 
     With F = f + lam g, f the mean loss, each iteration takes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class PreconditionedLBFGS(LBFGS):
 
     Parameters
     ----------
-    memory : int
+    history_size : int, default=10
         Pairs of changes, of the point and of the gradient, that are kept.
 
     Raises
@@ -76,6 +77,7 @@ class PreconditionedLBFGS(LBFGS):
 
     name = "preconditioned_lbfgs"
     summary = "L-BFGS that begins with the inverse second moments of X; for dense, correlated features"
+    synonyms: ClassVar[tuple[str, ...]] = ("preconditioned",)  # not those of L-BFGS
 
     def state(self, problem: Problem) -> State:
         if problem.n_features >= FACTORED:

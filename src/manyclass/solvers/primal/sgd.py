@@ -58,15 +58,15 @@ class SGD(PrimalSolver):
     ----------
     average : bool, default=False
         Take the mean of the weights after each step.
-    gain : {"optimal", "constant", "tau", "inverse"}
+    gain : {"optimal", "constant", "tau", "inverse"}, default="optimal"
         eta_t for t = 0, 1, ...: "optimal" as above, "constant" eta_0, "tau" eta_0 tau / (tau + t), "inverse"
         eta_0 / (t + 1) (Choromanska and Jebara, section 2.1, where the last two are called ASGD, for adaptive gain).
     eta0 : float, optional
-        eta_0 > 0; by default, that of the first step above.
-    tau : float
+        eta_0 > 0. None: that of the first step above.
+    tau : float, default=1.0
         Steps, > 0, after which the gain "tau" has fallen to a half.
-    batch_size : int
-        m. The sum of m gradients takes the place of one: eta_0 is for their sum.
+    batch_size : int, default=1
+        m >= 1. The sum of m gradients takes the place of one: eta_0 is for their sum.
 
     Raises
     ------
@@ -207,7 +207,7 @@ class SGD(PrimalSolver):
         threads = 1 if problem.loss.joint else problem.n_threads
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         if rate is None:
-            rate = first_rate(problem) if self.eta0 is None else float(self.eta0)
+            rate = first_rate(problem, weights) if self.eta0 is None else float(self.eta0)
         decay, power = self._decay(problem, rate)
         batch = self.batch_size
         work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
@@ -264,7 +264,8 @@ class SGD(PrimalSolver):
 class SGDStream:
     """Steps on the rows of a stream, in their order, each once.
 
-    The first step size is that of the first rows. With ``average`` the mean starts with the weights after these.
+    The first step size is that of the first rows and their sample weights. With ``average`` the mean starts with the
+    weights after these rows.
 
     Parameters
     ----------
@@ -276,7 +277,7 @@ class SGDStream:
     def __init__(self, solver: SGD, problem: Problem) -> None:
         shape = problem.n_features, problem.n_outputs
         self._solver = solver
-        self._rate = first_rate(problem) if solver.eta0 is None else float(solver.eta0)
+        self._rate = None if solver.eta0 is None else float(solver.eta0)
         self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": problem.first_intercept()}
         self._mean = np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype)
         self._steps = self._averaged = 0
@@ -286,6 +287,8 @@ class SGDStream:
         solver, n = self._solver, problem.n_samples
         scaled = np.ones(n, problem.dtype) if weights is None else np.ascontiguousarray(weights, problem.dtype)
         order = np.arange(n, dtype=np.int32)
+        if self._rate is None:
+            self._rate = first_rate(problem, scaled)
         solver._steps(
             problem, self._state, order, self._steps, *self._mean, self._averaged, weights=scaled, rate=self._rate
         )
@@ -305,9 +308,9 @@ class SGDStream:
         return W.copy(), bias.copy()
 
 
-def first_rate(problem: Problem) -> float:
-    """eta_0 of `SGD`."""
-    sizes = np.asarray(problem.weights, np.float64) * (problem.norms + constant(problem) ** 2)
+def first_rate(problem: Problem, weights: Array) -> float:
+    """eta_0 of `SGD`, of examples with these weights."""
+    sizes = weights.astype(np.float64) * (problem.norms + constant(problem) ** 2)
     gamma = float(problem.loss.smoothness) or 1.0
     return 1.0 / (float(sizes.max(initial=0.0)) / gamma + problem.lam)
 
