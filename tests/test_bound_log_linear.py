@@ -14,7 +14,9 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from manyclass import BoundMajorizationClassifier, LogLinearModel
+from manyclass import BoundMajorization, LinearClassifier, LogLinearModel, load
+
+BATCH = BoundMajorization(stochastic=False)
 
 
 def make(n=40, D=5, seed=0, scale=1.0, sparse=False, measured=True):
@@ -53,14 +55,14 @@ def optimum(features, y, measures, alpha, weights):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"batch_size": 1}, {"rank": 1}, {"rank": 4}, {"method": "batch"}, {"order": "descending"}],
+    [{}, {"batch_size": 1}, {"rank": 1}, {"rank": 4}, {"stochastic": False}, {"order": "descending"}],
     ids=str,
 )
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_optimum_is_that_of_an_independent_solver(options, sparse):
     features, y, measures = make(sparse=sparse)
     weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
-    model = LogLinearModel(0.01, tol=1e-8, max_iter=3000, random_state=0, **options)
+    model = LogLinearModel(0.01, solver=BoundMajorization(**options), tol=1e-8, max_iter=3000, random_state=0)
     model.fit(features, y, log_measure=measures, sample_weight=weights)
     dense = [f.toarray() if sparse else f for f in features]
     best = optimum(dense, y, measures, 0.01, weights)
@@ -74,13 +76,13 @@ def test_the_optimum_is_that_of_an_independent_solver(options, sparse):
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"rank": 2}, {"method": "batch"}], ids=str)
+@pytest.mark.parametrize("solver", ["bound", BoundMajorization(rank=2), BATCH], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_the_objective_falls_and_the_gap_is_true(options, scale):
+def test_the_objective_falls_and_the_gap_is_true(solver, scale):
     features, y, measures = make(seed=2, scale=scale)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogLinearModel(1e-3, max_iter=30, tol=0, random_state=0, **options)
+        model = LogLinearModel(1e-3, solver=solver, max_iter=30, tol=0, random_state=0)
         model.fit(features, y, log_measure=measures)
     values = np.array(model.history_.column("primal"))
     assert np.isfinite(values).all()
@@ -94,7 +96,7 @@ def test_softmax_regression_is_a_special_case():
     X, y = rng.normal(size=(60, 4)), rng.integers(0, 3, 60)
     features = [np.kron(np.eye(3), x) for x in X]
     model = LogLinearModel(0.01, tol=1e-10, random_state=0).fit(features, y)
-    other = BoundMajorizationClassifier(0.01, tol=1e-10, fit_intercept=False).fit(X, y)
+    other = LinearClassifier(alpha=0.01, solver="bound", tol=1e-10, fit_intercept=False).fit(X, y)
     np.testing.assert_allclose(model.coef_.reshape(3, 4), other.coef_, atol=1e-5)
     np.testing.assert_allclose(np.array(model.predict_proba(features)), other.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(model.predict(features), other.predict(X))
@@ -122,7 +124,7 @@ def test_many_parameters_take_little_memory():
     assert model.rank_ == 8
     assert model.coef_.shape == (100_000,)
     with pytest.raises(MemoryError, match="rank=8"):
-        LogLinearModel(rank="full").fit(features, y)
+        LogLinearModel(solver=BoundMajorization(rank="full")).fit(features, y)
 
 
 def faulty(change):
@@ -192,18 +194,43 @@ def test_faults_are_told_by_example(change, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0.0}, "without a penalty the optimum of separable examples is at infinity"),
-        ({"method": "newton"}, "method must be 'bound' or 'batch'"),
-        ({"rank": "half"}, "rank must be"),
-        ({"rank": 3, "method": "batch"}, "of full rank"),
-        ({"max_iter": 0}, "max_iter must be"),
-        ({"schedule": "slow"}, "schedule must be one of"),
+        ({"alpha": 0.0}, r"'alpha' parameter of LogLinearModel must be a float in the range \(0.0, inf\)"),
+        ({"solver": "newton"}, "solver must be one of 'bound', or an object such as BoundMajorization"),
+        ({"solver": "bbm"}, r"did you mean 'bound'\?"),
+        ({"solver": BoundMajorization(rank="half")}, "'rank' parameter of BoundMajorization"),
+        ({"solver": BoundMajorization(rank=3, stochastic=False)}, "of full rank"),
+        ({"solver": BoundMajorization(schedule="slow")}, "'schedule' parameter"),
+        ({"max_iter": 0}, "'max_iter' parameter"),
+        ({"tol": -1.0}, "'tol' parameter"),
+        ({"n_jobs": 0}, "n_jobs must be"),
     ],
 )
 def test_parameters_out_of_range(options, message):
     features, y, _ = make(measured=False)
     with pytest.raises(ValueError, match=message):
         LogLinearModel(**options).fit(features, y)
+
+
+def test_the_penalty_is_one_over_the_examples_by_default():
+    features, y, _ = make(measured=False)
+    weights = np.random.default_rng(0).integers(1, 4, len(y))
+    model = LogLinearModel(random_state=0).fit(features, y, sample_weight=weights)
+    assert model.alpha_ == pytest.approx(1 / weights.sum())
+    given = LogLinearModel(1 / weights.sum(), random_state=0).fit(features, y, sample_weight=weights)
+    np.testing.assert_array_equal(model.coef_, given.coef_)
+    assert LogLinearModel().fit(features, y).alpha_ == 1 / len(y)
+
+
+def test_the_parameters_are_kept_in_a_file(tmp_path):
+    features, y, _ = make(measured=False)
+    model = LogLinearModel(solver=BATCH, max_iter=1000).fit(features, y)
+    model.save(tmp_path / "model")
+    kept = load(tmp_path / "model")
+    rows = np.vstack(features)
+    np.testing.assert_allclose(kept.scores(rows)[:, 0], rows @ model.coef_, rtol=1e-12)
+    assert kept.parameters["estimator"] == "LogLinearModel"
+    assert kept.parameters["alpha"] == model.alpha_
+    assert kept.record["outcome"] == "converged"
 
 
 def test_other_input_than_in_the_fit_is_refused():
@@ -227,8 +254,6 @@ def test_the_chain_of_the_examples(capsys):
 
 
 def test_an_interrupt_keeps_the_last_iteration(monkeypatch):
-    from manyclass.solvers import BoundMajorization
-
     features, y, measures = make()
     calls, advance = [], BoundMajorization.advance
 

@@ -1,4 +1,4 @@
-"""The laws of MEMOIR: it is its own plain reading, step for step, however its weights are held and truncated."""
+"""Properties of MEMOIR: it is its own plain reading, step for step, however its weights are held and truncated."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from indexes import THOROUGH
+from manyclass import CrammerSinger, LinearClassifier
 from manyclass.datasets import make_many_classes
 from manyclass.kernels import live_bounds
 from manyclass.mips import SimpleLSH
@@ -68,6 +69,18 @@ def plain(X, y, some_orders, *, batch, alpha, l1_ratio, eta0, eta_step=None, c=N
             points.append(W)
             seen += len(some)
     return points
+
+
+def certified(alpha, tol):
+    return LinearClassifier(
+        CrammerSinger(gamma=0.01),
+        solver="sdca",
+        alpha=alpha,
+        fit_intercept=False,
+        tol=tol,
+        max_iter=500,
+        random_state=0,
+    )
 
 
 def dense(W):
@@ -142,26 +155,18 @@ def test_the_norm_stays_within_its_ball(data):
 
 def test_the_ball_holds_the_optimum(data):
     """||W*|| <= 1 / sqrt(alpha) for the mean of the losses; a sum over b rows needs sqrt(b) times as much."""
-    from manyclass import SDCAClassifier
-
     X, y = data
     norms = []
     for alpha in (1e-3, 1e-2, 0.1):
-        model = SDCAClassifier(
-            loss="crammer_singer", gamma=0.01, alpha=alpha, fit_intercept=False, tol=3e-2, max_iter=500, random_state=0
-        ).fit(X, y)
+        model = certified(alpha, tol=3e-2).fit(X, y)
         norms.append(np.linalg.norm(model.coef_) * np.sqrt(alpha))
     assert 0.2 < max(norms) <= 1.0 + 1e-6  # the bound is not idle
 
 
 def test_l2_approaches_the_optimum(data):
-    from manyclass import SDCAClassifier
-
     X, y = data
     alpha = 1e-2
-    best = SDCAClassifier(
-        loss="crammer_singer", gamma=0.01, alpha=alpha, fit_intercept=False, tol=1e-3, max_iter=500, random_state=0
-    ).fit(X, y)
+    best = certified(alpha, tol=1e-3).fit(X, y)
 
     def objective(W):
         scores = X @ W
@@ -190,9 +195,10 @@ def test_l1_leaves_fewer_weights_the_larger_alpha(data):
     assert counts[0] > 1.5 * counts[2] > 100 * counts[-1]
 
 
-def test_memory_follows_the_weights_that_are_left(data):
+def test_memory_follows_the_weights_that_are_left(data, monkeypatch):
     """Truncation gives slots back: a table does not keep what it has once held."""
     X, y = data
+    monkeypatch.setattr(memoir_weights.TableWeights, "tidy", lambda self: None)
     options = {"l1_ratio": 1.0, "eta0": 0.3, "eta_step": 0.0, "sparse": True}
     held = {}
     for alpha in (1e-6, 1e-2):
@@ -233,6 +239,7 @@ def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
     """The same points with bounds, made once and kept up, as without; they do bound, and less is read."""
     monkeypatch.setattr(live_bounds, "_LISTED", 12)
     monkeypatch.setattr(live_bounds, "_COPIED", 4)
+    monkeypatch.setattr(memoir_weights.TableWeights, "tidy", lambda self: None)  # which makes bounds afresh
     many = 600
     X, y = make_many_classes(1200, 1000, many, nnz_per_row=20, random_state=0)
     X, y = X.astype(np.float64), y.astype(np.int32)

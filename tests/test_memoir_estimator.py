@@ -1,4 +1,4 @@
-"""`MemoirClassifier`: scikit-learn's checks, early stopping, streams with new classes, pruning, indexes, files."""
+"""LinearClassifier with `Memoir`: held-out rows, weights, pruning, indexes, files, checkpoints, refusals."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import LinearModel, MemoirClassifier
+from manyclass import CrammerSinger, LinearClassifier, LinearModel, Memoir
 from manyclass.datasets import make_many_classes
 from manyclass.mips import ExactSearch, SimpleLSH
-from manyclass.solvers import memoir as solver
+from manyclass.solvers.memoir import learner
 
 _FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "stochastic steps: another order of rows is another point",
     "check_sample_weight_equivalence_on_sparse_data": "stochastic steps: another order of rows is another point",
     "check_class_weight_classifiers": "asks that one class win everywhere, which planes through the origin cannot do",
 }
+#: Parameters of the estimator; the others are the solver's.
+_OWN = ("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_iter", "random_state", "n_jobs", "dtype")
 
 
-@parametrize_with_checks(
-    [MemoirClassifier(max_iter=5), MemoirClassifier(max_iter=5, l1_ratio=1.0)],
-    expected_failed_checks=lambda estimator: _FAILURES,
-)
+def memoir(**options):
+    own = {name: options.pop(name) for name in _OWN if name in options}
+    return LinearClassifier(CrammerSinger(gamma=0), solver=Memoir(**options), **{"alpha": 1e-6, **own})
+
+
+@parametrize_with_checks([memoir(max_iter=5, l1_ratio=1.0)], expected_failed_checks=lambda estimator: _FAILURES)
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -43,7 +48,7 @@ def data():
 @pytest.fixture(scope="module")
 def fitted(data):
     X, y, _, _ = data
-    return MemoirClassifier(alpha=1e-5, max_iter=6, random_state=0).fit(X, y)
+    return memoir(alpha=1e-5, max_iter=6, random_state=0).fit(X, y)
 
 
 def test_public_face(data, fitted):
@@ -52,26 +57,28 @@ def test_public_face(data, fitted):
     assert fitted.coef_.shape == (60, 800)
     np.testing.assert_array_equal(fitted.sparse_coef_.toarray(), fitted.coef_)
     assert fitted.n_iter_ == len(fitted.history_) == 6
-    assert fitted.outcome_ == "max_iter"
+    assert fitted.history_.outcome == "max_iter"
+    assert np.isnan([fitted.duality_gap_, fitted.objective_]).all()
+    assert not fitted.intercept_.any()
     np.testing.assert_allclose(fitted.decision_function(X_test), X_test @ fitted.coef_.T, rtol=1e-4, atol=1e-4)
     classes, scores = fitted.predict_topk(X_test, 3)
     np.testing.assert_array_equal(classes[:, 0], fitted.predict(X_test))
     assert np.all(np.diff(scores, axis=1) <= 0)
-    last = fitted.history_[-1]
-    assert last.loss < fitted.history_[0].loss
-    assert 0 < last.update_rate < fitted.history_[0].update_rate <= 1
-    assert (last.recall, last.margin_error) == (1.0, 0.0)
-    assert last.nonzeros == fitted.sparse_coef_.nnz
-    assert last.nbytes > 0
-    assert np.isnan(last.validation)
-    assert fitted.model_.record["epochs"][-1]["nonzeros"] == last.nonzeros
+    first, last = fitted.history_[0].info, fitted.history_[-1].info
+    assert last["loss"] < first["loss"]
+    assert 0 < last["update_rate"] < first["update_rate"] <= 1
+    assert (last["recall"], last["margin_error"]) == (1.0, 0.0)
+    assert last["nonzeros"] == fitted.sparse_coef_.nnz
+    assert last["nbytes"] > 0
+    assert "validation" not in last
+    assert fitted.model_.record["history"]["records"][-1]["nonzeros"] == last["nonzeros"]
 
 
 def test_tables_and_arrays_fit_the_same(data, monkeypatch):
     X, y, _, _ = data
-    model = MemoirClassifier(alpha=1e-4, l1_ratio=0.5, max_iter=2, random_state=0, dtype=np.float64)
+    model = memoir(alpha=1e-4, l1_ratio=0.5, max_iter=2, random_state=0, dtype=np.float64)
     array = clone(model).fit(X, y)
-    monkeypatch.setattr(solver, "_DENSE", 0)
+    monkeypatch.setattr(learner, "_DENSE", 0)
     table = clone(model).fit(X, y)
     assert sp.issparse(table.model_.weights)
     np.testing.assert_allclose(table.coef_, array.coef_, atol=1e-10)
@@ -82,93 +89,33 @@ def test_tables_and_arrays_fit_the_same(data, monkeypatch):
 def test_labels_of_any_kind(data):
     X, y, _, _ = data
     names = np.array([f"class {k:03d}" for k in range(60)])
-    model = MemoirClassifier(max_iter=1, random_state=0)
+    model = memoir(max_iter=1, random_state=0)
     named, numbered = clone(model).fit(X, names[y]), clone(model).fit(X, y)
     np.testing.assert_array_equal(named.predict(X), names[numbered.predict(X)])
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
-def test_early_stopping_keeps_the_best_epoch(data, metric):
+def test_held_out_rows_keep_the_best_epoch(data, metric):
     X, y, _, _ = data
-    model = MemoirClassifier(
-        alpha=1e-5, max_iter=40, early_stopping=True, validation_metric=metric, patience=2, random_state=0
+    model = memoir(
+        alpha=1e-5, max_iter=40, validation_fraction=0.1, validation_metric=metric, patience=2, random_state=0
     ).fit(X, y)
-    judged = [record.validation for record in model.history_]
+    judged = [record.info["validation"] for record in model.history_]
     best = int(np.argmax(judged))
-    assert model.outcome_ == "patience"
+    assert model.history_.outcome == "patience"
     assert len(judged) == best + 3
     # The weights kept are those of that epoch: so many are not zero.
-    assert model.sparse_coef_.nnz == model.history_[best].nonzeros
-    unjudged = clone(model).set_params(early_stopping=False, max_iter=2).fit(X, y)
-    assert all(np.isnan(record.validation) for record in unjudged.history_)
+    assert model.sparse_coef_.nnz == model.history_[best].info["nonzeros"]
 
 
 def test_sample_and_class_weights(data):
     X, y, _, _ = data
     zero = np.where(y < 30, 1.0, 0.0)
-    model = MemoirClassifier(max_iter=2, random_state=0).fit(X, y, sample_weight=zero)
+    model = memoir(max_iter=2, random_state=0).fit(X, y, sample_weight=zero)
     assert (model.predict(X[y < 30]) < 30).mean() > 0.95
-    heavy = MemoirClassifier(max_iter=2, random_state=0, class_weight={7: 20.0}).fit(X, y)
-    light = MemoirClassifier(max_iter=2, random_state=0).fit(X, y)
+    heavy = memoir(max_iter=2, random_state=0, class_weight={7: 20.0}).fit(X, y)
+    light = memoir(max_iter=2, random_state=0).fit(X, y)
     assert (heavy.predict(X) == 7).sum() > (light.predict(X) == 7).sum()
-
-
-# --- streams --------------------------------------------------------------------------------------------------------
-
-
-def test_a_stream_of_the_order_of_fit_is_fit(data):
-    """The rows of an epoch in its order, in one call: the same weights."""
-    X, y, _, _ = data
-    model = MemoirClassifier(alpha=1e-4, max_iter=1, random_state=3, average=False, dtype=np.float64)
-    fit = clone(model).fit(X, y)
-    seed = int(np.random.RandomState(3).randint(np.iinfo(np.int32).max))
-    order = np.random.default_rng([seed, 0]).permutation(len(y))
-    stream = clone(model).partial_fit(X[order], y[order])
-    np.testing.assert_allclose(stream.coef_, fit.coef_, atol=1e-12)
-    assert stream.outcome_ == "stream"
-
-
-@pytest.mark.parametrize("slots", [0, 10**9])
-@pytest.mark.parametrize("search", ["exact", "lsh"])
-def test_new_classes_in_a_stream(data, monkeypatch, slots, search):
-    monkeypatch.setattr(solver, "_DENSE", slots)  # tables, and arrays
-    X, y, X_test, y_test = data
-    labels = np.array([f"{(k * 7) % 60:02d}" for k in range(60)])  # not in the order of their coming
-    model = MemoirClassifier(alpha=1e-5, random_state=0, search=search, batch_size=10)
-    for known in (20, 40, 60):
-        rows = np.flatnonzero(y < known)
-        for _ in range(3):
-            model.partial_fit(X[rows], labels[y[rows]])
-        assert list(model.classes_) == sorted(labels[:known])
-        assert model.coef_.shape == (known, 800)
-        test = np.flatnonzero(y_test < known)
-        assert model.score(X_test[test], labels[y_test[test]]) > 0.5
-    assert not hasattr(model, "history_")
-
-
-def test_a_stream_goes_on_from_a_fit_and_from_a_pickle(data, fitted):
-    X, y, _, _ = data
-    model = pickle.loads(pickle.dumps(fitted))
-    before = model.coef_.copy()
-    model.set_params(eta0=1e-9, average=False)
-    model.partial_fit(X[:100], np.where(y[:100] == 5, 1000, y[:100]))
-    assert model.classes_[-1] == 1000
-    np.testing.assert_allclose(model.coef_[:60], before, atol=1e-4)
-    copy = pickle.loads(pickle.dumps(model))
-    for one in (model, copy):
-        one.partial_fit(X[:50], y[:50])
-    np.testing.assert_array_equal(copy.coef_, model.coef_)
-
-
-def test_bad_streams(data):
-    X, y, _, _ = data
-    with pytest.raises(ValueError, match="at least 2 classes"):
-        MemoirClassifier().partial_fit(X[:1], y[:1])
-    model = MemoirClassifier().partial_fit(X[:50], y[:50])
-    with pytest.raises(ValueError, match="give one sort"):
-        model.partial_fit(X[:1], np.array(["a"]))
-    with pytest.raises(ValueError, match="class_weight is not known for a stream"):
-        MemoirClassifier(class_weight="balanced").partial_fit(X, y)
 
 
 # --- after the fit --------------------------------------------------------------------------------------------------
@@ -200,7 +147,7 @@ def test_rankings_through_an_index(data, fitted):
     assert index.recall(X_test, 1) > 0.9
     assert np.mean(fitted.predict_topk(X_test, 1, index=index)[0][:, 0] == classes[:, 0]) > 0.9
     assert isinstance(fitted.build_index("exact"), ExactSearch)
-    with pytest.raises(ValueError, match="kind must be"):
+    with pytest.raises(ValueError, match="search must be one of 'exact', 'lsh', 'graph'"):
         fitted.build_index("tree")
 
 
@@ -219,30 +166,116 @@ def test_the_file_is_small_and_opens_at_once(tmp_path):
     assert time.perf_counter() - begun < 1.0  # far more than it takes; the benchmark says how long
 
 
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [0, 10**9], ids=["table", "array"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"average": True},
+        {"average": False},
+        {"l1_ratio": 0.5},
+        {"l1_ratio": 1.0, "eta_step": 0.0},
+        {"average": False, "alpha": 0.1},  # meets its ball
+        {"search": "lsh", "average": False},
+        {"validation_fraction": 0.1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("done", [1, 3])
+def test_a_fit_that_was_broken_off_goes_on_to_the_same_bits(data, tmp_path, monkeypatch, slots, options, done):
+    monkeypatch.setattr(learner, "_DENSE", slots)
+    X, y, _, _ = data
+    _goes_on(memoir(**{"alpha": 1e-4, "random_state": 0, **options}), X, y, tmp_path / "run", monkeypatch, done, 5)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_bounds_of_classes_do_not_change_where_it_goes_on(tmp_path, monkeypatch, l1_ratio):
+    monkeypatch.setattr(learner, "_DENSE", 0)
+    X, y = make_many_classes(2000, 800, 600, nnz_per_row=12, random_state=0)
+    model = memoir(alpha=1e-5, l1_ratio=l1_ratio, random_state=0, batch_size=40)
+    _goes_on(model, X, y, tmp_path / "run", monkeypatch, 2, 4)
+
+
+def _goes_on(model, X, y, path, monkeypatch, done, epochs):
+    """A fit whose process ends in the middle of an epoch, and one from its checkpoint, are one without a break."""
+    whole = clone(model).set_params(max_iter=epochs).fit(X, y)
+    step, before = learner.MemoirLearner.step, learner.MemoirLearner.epoch
+    calls = []
+
+    def counted(self, *args, **kwargs):
+        calls.append("epoch")
+        return before(self, *args, **kwargs)
+
+    def broken(self, *args):
+        if calls.count("epoch") > done and len(calls) > 10:
+            raise ArithmeticError("a bug")
+        calls.append("step")
+        step(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.MemoirLearner, "epoch", counted)
+        patch.setattr(learner.MemoirLearner, "step", broken)
+        with pytest.raises(ArithmeticError, match="a bug"):
+            clone(model).set_params(max_iter=epochs).fit(X, y, checkpoint=path, checkpoint_seconds=0.0)
+    found = clone(model).set_params(max_iter=epochs - done).fit(X, y, checkpoint=path, checkpoint_seconds=0.0)
+    assert found.n_iter_ == len(found.history_) == epochs
+    assert [record.info for record in found.history_] == [record.info for record in whole.history_]
+    np.testing.assert_array_equal(found.coef_, whole.coef_)
+
+
+def test_the_default_step_shrinks_weights_by_half_at_most():
+    X, y = np.eye(8), np.arange(8) % 2
+    model = memoir(alpha=10.0, random_state=0).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    assert 0 < np.linalg.norm(model.coef_) <= 2 / np.sqrt(2 * 10.0)  # of the difference of two columns on their ball
+
+
+def test_checkpoints_of_other_fits_are_refused(data, tmp_path):
+    X, y, _, _ = data
+    memoir(max_iter=1, random_state=0).fit(X, y, checkpoint=tmp_path / "run")
+    for options in ({"random_state": 1}, {"eta0": 0.1}, {"alpha": 1e-3}, {"average": False}):
+        with pytest.raises(ValueError, match="belongs to another run"):
+            memoir(**{"max_iter": 1, "random_state": 0, **options}).fit(X, y, checkpoint=tmp_path / "run")
+
+
+# --- refusals, interrupts -------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0}, "alpha must be"),
-        ({"search": "tree"}, "search must be one of 'auto', 'exact', 'lsh', 'graph' or a SearchIndex, got 'tree'"),
-        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
-        ({"eta0": -1.0}, "eta0 must be"),
-        ({"truncation": "eager"}, "truncation must be one of"),
-        ({"average": "no"}, "average must be True, False or 'auto'"),
+        ({"alpha": 0}, "'alpha' parameter"),
+        ({"search": "tree"}, "'search' parameter of Memoir must be a str among .* or an instance of"),
+        ({"batch_size": 0}, "'batch_size' parameter of Memoir must be an int in the range"),
+        ({"eta0": -1.0}, "'eta0' parameter"),
+        ({"truncation": "eager"}, "'truncation' parameter"),
+        ({"average": "no"}, "'average' parameter"),
         ({"average": True, "l1_ratio": 0.5}, "average=True is for l1_ratio=0"),
-        ({"validation_metric": "loss"}, "validation_metric must be one of"),
-        ({"validation_fraction": 1.0}, "validation_fraction must be"),
-        ({"alpha": 10.0, "batch_size": 50, "eta0": 1.0}, "the decay would turn the weights round"),
+        ({"validation_metric": "loss"}, "'validation_metric' parameter"),
+        ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
+        ({"patience": 0}, "'patience' parameter"),
+        ({"fit_intercept": True}, "fits no intercept"),
+        ({"alpha": 10.0, "batch_size": 50, "eta0": 1.0}, "step size too large"),
     ],
 )
 def test_bad_parameters(data, options, message):
     X, y, _, _ = data
     with pytest.raises(ValueError, match=message):
-        MemoirClassifier(**options).fit(X, y)
+        memoir(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "hinge", CrammerSinger(gamma=0.1)])
+def test_other_losses_are_refused(data, loss):
+    X, y, _, _ = data
+    with pytest.raises(ValueError, match=r"give loss=CrammerSinger\(gamma=0\)"):
+        LinearClassifier(loss, solver="memoir").fit(X, y)
 
 
 def test_interrupt_keeps_what_is_reached(data, monkeypatch):
     X, y, X_test, y_test = data
-    step, calls = solver.MemoirLearner.step, []
+    step, calls = learner.MemoirLearner.step, []
 
     def interrupted(self, *args):
         calls.append(1)
@@ -250,8 +283,9 @@ def test_interrupt_keeps_what_is_reached(data, monkeypatch):
             raise KeyboardInterrupt
         step(self, *args)
 
-    monkeypatch.setattr(solver.MemoirLearner, "step", interrupted)
-    model = MemoirClassifier(max_iter=100, random_state=0, batch_size=10).fit(X, y)
-    assert model.outcome_ == "interrupted"
+    monkeypatch.setattr(learner.MemoirLearner, "step", interrupted)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = memoir(max_iter=100, random_state=0, batch_size=10).fit(X, y)
+    assert model.history_.outcome == "interrupted"
     assert model.n_iter_ == 3
     assert model.score(X_test, y_test) > 0.5

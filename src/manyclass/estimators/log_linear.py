@@ -13,8 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from manyclass.estimators.base import Named, penalty_strength
+from manyclass.estimators.base import Named, penalty_strength, plain
 from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
+from manyclass.models.linear import LinearModel
 from manyclass.objective.component import resolve
 from manyclass.objective.history import History, Record
 from manyclass.objective.problem import Array
@@ -48,18 +49,20 @@ class LogLinearModel(Named):
         ``BoundMajorization(stochastic=False)``: the batch bound alone; every step lowers the objective, slowly near the
         optimum. Its other parameters, ``rank`` first of all, are described there.
     tol : float, default=1e-3
-        Relative gap to stop at; see ``duality_gap_``.
+        Relative gap to stop at, >= 0; see ``duality_gap_``.
     max_iter : int, optional
-        Most iterations. None: 100.
-    random_state : int, RandomState or None
+        Most iterations, >= 1. None: 100.
+    random_state : int, RandomState or None, default=None
         Of the batches.
     n_jobs : int, optional
-        Threads of the searches. Never changes the result.
+        Threads of the searches; None is 1, -1 all cores. Never changes the result.
 
     Attributes
     ----------
     coef_ : ndarray of shape (D,)
         theta.
+    alpha_ : float
+        Strength of the penalty used.
     objective_ : float
     duality_gap_ : float
         Of the fitted model: ||gradient||^2 / (2 alpha) over the objective. That is the gap to the dual value of the
@@ -67,6 +70,8 @@ class LogLinearModel(Named):
     n_iter_ : int
     rank_ : int or "full"
     history_ : History
+    model_ : LinearModel
+        Keeps theta in a file (``save``): its ``scores`` of rows of joint features are theta . f.
 
     Raises
     ------
@@ -163,6 +168,15 @@ class LogLinearModel(Named):
         self.coef_ = state["point"].reshape(-1).copy()
         last = self.history_.last
         self.objective_, self.duality_gap_, self.n_iter_ = last.primal, last.relative_gap, last.iteration
+        parameters = {name: plain(value) for name, value in self.get_params(deep=True).items()}
+        self.model_ = LinearModel(
+            self.coef_[:, None],
+            np.zeros(1),
+            classes=None,
+            task="regression",
+            parameters={"estimator": type(self).__name__, **parameters, "alpha": self.alpha_},
+            record={"outcome": self.history_.outcome, "history": self.history_.to_dict()},
+        )
         return self
 
     def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int) -> None:
@@ -202,25 +216,88 @@ class LogLinearModel(Named):
             )
 
     def predict(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> Array:
-        """The most probable label of each example, its row among the example's, (n,); of equal ones the first."""
+        """The most probable label of each example; of equal ones the first.
+
+        Parameters
+        ----------
+        features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
+            f_x(y) of every label of every example.
+        offsets : array of n + 1 integers, optional
+            Where each example's rows begin in one matrix.
+        log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
+            log h_x(y); 0 by default.
+
+        Returns
+        -------
+        ndarray of int of shape (n,)
+            The row of the label among the example's.
+        """
         found = self.predict_proba(features, offsets=offsets, log_measure=log_measure)
         return np.array([int(np.argmax(p)) for p in found])
 
     def predict_proba(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> list[Array]:
-        """p(y | x) of all labels of each example: a list of n arrays of shape (m_i,)."""
+        """p(y | x) of all labels of each example.
+
+        Parameters
+        ----------
+        features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
+            f_x(y) of every label of every example.
+        offsets : array of n + 1 integers, optional
+            Where each example's rows begin in one matrix.
+        log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
+            log h_x(y); 0 by default.
+
+        Returns
+        -------
+        list of n ndarrays of shape (m_i,)
+        """
         sets = self._read(features, offsets, log_measure)
         L = self._log_potentials(sets)
         p = Labels(L, sets.offsets, np.ones(len(sets.offsets) - 1)).p
         return np.split(p, sets.offsets[1:-1])
 
     def score(self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None) -> float:
-        """The mean of log p(y_i | x_i)."""
+        """The mean of log p(y_i | x_i).
+
+        Parameters
+        ----------
+        features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
+            f_x(y) of every label of every example.
+        y : array of n integers
+            The observed label of each example, its row among the example's.
+        offsets : array of n + 1 integers, optional
+            Where each example's rows begin in one matrix.
+        log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
+            log h_x(y); 0 by default.
+
+        Returns
+        -------
+        float
+        """
         return -self._loss(features, y, offsets, log_measure, None)
 
     def objective(
         self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
     ) -> float:
-        """The objective of the fitted parameters on some examples."""
+        """The objective of the fitted parameters on some examples.
+
+        Parameters
+        ----------
+        features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
+            f_x(y) of every label of every example.
+        y : array of n integers
+            The observed label of each example, its row among the example's.
+        offsets : array of n + 1 integers, optional
+            Where each example's rows begin in one matrix.
+        log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
+            log h_x(y); 0 by default.
+        sample_weight : array of shape (n,), optional
+            Non-negative; scaled to mean 1.
+
+        Returns
+        -------
+        float
+        """
         penalty = 0.5 * self.alpha_ * float(self.coef_ @ self.coef_)
         return self._loss(features, y, offsets, log_measure, sample_weight) + penalty
 
@@ -248,12 +325,6 @@ class LogLinearModel(Named):
         return resolve("solver", self.solver, {BoundMajorization.name: BoundMajorization})
 
     def _check(self) -> None:
-        given: Any = self.alpha
-        if isinstance(given, Real) and given == 0:
-            raise ValueError(
-                "alpha must be greater than 0, got 0: without a penalty the optimum of separable examples is at "
-                "infinity, and no gap can be certified; give a small alpha"
-            )
         self._validate_params()
         resolve_n_jobs(self.n_jobs)
         self._solver()

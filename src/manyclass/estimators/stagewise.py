@@ -44,7 +44,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
     n_blocks : int, optional
         Blocks of a pass, >= 1. None: a `FeatureSubset` goes through all features of X, anything else has 10 blocks.
     passes : int, default=1
-        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others have left;
+        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others left;
         with additive updates its weights grow, so that the passes descend on the joint problem of all blocks. A
         `FeatureSubset` ordered by gradient is ordered anew.
     update : {"linear", "calibrated", "logistic"}, default="linear"

@@ -36,7 +36,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
     n_blocks : int, optional
         Blocks of a pass, >= 1. None: a `FeatureSubset` goes through all features of X, anything else has 10 blocks.
     passes : int, default=1
-        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others have left;
+        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others left;
         and its weights grow, so that the passes descend on the joint problem of all blocks. A `FeatureSubset` ordered
         by gradient is ordered anew.
     alpha : float or None, default=None

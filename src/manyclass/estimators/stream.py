@@ -26,9 +26,11 @@ def take(
     first: bool,
 ) -> None:
     """Learn some checked rows, and make the model anew."""
-    solver.check()
-    stream, order, seen = (None, None, 0) if first else getattr(estimator, "_stream", None) or (None, None, 0)
-    known = order if order is not None else np.empty(0, y.dtype) if first else estimator.classes_
+    if first:
+        stream, known, seen = None, np.empty(0, y.dtype), 0
+    else:
+        stream, known, seen = getattr(estimator, "_stream", None) or (None, estimator.classes_, 0)
+        X = X.astype(estimator.model_.weights.dtype, copy=False)
     order = _order(known, y, classes, solver, fresh=first)
     seen += len(y)
     # Numbers of classes are given in the order of their coming: those of the learner never move.
@@ -50,7 +52,7 @@ def take(
         stream = ready.open_stream(problem)
         if not first:
             growing: Any = stream  # classes can be new: `Solver.grows`
-            growing.start(*_columns(estimator, len(order)))
+            growing.start(_columns(estimator, len(order)))
     stream.take(problem, weights)
     W, intercept = stream.weights()
     estimator.classes_ = order[by_label]
@@ -99,15 +101,12 @@ def _order(known: Array, y: Array, classes: Any, solver: Solver, *, fresh: bool)
     return order
 
 
-def _columns(estimator: LinearClassifier, n_classes: int) -> tuple[Any, Array]:
+def _columns(estimator: LinearClassifier, n_classes: int) -> Any:
     """The weights of the model that a fit has left, a column for each class, zeros for new ones."""
     W: Any = estimator.model_.weights
     if W.shape[1] == 1:  # one margin m: columns -m/2 and m/2
         W = (sp.hstack if sp.issparse(W) else np.hstack)([-0.5 * W, 0.5 * W])
     more = (W.shape[0], n_classes - W.shape[1])
-    W = (
-        sp.hstack([W, sp.csr_matrix(more, dtype=W.dtype)])
-        if sp.issparse(W)
-        else np.hstack([W, np.zeros(more, W.dtype)])
-    )
-    return (sp.csr_matrix(W) if sp.issparse(W) else W), np.zeros(n_classes, W.dtype)
+    if sp.issparse(W):
+        return sp.hstack([W, sp.csr_matrix(more, dtype=W.dtype)], format="csr")
+    return np.hstack([W, np.zeros(more, W.dtype)])

@@ -106,7 +106,7 @@ class Solver(Component):
     def open_stream(self, problem: Problem) -> Stream:
         """What learns a stream whose first rows are those of ``problem``; of solvers with ``streams`` alone.
 
-        Where classes may be new (``grows``) it has a method ``start(weights, intercept)`` to go on from a model.
+        Where classes may be new (``grows``) it has a method ``start(weights)`` to go on from a model.
         """
         raise TypeError(f"solver {self.name!r} learns no streams")
 

@@ -9,8 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from manyclass.distributed import Communicator
-from manyclass.kernels import respond
-from manyclass.kernels import sdca as kernels
+from manyclass.kernels import respond, sdca as kernels
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
@@ -28,12 +27,15 @@ class DataParallelLBFGS(LBFGS):
 
     Parameters
     ----------
-    comm : Communicator, optional
-        Of the processes.
+    comm : Communicator or "mpi", optional
+        Of the processes. None: there is one.
+    history_size : int, default=10
+        Pairs that are kept, >= 1.
+
+    Attributes
+    ----------
     scale : float
-        Mean of this process's sample weights where those of all processes have mean 1.
-    memory : int
-        Pairs that are kept.
+        Mean of this process's sample weights where those of all processes have mean 1; to be set before a run.
 
     Raises
     ------

@@ -40,12 +40,12 @@ class LogConcavity(BatchSolver):
 
     Parameters
     ----------
-    comm : Communicator, optional
-        Of the processes.
-    inner : int
-        Steps of L-BFGS on each class, an iteration.
-    history_size : int
-        Pairs of L-BFGS, which starts anew in each iteration.
+    comm : Communicator or "mpi", optional
+        Of the processes. None: there is one.
+    inner : int, default=10
+        Steps of L-BFGS on each class, an iteration, >= 1.
+    history_size : int, default=5
+        Pairs of L-BFGS, which starts anew in each iteration, >= 1.
 
     References
     ----------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from sklearn.base import clone
-
 from manyclass.distributed import Communicator, SerialCommunicator
 
 __all__ = ["communicator_of", "on_communicator"]
@@ -31,13 +29,7 @@ def communicator_of(solver: Any) -> Communicator:
 def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",)) -> S:
     """A checked copy of a distributed solver, on the communicator of the original and with its ``facts``."""
     solver.check()
-    comm = solver.comm
-    solver.comm = None  # a communicator is not to be copied
-    try:
-        copy: S = clone(solver)
-    finally:
-        solver.comm = comm
-    copy.comm = comm
+    copy: S = type(solver)(**solver.get_params(deep=False))
     copy._comm = communicator_of(solver) if getattr(solver, "_comm", None) is None else solver._comm
     for name in facts:
         setattr(copy, name, getattr(solver, name))

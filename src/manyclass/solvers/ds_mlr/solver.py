@@ -62,28 +62,28 @@ class DSMLR(Solver):
 
     Parameters
     ----------
-    n_workers : int
-        Threads of each process that are workers.
-    schedule : {"ring", "queue"}
+    n_workers : int, default=1
+        Threads of each process that are workers, >= 1.
+    schedule : {"ring", "queue"}, default="ring"
         ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same.
         queue: workers take what has come, and in the first phase leave out what piles up; not reproducible.
-    comm : Communicator, optional
-        Of the processes; by default there is one.
+    comm : Communicator or "mpi", optional
+        Of the processes. None: there is one. "mpi": all processes of the job.
     block_classes, n_shards : int, optional
-        The grid: most classes of a block, cuts of the rows. See `make_grid`.
-    algorithm : {"two_phase", "stochastic", "printed"}
+        The grid: most classes of a block, cuts of the rows, >= 1. See `make_grid`.
+    algorithm : {"two_phase", "stochastic", "printed"}, default="two_phase"
         stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers
         are refreshed once an iteration: they stall far from the optimum.
     start : int, optional
-        Iterations of the first phase, of "two_phase". None: 2, or none where L-BFGS begins with a spectrum.
-    eta0 : float
-        Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``.
-    history_size : int
-        Pairs that L-BFGS keeps.
+        Iterations of the first phase, of "two_phase", >= 0. None: 2, or none where L-BFGS begins with a spectrum.
+    eta0 : float, default=1.0
+        Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``; > 0.
+    history_size : int, default=10
+        Pairs that L-BFGS keeps, >= 1.
     keep_scores : bool, optional
         Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
         keep them where they fit into memory.
-    precondition : {"auto", "spectrum", "diagonal", "none"}
+    precondition : {"auto", "spectrum", "diagonal", "none"}, default="auto"
         What the recursion of L-BFGS begins with. spectrum: the inverse of the rows' second moments, scaled for each
         class (see `Spectral`): d^2 numbers on every process, and far fewer iterations where features are correlated.
         diagonal: the inverse of the Hessian's diagonal, as many numbers as there are weights (see `Diagonal`). none: a

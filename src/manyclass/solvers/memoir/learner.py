@@ -195,7 +195,7 @@ class MemoirLearner:
     def start(self, weights: Any) -> None:
         """Go on from weights, an array or a CSR matrix of shape (n_features, n_classes); before the first step."""
         self.U.put(weights)
-        self._recount()
+        self.squares = self.U.squares()
         if self.index is not None:
             self.index.build(self.U.export(), n_jobs=self.n_threads)
 
@@ -230,7 +230,7 @@ class MemoirLearner:
             c = None if weights is None else weights[some]
             self.step(batch, np.ascontiguousarray(y[some], np.int32), c, met, chosen[begin:end], judged)
         self.epochs += 1
-        self._recount()
+        self._tidy()
         if met.rows:
             met.loss /= met.rows
         if judged.count:
@@ -348,9 +348,15 @@ class MemoirLearner:
         self.lag = self._make(self.n_features, self.n_classes, self.U.dtype)
         self.weight, self.points = 0.0, 0
 
-    def _recount(self) -> None:
-        """||U||^2 afresh: what is kept up with the steps gathers rounding errors."""
+    def _tidy(self) -> None:
+        """After an epoch: from here on a learner that `unpack` makes takes the same steps, to the last bit.
+
+        ||U||^2 is made afresh too: what is kept up with the steps gathers rounding errors.
+        """
         self._settle_all()
+        self.U.tidy()
+        if self.lag is not None:
+            self.lag.tidy()
         self.squares = self.U.squares()
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
@@ -358,7 +364,7 @@ class MemoirLearner:
     def pack(self) -> dict[str, Array]:
         """All it must remember, as arrays; an index is built anew from the weights."""
         numbers = [getattr(self, name) for name in _NUMBERS]
-        found = {"numbers": np.array(numbers, np.float64), "stamp": self.stamp}
+        found = {"numbers": np.array(numbers, np.float64), "stamp": self.stamp, "pace": self.U.pace()}
         found |= {f"U.{name}": array for name, array in pack_weights(self.U.export()).items()}
         if self.lag is not None:
             found |= {f"lag.{name}": array for name, array in pack_weights(self.lag.export()).items()}
@@ -373,6 +379,7 @@ class MemoirLearner:
             own = {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)}
             if weights is not None:
                 weights.put(unpack_weights(own, weights.dtype))
+        self.U.resume(arrays["pace"])
         if self.index is not None:
             self.index.build(self.U.export(), n_jobs=self.n_threads)
 

@@ -47,12 +47,14 @@ class Memoir(Solver):
     search : {"auto", "exact", "lsh", "graph"} or SearchIndex, default="auto"
         How rivals are found. ``exact``: on the live weights, with no index. ``lsh``: `manyclass.mips.SimpleLSH`,
         ``graph``: `manyclass.mips.SmallWorldGraph` (the paper's), or an index object (it is copied): they propose
-        rivals, which are scored on the live weights, and take in the classes that a batch has touched. ``auto``: exact.
+        rivals, which are scored on the live weights, and take in the classes that a batch has touched. A fit that goes
+        on from a checkpoint builds its index anew, and a new graph may propose other rivals. ``auto``: exact.
     batch_size : int, optional
         Rows whose rivals are searched at the same weights. None: an eighth of the classes, 16 to 1024.
     eta0 : float, optional
         The first step size, on the sum of a batch, > 0. None: the inverse of the mean squared norm of the rows, divided
-        by the rows of a batch for each class where these are more than one.
+        by the rows of a batch for each class where these are more than one; less where a step would shrink the weights
+        by more than half.
     eta_step : float, optional
         eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows.
     average : bool or "auto", default="auto"
@@ -263,7 +265,10 @@ class Memoir(Solver):
         l2, l1 = _split(problem)
         batch = self._batch(K)
         size = float(problem.norms.mean(dtype=np.float64)) if problem.n_samples else 0.0
-        eta0 = 1.0 / ((size or 1.0) * max(1.0, batch / K)) if self.eta0 is None else float(self.eta0)
+        if self.eta0 is None:
+            eta0 = 1.0 / max((size or 1.0) * max(1.0, batch / K), 2.0 * l2 * batch)
+        else:
+            eta0 = float(self.eta0)
         decay = eta0 * l2 * batch
         if not decay < 1:
             raise ValueError(
@@ -300,7 +305,7 @@ class MemoirStream:
         self._solver = solver
         self._learner = solver.learner(problem)
 
-    def start(self, weights: Any, intercept: Array) -> None:
+    def start(self, weights: Any) -> None:
         """Go on from the weights of a model, (n_features, n_classes)."""
         self._learner.start(weights)
 

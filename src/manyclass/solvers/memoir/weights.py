@@ -7,8 +7,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.kernels import memoir as kernels
-from manyclass.kernels import table as tables
+from manyclass.kernels import memoir as kernels, table as tables
 from manyclass.kernels.live_bounds import BLOCK, LiveBounds, Scratch, follow, make_bounds, make_scratch, no_bounds
 from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.kernels.scoring import Scorer
@@ -62,6 +61,15 @@ class Weights(Protocol):
 
     def put(self, weights: Any) -> None:
         """U, zero so far, becomes an array or a CSR matrix."""
+
+    def tidy(self) -> None:
+        """Forget what the order of the steps has left besides U: what `export`, `put` and `resume` make is the same."""
+
+    def pace(self) -> Array:
+        """What U does not tell of when work is done anew, for `resume`."""
+
+    def resume(self, pace: Array) -> None:
+        """After `put`: go on at the pace of others with the same U."""
 
     def squares(self) -> float:
         """||U||^2."""
@@ -123,6 +131,15 @@ class DenseWeights:
 
     def put(self, weights: Any) -> None:
         self._U[:] = weights.toarray() if sp.issparse(weights) else weights
+
+    def tidy(self) -> None:
+        pass
+
+    def pace(self) -> Array:
+        return np.zeros(0, np.int64)
+
+    def resume(self, pace: Array) -> None:
+        pass
 
     def squares(self) -> float:
         return float(kernels.sum_of_squares(self._U))
@@ -260,6 +277,21 @@ class TableWeights:
         kernels.fill(table, make_rows(rows))
         self._table = table
         self._forget_bounds()
+
+    def tidy(self) -> None:
+        # Slots in another order would be summed in another order.
+        pace = self.pace()
+        self.put(self.export())
+        self.resume(pace)
+
+    def pace(self) -> Array:
+        return np.array([self._bounds.bound.shape[1] > 0, self._read], np.int64)
+
+    def resume(self, pace: Array) -> None:
+        bounded, read = pace.tolist()
+        if bounded:
+            self._bounds = make_bounds(self._table, self.n_classes)
+        self._read = read
 
     def squares(self) -> float:
         # Half of it is what the penalty counts.
