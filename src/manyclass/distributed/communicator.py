@@ -137,6 +137,10 @@ class Communicator(ABC):
         self.interrupted = False
         self.traffic = Traffic()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Communicator:
+        """Itself: the clone of a solver talks to the same ranks."""
+        return self
+
     # --- blocks --------------------------------------------------------------------------------------------------
 
     def post(self, header: ArrayLike, buffer: Buffer, dest: int) -> None:

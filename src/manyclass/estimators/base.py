@@ -84,7 +84,8 @@ class Named(BaseEstimator):  # type: ignore[misc]
             if name not in known:
                 meant = _STRANGERS.get(name)
                 hint = did_you_mean(name, known) if meant is None else f": here it is {meant}"
-                raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}. It has {', '.join(known)}")
+                end = "" if hint.endswith("?") else "."
+                raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}{end} It has {', '.join(known)}")
         return super().__new__(cls)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -148,7 +149,7 @@ class LinearEstimator(Named):
         """The solver that the parameter names; None for "auto"."""
         if isinstance(self.solver, str) and self.solver == "auto":
             return None
-        return resolve("solver", self.solver, SOLVERS)
+        return resolve("solver", self.solver, SOLVERS, ("auto",))
 
     # --- input ------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class Component(BaseEstimator):  # type: ignore[misc]
         self._validate_params()
 
 
-def resolve(kind: str, value: Any, known: Mapping[str, type[C]]) -> C:
+def resolve(kind: str, value: Any, known: Mapping[str, type[C]], others: Iterable[str] = ()) -> C:
     """The object that a name stands for, or the object itself, checked.
 
     Parameters
@@ -45,6 +45,8 @@ def resolve(kind: str, value: Any, known: Mapping[str, type[C]]) -> C:
     value : str or object
     known : mapping of str to class
         What a name may be.
+    others : iterable of str
+        Names that the caller understands by itself, for the error.
 
     Raises
     ------
@@ -60,10 +62,11 @@ def resolve(kind: str, value: Any, known: Mapping[str, type[C]]) -> C:
             return value
     given = value if isinstance(value, str) else ""
     synonyms = {word: name for name, cls in known.items() for word in cls.synonyms}
-    names = ", ".join(map(repr, known))
+    words = [*others, *known]
+    names = ", ".join(map(repr, words))
     raise ValueError(
         f"{kind} must be one of {names}, or an object such as {next(iter(known.values())).__name__}(), got "
-        f"{value!r}{did_you_mean(given, known, synonyms)}"
+        f"{value!r}{did_you_mean(given, words, synonyms)}"
     )
 
 
