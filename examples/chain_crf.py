@@ -1,8 +1,8 @@
 """A small chain-structured conditional random field: part-of-speech tags of short sentences.
 
-The label of a sentence is its whole sequence of tags. All sequences can be listed (3 tags, up to 4 words: at most 81),
-so that the model is a `LogLinearModel`: joint features count how often a tag meets a kind of word, and how often one
-tag follows another. Sequences that a grammar forbids get the base measure zero.
+The label of a sentence is its sequence of tags. All sequences can be listed (3 tags, up to 4 words: at most 81), so the
+model is a `LogLinearModel`: joint features count pairs of word and tag, and pairs of neighboring tags. Sequences that a
+grammar forbids get the base measure zero.
 
     python examples/chain_crf.py
 """
@@ -41,7 +41,7 @@ def joint_features(words):
 
 
 def log_measure(length):
-    """0 for sequences that may be, minus infinity where a determiner ends the sentence."""
+    """0 for allowed sequences, minus infinity where a determiner ends the sentence."""
     return np.where(sequences(length)[:, -1] == TAGS.index("determiner"), -np.inf, 0.0)
 
 

@@ -2,7 +2,7 @@
 
     python regularization_path.py [FIGURE]
 
-prints two tables and, with matplotlib installed, writes the plots to FIGURE (its suffix names the format).
+prints a table and two choices and, with matplotlib installed, writes the plots to FIGURE (its suffix names the format).
 """
 
 import sys
@@ -11,24 +11,24 @@ from importlib.util import find_spec
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.preprocessing import scale
 
-from manyclass import SDCAClassifierCV, SDCARegressor, SDCARegressorCV, regularization_path
+from manyclass import LinearClassifierCV, LinearRegressor, LinearRegressorCV, regularization_path
 
 X, y = load_diabetes(return_X_y=True)
 X = scale(X)
 
 # The elastic net at 30 alphas: each fit starts where the last one ended.
-path = regularization_path(SDCARegressor(l1_ratio=0.9, tol=1e-6, max_iter=1000, random_state=0), X, y, n_alphas=30)
+path = regularization_path(LinearRegressor(l1_ratio=0.9, tol=1e-6, max_iter=1000, random_state=0), X, y, n_alphas=30)
 print(path)
 print(path.table())
 
 # The alpha: the simplest model within a standard error of the best.
-search = SDCARegressorCV(l1_ratio=0.9, n_alphas=30, max_iter=1000, selection="one_se", random_state=0).fit(X, y)
+search = LinearRegressorCV(l1_ratio=0.9, n_alphas=30, max_iter=1000, selection="one_se", random_state=0).fit(X, y)
 print(f"diabetes: alpha {search.alpha_:.3g} (best: {search.alpha_best_:.3g}), {(search.coef_ != 0).sum()} features")
 
 digits, labels = load_digits(return_X_y=True)
-chosen = SDCAClassifierCV(l1_ratio=0.5, n_alphas=8, eps=1e-2, cv=3, max_iter=500, random_state=0)
+chosen = LinearClassifierCV(l1_ratio=0.5, n_alphas=8, eps=1e-2, cv=3, max_iter=500, random_state=0)
 chosen.fit(digits / 16, labels)
-print(f"digits: alpha {chosen.alpha_:.3g}, accuracy on the folds {chosen.mean_scores_.max():.3f}")
+print(f"digits: alpha {chosen.alpha_:.3g}, log-likelihood of the folds {chosen.mean_scores_.max():.3f}")
 
 if len(sys.argv) > 1 and find_spec("matplotlib"):
     from matplotlib.figure import Figure
