@@ -1,4 +1,4 @@
-"""What the law-based tests share: NumPy formulas, random data, compiled operations as functions.
+"""What the property tests share: NumPy formulas, random data, compiled operations as functions.
 
 Everything with which the compiled kernels are compared is written here a second time, in plain NumPy and float64, row
 by row of a matrix of scores ``S`` (n x K) and of targets ``T`` (n classes, or n x K signs or reals).

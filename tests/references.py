@@ -1,6 +1,6 @@
 """Independent solvers: the least objective of a small problem, from scikit-learn or SciPy alone.
 
-Each minimises exactly ``helpers.objective`` by a method that shares nothing with the package, and returns the
+Each minimizes exactly ``helpers.objective`` by a method that shares nothing with the package, and returns the
 objective of the point it ends at: never less than the true optimum.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ElasticNet as SklearnElasticNet
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import ElasticNet as SklearnElasticNet, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from helpers import Data, objective
@@ -49,7 +48,7 @@ def quasi_newton(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -
 
 
 def quadratic_program(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -> float:
-    """Hinges as a quadratic programme with slacks, by SLSQP: small problems, l2 alone."""
+    """Hinges as a quadratic program with slacks, by SLSQP: small problems, l2 alone."""
     n, d = data.X.shape
     K = data.K
     c = (np.ones(n) if data.weights is None else data.weights / data.weights.mean()) / n
@@ -83,7 +82,7 @@ def quadratic_program(case: Any, data: Data, reg: Any, lam: float, intercept: bo
 
 
 def linear_svc(case: Any, data: Data, reg: Any, lam: float, intercept: bool) -> float:
-    """LIBLINEAR, without intercept: it would penalise it."""
+    """LIBLINEAR, without intercept: it would penalize it."""
     assert not intercept
     weights = np.ones(len(data.X)) if data.weights is None else data.weights / data.weights.mean()
     options: dict[str, Any] = {"C": 1 / (lam * len(data.X)), "fit_intercept": False, "tol": 1e-11, "max_iter": 10**6}

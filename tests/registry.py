@@ -1,4 +1,8 @@
-"""The registries the laws run over. One line here puts a loss, a penalty or a row view under every law."""
+"""The registries that the property tests run over, made from what the package declares.
+
+A loss that is declared needs its formula here; until it has one, the tests cannot be collected. A solver needs nothing:
+it is tested on the problem that `problem_for` finds for it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 
 import helpers
-from manyclass.objective.losses import CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss,
-SquaredLoss, SquaredHingeLoss from manyclass.objective.penalties import L2, ElasticNet
+from manyclass import solvers
+from manyclass.objective.losses import CLASSIFICATION, REGRESSION
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import prepared
+from manyclass.solvers import Solver
 
 
 class LossCase(NamedTuple):
@@ -28,21 +36,47 @@ class LossCase(NamedTuple):
     curved: str = "all"
 
 
-LOSSES = {
-    "multinomial": LossCase(MultinomialLoss(), helpers.multinomial, "simplex"),
-    "softmax_hinge": LossCase(MultinomialLoss(1.0), helpers.softmax_hinge, "simplex"),
-    "crammer_singer-0": LossCase(CrammerSingerLoss(0.0), helpers.crammer_singer(0.0), "simplex", "rivals"),
-    "crammer_singer-0.1": LossCase(CrammerSingerLoss(0.1), helpers.crammer_singer(0.1), "simplex", "rivals"),
-    "crammer_singer-1": LossCase(CrammerSingerLoss(1.0), helpers.crammer_singer(1.0), "simplex", "rivals"),
-    "hinge": LossCase(SmoothHingeLoss(0.0), helpers.smooth_hinge(0.0), "box"),
-    "smooth_hinge-0.5": LossCase(SmoothHingeLoss(0.5), helpers.smooth_hinge(0.5), "box"),
-    "smooth_hinge-1": LossCase(SmoothHingeLoss(1.0), helpers.smooth_hinge(1.0), "box"),
-    "squared_hinge": LossCase(SquaredHingeLoss(), helpers.squared_hinge, "half_line"),
-    "log_loss": LossCase(LogisticLoss(), helpers.log_loss, "box"),
-    "softplus_hinge": LossCase(LogisticLoss(1.0), helpers.softplus_hinge, "box"),
-    "squared": LossCase(SquaredLoss(), helpers.squared, "line"),
-    "huber-0.5": LossCase(HuberLoss(0.5), helpers.huber(0.5), "band"),
+class Written(NamedTuple):
+    """What is written of a loss for its tests.
+
+    ``formula``: of the values of its parameters, as are ``domain`` and ``curved``; see `LossCase`. ``values``: with
+    which values of its parameters it is tested, one by one.
+    """
+
+    formula: Callable[..., helpers.Formula]
+    domain: str
+    curved: str = "all"
+    values: tuple[dict[str, float], ...] = ({},)
+
+
+#: Of the losses that are declared, by name.
+WRITTEN = {
+    "multinomial": Written(lambda: helpers.multinomial, "simplex"),
+    "softmax_hinge": Written(lambda: helpers.softmax_hinge, "simplex"),
+    "crammer_singer": Written(
+        helpers.crammer_singer, "simplex", "rivals", ({"gamma": 0}, {"gamma": 0.1}, {"gamma": 1})
+    ),
+    "hinge": Written(lambda: helpers.smooth_hinge(0.0), "box"),
+    "smooth_hinge": Written(helpers.smooth_hinge, "box", values=({"gamma": 0.5}, {"gamma": 1})),
+    "squared_hinge": Written(lambda: helpers.squared_hinge, "half_line"),
+    "log_loss": Written(lambda: helpers.log_loss, "box"),
+    "squared": Written(lambda: helpers.squared, "line"),
+    "huber": Written(helpers.huber, "band", values=({"epsilon": 0.5},)),
 }
+DECLARED = {**CLASSIFICATION, **REGRESSION}
+
+#: Compiled losses by name, with the values of their parameters after it.
+LOSSES = {
+    "-".join([name, *map(str, values.values())]): LossCase(
+        loss(**values).compiled(), WRITTEN[name].formula(*values.values()), WRITTEN[name].domain, WRITTEN[name].curved
+    )
+    for name, loss in DECLARED.items()
+    for values in WRITTEN[name].values
+}
+#: What no declared loss is but in its form for the one margin of two classes.
+LOSSES["softplus_hinge"] = LossCase(
+    CLASSIFICATION["softmax_hinge"]().compiled(binary=True), helpers.softplus_hinge, "box"
+)
 
 PENALTIES = {
     "l2": L2(),
@@ -50,6 +84,28 @@ PENALTIES = {
     "elastic_net-0.1": ElasticNet(0.1),
     "elastic_net-3": ElasticNet(3.0),
 }
+
+#: Every solver a user can name, with its default parameters.
+SOLVERS: dict[str, Solver] = {name: solver() for name, solver in solvers.SOLVERS.items()}
+
+
+def problem_for(
+    solver: Solver, *, n: int = 60, seed: int = 0, **options: Any
+) -> tuple[LossCase, helpers.Data, Problem]:
+    """A problem that a solver can solve: of the first loss it takes, with sample weights.
+
+    It has an l2 penalty, which every solver takes, and an intercept where the solver can fit one.
+    """
+    for case in LOSSES.values():
+        data = helpers.make_data(case.loss.targets, n=n, d=6, K=4, seed=seed, weighted=True)
+        problem = helpers.make_problem(case.loss, data, **{"intercept": solver.takes_intercept, **options})
+        try:
+            prepared(problem, solver).state(problem)
+        except ValueError:
+            continue
+        return case, data, problem
+    raise LookupError(f"no loss of the registry suits solver {solver.name!r}")
+
 
 DTYPES = {"float32": np.float32, "float64": np.float64}
 

@@ -126,8 +126,8 @@ def test_threads_and_a_killed_run_change_nothing(inner, tmp_path):
 
 def test_what_is_refused_and_said():
     for wrong in ({"inner": 0}, {"inner": "exact"}, {"rule": "time"}, {"rule": "rate"}, {"option": "VI"}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))}|rule"):
-            AcceleratedSDCA(**wrong)
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}.* (parameter of AcceleratedSDCA|bounds the method)"):
+            AcceleratedSDCA(**wrong).check()
     problem = make_problem(SquaredLoss(), make_data("real"), intercept=True)
     with pytest.raises(ValueError, match="intercept"):
         minimize(problem, AcceleratedSDCA(inner="accuracy", rule="rate"))

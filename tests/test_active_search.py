@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from helpers import make_data, make_problem
-from manyclass import SDCAClassifier
+from manyclass import LinearClassifier
 from manyclass.kernels import proposals
 from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
 from manyclass.objective.losses import CrammerSingerLoss
@@ -42,7 +42,7 @@ def test_the_index_is_what_finds_rivals(monkeypatch):
     """Without exact passes, which propose too: an exact index alone leads to the optimum, whatever the first rivals."""
     problem = problem_of()
     reference = minimize(problem, SDCA(), tol=1e-7, max_iter=2000)
-    solver = ActiveSetSDCA(search=ExactSearch(), first=1, more=2)
+    solver = ActiveSetSDCA(search=ExactSearch(), first=1, more=2).prepare(problem)
     state = solver.state(problem)
     steps = solver.iterate(problem, state, 0)
     monkeypatch.setattr(proposals, "propose", None)
@@ -58,7 +58,7 @@ def test_the_best_rival_is_active_after_each_pass():
     """That which comes near and looks twice, too: what it found first is not dropped for what it found then."""
     data = make_data("class", n=300, d=12, K=40, seed=3, density=0.4)
     problem = make_problem(CrammerSingerLoss(0.0), data, intercept=False, lam=0.003)
-    solver = ActiveSetSDCA(first=2, more=1, epochs=2)
+    solver = ActiveSetSDCA(first=2, more=1, epochs=2).prepare(problem)
     state = solver.state(problem)
     steps = solver.iterate(problem, state, 0)
     y, gaps, rows = problem.targets.y, [], np.arange(300)
@@ -101,9 +101,7 @@ def test_kept_violators_are_those_of_a_full_scan():
     found = np.empty((120, 4), np.int32)
     bias = np.zeros(20)
     b = np.where(rng.random(120) < 0.5, 0.3, 0.0)
-    total = proposals.keep_violators(
-        problem.rows, y, problem.penalty, W, bias, indptr, active, b, everyone, 0.5, found
-    )
+    total = proposals.keep_violators(problem.rows, y, problem.penalty, W, bias, indptr, active, b, everyone, 0.5, found)
     assert total == (found >= 0).sum() > 0
     scores = X @ W
     for i in range(120):
@@ -121,7 +119,7 @@ def test_kept_violators_are_those_of_a_full_scan():
 @pytest.mark.parametrize("solver", [ActiveSetSDCA, AsyncActiveSetSDCA])
 def test_rivals_without_a_dual_are_dropped(solver):
     problem = problem_of()
-    run = solver(first=8, more=2, epochs=100)
+    run = solver(first=8, more=2, epochs=100).prepare(problem)
     state = run.state(problem)
     steps = run.iterate(problem, state, 0)
     begun = len(state["b"])
@@ -137,15 +135,13 @@ def test_estimator():
     data = make_data("class", n=300, d=15, K=120, seed=1, density=0.3)
     X = sp.csr_matrix(data.X)
     args = {"alpha": 1e-2, "max_iter": 1000, "tol": 1e-4, "random_state": 0}
-    exact = SDCAClassifier("crammer_singer", **args).fit(X, data.T)
+    exact = LinearClassifier("crammer_singer", **args).fit(X, data.T)
     index = SimpleLSH(bits=64, candidates=8)
     for search in ("lsh", "graph", index):
-        model = SDCAClassifier("crammer_singer", search=search, **args).fit(X, data.T)
+        model = LinearClassifier("crammer_singer", solver=ActiveSetSDCA(search=search), **args).fit(X, data.T)
         assert model.solver_ == "sdca_active"
         assert model.duality_gap_ <= 1e-4
         assert model.objective_ == pytest.approx(exact.objective_, rel=2e-4)
     assert not hasattr(index, "norm_bound_")  # a copy is built
-    with pytest.raises(ValueError, match=r"search must be one of 'exact', 'lsh', 'graph' or a SearchIndex, got 'hash'"):
-        SDCAClassifier("crammer_singer", search="hash").fit(X, data.T)
-    with pytest.raises(ValueError, match=r"search proposes rivals to solver 'sdca_active'"):
-        SDCAClassifier(search="lsh").fit(X, data.T)
+    with pytest.raises(ValueError, match=r"The 'search' parameter of ActiveSetSDCA must be .* Got 'hash' instead"):
+        LinearClassifier("crammer_singer", solver=ActiveSetSDCA(search="hash")).fit(X, data.T)

@@ -1,4 +1,4 @@
-"""Newton, conjugate gradients, steepest descent, the gains of SGD: what `test_primal_solvers` does not ask of all."""
+"""Newton, conjugate gradients, gradient descent, the gains of SGD: what `test_primal_solvers` does not ask of all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helpers import cast, evaluate, make_data, make_problem, random_scores, rand
 from manyclass.kernels.operations import loss_hessian
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredHingeLoss
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import LBFGS, SDCA, SGD, AveragedSGD, ConjugateGradient, Newton, GradientDescent
+from manyclass.solvers import LBFGS, SDCA, SGD, ConjugateGradient, GradientDescent, Newton
 from manyclass.solvers.primal.descent import line_search
 from registry import LOSSES
 
@@ -180,7 +180,7 @@ def test_newton_takes_wide_sparse_rows():
     np.testing.assert_allclose(results[1].weights[::4000], results[0].weights, atol=1e-9)
 
 
-def test_conjugate_gradients_beat_steepest_descent():
+def test_conjugate_gradients_beat_gradient_descent():
     problem = make_problem(LogisticLoss(), make_data("sign", n=300, d=20, K=2, seed=7), lam=1e-3, intercept=True)
     passes = {
         solver.name: minimize(problem, solver, tol=1e-6, max_iter=5000).history.last.passes
@@ -224,7 +224,7 @@ def test_gains_and_mini_batches_are_the_plain_recursion(gain, batch_size, averag
                 mean, mean_b = mean + (W - mean) / (taken + 1), mean_b + (b - mean_b) / (taken + 1)
         if epoch == 0:
             mean, mean_b = W, b
-    solver = (AveragedSGD if averaged else SGD)(gain=gain, eta0=0.03, tau=7, batch_size=batch_size)
+    solver = SGD(average=averaged, gain=gain, eta0=0.03, tau=7, batch_size=batch_size)
     state = solver.state(problem)
     for progress in itertools.islice(solver.iterate(problem, state, 9), epochs):
         assert progress.passes == progress.iteration
@@ -243,20 +243,23 @@ def test_by_default_the_gain_is_the_one_that_needs_no_tuning():
 
 def test_a_gain_that_is_too_large_is_told():
     problem = make_problem(LogisticLoss(), make_data("sign", seed=11), lam=1.0)
-    with pytest.warns(ConvergenceWarning, match="no longer a finite number"):
+    with pytest.warns(ConvergenceWarning, match="the objective is not finite"):
         minimize(problem, SGD(gain="constant", eta0=1e300), max_iter=5)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gain": "best"}, "gain must be one of optimal, constant, tau, inverse, got 'best'"),
-        ({"eta0": 0.0}, "eta0 must be a positive finite number, got 0.0"),
-        ({"tau": math.nan}, "tau must be a positive finite number, got nan"),
-        ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        ({"gain": "best"}, "The 'gain' parameter of SGD must be a str among .*'optimal'.* Got 'best' instead"),
+        ({"eta0": 0.0}, r"The 'eta0' parameter of SGD must be a float in the range \(0.0, inf\).* Got 0.0 instead"),
+        ({"tau": math.nan}, r"The 'tau' parameter of SGD must be a float in the range \(0.0, inf\).* Got nan instead"),
+        ({"batch_size": 0}, r"The 'batch_size' parameter of SGD must be an int in the range \[1, inf\). Got 0 instead"),
+        ({"average": "yes"}, "The 'average' parameter of SGD must be .*bool"),
     ],
 )
-def test_parameters_that_are_none_are_refused(options, message):
-    for solver in (SGD, AveragedSGD):
-        with pytest.raises(ValueError, match=message):
-            solver(**options)
+def test_parameters_out_of_range_are_refused(options, message):
+    problem = make_problem(MultinomialLoss(), make_data("class"))
+    with pytest.raises(ValueError, match=message):
+        SGD(**options).check()
+    with pytest.raises(ValueError, match=message):
+        minimize(problem, SGD(**options))

@@ -1,4 +1,4 @@
-"""Bound majorisation on problems: it descends, it reaches the certified optimum, and the same bits again."""
+"""Bound majorization on problems: it descends, it reaches the certified optimum, and the same bits again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers import Data, make_data, make_problem, objective
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import BatchBound, BoundMajorization
+from manyclass.solvers import BoundMajorization
 from manyclass.solvers.dual.warm import warm_state
 from registry import LOSSES
 
@@ -27,7 +27,7 @@ SCHEDULES = {
     "rank 5": BoundMajorization(rank=5),
     "restart": BoundMajorization(schedule="restart"),
     "literal": BoundMajorization(schedule="literal"),
-    "batch": BatchBound(),
+    "batch": BoundMajorization(stochastic=False),
 }
 #: Those that search: P never rises.
 MONOTONE = ("full", "one by one", "rank 1", "rank 5", "batch")
@@ -88,7 +88,7 @@ def test_low_rank_needs_few_more(name):
     assert all(result.outcome is Outcome.CONVERGED for result in results)
 
 
-# --- laws -----------------------------------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("eta", [0.05, 0.5, 1.0, 1.5, 1.95])
@@ -97,7 +97,9 @@ def test_low_rank_needs_few_more(name):
 def test_every_batch_step_descends(eta, order, loss):
     data = make_data(loss.targets, n=60, d=5, K=4 if loss.joint else 1, seed=3, weighted=True)
     problem = make_problem(loss, data, lam=1e-3, intercept=True)
-    values = quietly(problem, BatchBound(eta=eta, order=order), tol=0, max_iter=40).history.column("primal")
+    values = quietly(
+        problem, BoundMajorization(stochastic=False, eta=eta, order=order), tol=0, max_iter=40
+    ).history.column("primal")
     assert (np.diff(values) < 0).all()
 
 
@@ -161,7 +163,7 @@ def test_sparse_rows_threads_and_precisions_agree(name):
     np.testing.assert_array_equal(one.weights, threads.weights)
     np.testing.assert_array_equal(one.intercept, threads.intercept)
     found = []
-    for dtype in (np.float64, np.float32):  # without the driver, that stops at what float32 can certify
+    for dtype in (np.float64, np.float32):  # without the fitting loop, which stops at what float32 can certify
         problem = make_problem(MultinomialLoss(), data, view="csr", dtype=dtype, intercept=True)
         state = SCHEDULES[name].state(problem)
         for _ in zip(range(6), SCHEDULES[name].iterate(problem, state, 0)):
@@ -241,31 +243,51 @@ def test_memory_is_told_before():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("solver", "message"),
     [
-        (lambda: BoundMajorization(schedule="fast"), "schedule must be one of"),
-        (lambda: BoundMajorization(batch_size=0), "batch_size must be"),
-        (lambda: BoundMajorization(eta=2.0), "eta must be"),
-        (lambda: BoundMajorization(rank=0), "rank must be"),
-        (lambda: BoundMajorization(rank=1, schedule="literal"), "is of full rank"),
-        (lambda: BatchBound(eta=0.0), "eta must be"),
-        (lambda: BatchBound(order="up"), "order must be one of"),
+        (BoundMajorization(schedule="fast"), "The 'schedule' parameter of BoundMajorization must be a str among"),
+        (BoundMajorization(batch_size=0), "The 'batch_size' parameter of BoundMajorization must be an int"),
+        (BoundMajorization(eta=2.0), "The 'eta' parameter of BoundMajorization must be a float"),
+        (BoundMajorization(rank=0), "The 'rank' parameter of BoundMajorization must be an int"),
+        (BoundMajorization(rank="low"), "The 'rank' parameter of BoundMajorization must be an int"),
+        (BoundMajorization(rank=1, schedule="literal"), "rank=1 goes with .*: the others are of full rank"),
+        (BoundMajorization(rank=1, stochastic=False), "rank=1 goes with .*: the others are of full rank"),
+        (BoundMajorization(rank=1, batch_size=5), "batch_size=5 goes with the full curvature"),
+        (BoundMajorization(stochastic=False, eta=0.0), "The 'eta' parameter of BoundMajorization must be a float"),
+        (BoundMajorization(stochastic=False, order="up"), "The 'order' parameter of BoundMajorization must be a str"),
     ],
 )
-def test_parameters_out_of_range(call, message):
+def test_parameters_out_of_range(solver, message):
     with pytest.raises(ValueError, match=message):
-        call()
+        solver.check()
+    with pytest.raises(ValueError, match=message):
+        minimize(make_problem(MultinomialLoss(), make_data("class")), solver)
 
 
-@pytest.mark.parametrize("solver", [BatchBound(), BoundMajorization(), BoundMajorization(rank=1)])
+def test_the_rank_is_full_for_few_parameters_and_low_for_many():
+    problem = make_problem(MultinomialLoss(), make_data("class"))
+    assert BoundMajorization().prepare(problem).rank == "full"
+    wide = make_problem(MultinomialLoss(), make_data("class", n=20, d=2000))
+    assert BoundMajorization().prepare(wide).rank == 8
+    assert BoundMajorization(rank=3).prepare(wide).rank == 3
+    assert BoundMajorization(rank="full").prepare(wide).rank == "full"
+    for options in ({"stochastic": False}, {"schedule": "restart"}, {"schedule": "literal"}):
+        assert BoundMajorization(**options).prepare(wide).rank == "full"
+    solver = BoundMajorization()
+    assert solver.with_rank(4000).rank == "full"
+    assert solver.with_rank(4001).rank == 8
+    assert solver.rank is None
+
+
+@pytest.mark.parametrize("solver", [SCHEDULES["batch"], BoundMajorization(), BoundMajorization(rank=1)])
 def test_what_is_not_log_linear_is_refused(solver):
     sign, classes = make_data("sign", K=3), make_data("class")
     for problem, message in (
-        (make_problem(LogisticLoss(), sign), "got LogLoss with 3 outputs"),
+        (make_problem(LogisticLoss(), sign), "got log_loss with 3 outputs"),
         (make_problem(SmoothHingeLoss(1.0), sign), "takes log-linear models"),
         (make_problem(MultinomialLoss(), classes, shift=np.ones((8, 4))), "without shift"),
     ):
         with pytest.raises(ValueError, match=message):
             minimize(problem, solver)
-    with pytest.raises(ValueError, match="gradient"):
+    with pytest.raises(ValueError, match="needs an l2 penalty, got elastic net"):
         minimize(make_problem(MultinomialLoss(), classes, reg=ElasticNet(0.1)), solver)

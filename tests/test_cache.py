@@ -27,13 +27,13 @@ from manyclass.kernels.jit import compile_clock
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.sdca import sdca_epoch
 from manyclass.kernels.targets import RealTargets
-from manyclass.objective.losses import Squared
+from manyclass.objective.losses import SquaredLoss
 from manyclass.objective.penalties import L2
 
 rows, targets = make_rows(np.eye(2)), RealTargets(np.array([[1.0], [2.0]]), 1)
 V, alpha, one = np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2)
-order = np.arange(2, dtype=np.int32)
-sdca_epoch(rows, targets, one, one, order, Squared(), L2(), V, np.zeros(1), alpha, np.zeros(1, np.int8), 0.5, 0.0, 0, 1)
+order, loss = np.arange(2, dtype=np.int32), SquaredLoss()
+sdca_epoch(rows, targets, one, one, order, loss, L2(), V, np.zeros(1), alpha, np.zeros(1, np.int8), 0.5, 0.0, 0, 1)
 print(json.dumps({"alpha": alpha.ravel().tolist(), "kernels": compile_clock.kernels, "seconds": compile_clock.seconds}))
 """
 
@@ -77,7 +77,7 @@ def copy(tmp_path):
     return Copy(tmp_path)
 
 
-def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_regulariser(copy):
+def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_penalty(copy):
     first, said = copy.epoch()
     # a <- a + (y - s - a) / (1 + q) with q = 1/2.
     assert first["alpha"] == pytest.approx([2 / 3, 4 / 3])

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import sklearn
-from scipy.optimize import minimize
+from scipy import optimize
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import ElasticNet as SklearnElasticNet
-from sklearn.linear_model import Lasso, LogisticRegression
+from sklearn.linear_model import ElasticNet as SklearnElasticNet, Lasso, LogisticRegression
 
 import references
 from helpers import Data, make_data, make_problem, make_targets, objective
@@ -31,7 +30,7 @@ PENALTIES = {"l1": L1(), "net": ElasticNet(0.4), "l2": L2()}
 
 @pytest.fixture(params=["gram", "epochs", "few"])
 def way(request, monkeypatch):
-    """The ways a model is minimised: on one Gram matrix, on residuals, on working sets of very few features."""
+    """The ways a model is minimized: on one Gram matrix, on residuals, on working sets of very few features."""
     if request.param != "gram":
         monkeypatch.setattr("manyclass.solvers.primal.coordinate.FULL", 0)
         monkeypatch.setattr("manyclass.solvers.primal.coordinate._LEAST", 2)
@@ -70,7 +69,7 @@ def split_quasi_newton(case, data: Data, reg: Any, lam: float, intercept: bool) 
 
     bounds = [(0, None)] * (2 * d * K) + [(None, None)] * (K * intercept)
     options = {"maxiter": 50_000, "maxfun": 200_000, "ftol": 0, "gtol": 1e-11, "maxcor": 50}
-    z = minimize(cost, np.zeros(len(bounds)), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    z = optimize.minimize(cost, np.zeros(len(bounds)), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return value(case, data, reg, lam, *unpack(z))
 
 
@@ -114,7 +113,9 @@ def test_lasso_and_elastic_net_are_scikit_learns(way, view, share, intercept):
         model = SklearnElasticNet(lam, l1_ratio=ratio, **options) if ratio < 1 else Lasso(lam, **options)
         model.fit(X, data.T[:, 0])
         strength = lam if ratio == 1 else 0.3 * lam
-        result = solve(make_problem(SquaredLoss(), data, reg=reg, lam=strength, view=view, intercept=intercept), tol=1e-12)
+        result = solve(
+            make_problem(SquaredLoss(), data, reg=reg, lam=strength, view=view, intercept=intercept), tol=1e-12
+        )
         assert result.outcome is Outcome.CONVERGED
         np.testing.assert_allclose(result.weights[:, 0], model.coef_, atol=2e-6 * np.abs(model.coef_).max())
         assert result.intercept[0] == pytest.approx(model.intercept_, abs=1e-5)
@@ -169,7 +170,7 @@ def test_the_end_meets_the_conditions_of_optimality(way, name):
     assert 0 < np.count_nonzero(W) < W.size
 
 
-# --- laws -----------------------------------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["squared", "log_loss", "huber-0.5"])
@@ -300,7 +301,7 @@ def test_products_by_columns_are_numpys(view, intercept):
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("view", ["csr", "dense"])
 @pytest.mark.parametrize(("l1", "l2"), [(0.05, 0.0), (0.02, 0.3), (0.0, 0.1)])
-def test_a_model_is_minimised_to_what_was_asked(way, view, intercept, l1, l2):
+def test_a_model_is_minimized_to_what_was_asked(way, view, intercept, l1, l2):
     rng = np.random.default_rng(15)
     data = make_data("real", n=50, d=30, K=1, seed=15)
     columns = views.column_view(make_problem(SquaredLoss(), data, view=view, intercept=intercept))
@@ -355,8 +356,10 @@ def test_degenerate_problems(way, view, intercept):
     data = Data(odd, (X[:, 0] - X[:, 1] + 2)[:, None], 1, None)
     assert result.certificate.primal == pytest.approx(split_quasi_newton(case, data, L1(), 0.1, intercept), rel=1e-7)
     # One row alone; zero weights beside.
-    for one in (problem_of(X[:1], [2.0], SquaredLoss(), **options), problem_of(X[:1], [1.0], LogisticLoss(),
-    **options)):
+    for one in (
+        problem_of(X[:1], [2.0], SquaredLoss(), **options),
+        problem_of(X[:1], [1.0], LogisticLoss(), **options),
+    ):
         assert solve(one).outcome is Outcome.CONVERGED
     weights = np.r_[1.0, np.zeros(11)]
     assert solve(problem_of(X, X[:, 0], SquaredLoss(), weights=weights, **options)).outcome is Outcome.CONVERGED
@@ -378,7 +381,7 @@ def test_separable_labels_have_finite_weights(way):
 )
 def test_losses_it_cannot_minimise_are_refused(loss, why):
     problem = make_problem(loss, make_data(loss.targets), intercept=True)
-    with pytest.raises(ValueError, match=f"'cd' .*{type(loss).__name__}.*{why}"):
+    with pytest.raises(ValueError, match=f"'cd' .*{loss.name}.*{why}"):
         solve(problem)
     if loss.joint:
         with pytest.raises(ValueError, match="separable"):

@@ -1,4 +1,4 @@
-"""Generalised least squares: systems, rates, conditioning, the optimum of an independent solver."""
+"""Generalized least squares: systems, rates, conditioning, the optimum of an independent solver."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from scipy.special import logsumexp, softmax
 
 import references
 from helpers import make_data, make_problem, objective
-from manyclass.objective.losses import CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss,
-SquaredLoss, SquaredHingeLoss from manyclass.objective.penalties import L2, ElasticNet from manyclass.optimize.loop
-import Outcome, minimize from manyclass.solvers import GeneralizedLeastSquares from manyclass.solvers.least_squares
-import systems from manyclass.solvers.least_squares.design import Design from
-manyclass.solvers.least_squares.generalized import apply_link, fit_generalized, generalised_steps, named_link from
-manyclass.solvers.least_squares.systems import ConjugateGradients, Factor from registry import LOSSES
+from manyclass.objective.losses import (
+    CrammerSingerLoss,
+    HuberLoss,
+    LogisticLoss,
+    MultinomialLoss,
+    SmoothHingeLoss,
+    SquaredHingeLoss,
+    SquaredLoss,
+)
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.solvers import GeneralizedLeastSquares
+from manyclass.solvers.least_squares import systems
+from manyclass.solvers.least_squares.design import Design
+from manyclass.solvers.least_squares.generalized import apply_link, fit_generalized, generalised_steps, named_link
+from manyclass.solvers.least_squares.systems import ConjugateGradients, Factor
+from registry import LOSSES
 
 # --- systems --------------------------------------------------------------------------------------------------------
 
@@ -137,7 +148,7 @@ def test_products_are_made_in_float64_where_a_small_ridge_asks_for_it():
 
 
 class Free:
-    """Unregularised multinomial regression on data that do not separate, by the definitions."""
+    """Unregularized multinomial regression on data that do not separate, by the definitions."""
 
     L = 0.5
 
@@ -240,7 +251,7 @@ def test_plain_steps_never_rise():
         assert np.all(np.diff(values) <= 1e-14)
 
 
-# --- the driver, its certificate, the optimum -----------------------------------------------------------------------
+# --- the fitting loop, its certificate, the optimum -----------------------------------------------------------------
 
 CASES = [
     ("multinomial", 5, "csr", "f8", True, True),
@@ -265,7 +276,9 @@ def test_the_certified_optimum_is_that_of_another_solver(problem, system):
     data = make_data(case.loss.targets, n=120, d=6, K=K, seed=K, weighted=weighted, dtype=dtype)
     exact = make_problem(case.loss, data, lam=0.05, view=view, dtype=np.dtype(dtype).type, intercept=intercept)
     best = references.quasi_newton(case, data._replace(X=data.X.astype(float)), L2(), 0.05, intercept)
-    result = minimize(exact, GeneralizedLeastSquares(system=system), tol={"f8": 1e-8, "f4": 1e-5}[dtype], max_iter=2000, check_every=1)
+    result = minimize(
+        exact, GeneralizedLeastSquares(system=system), tol={"f8": 1e-8, "f4": 1e-5}[dtype], max_iter=2000, check_every=1
+    )
     assert result.outcome is Outcome.CONVERGED
     reached = objective(case.formula, data, L2(), 0.05, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel={"f8": 1e-6, "f4": 3e-5}[dtype])
@@ -305,11 +318,12 @@ def test_moments_are_kept_between_penalties(monkeypatch):
 
 def test_the_solver_refuses():
     data = make_data("class")
-    with pytest.raises(ValueError, match="system must be one of 'auto', 'cholesky', 'cg', got 'qr'"):
-        GeneralizedLeastSquares(system="qr")
+    message = "The 'system' parameter of GeneralizedLeastSquares must be a str among .* Got 'qr' instead"
+    with pytest.raises(ValueError, match=message):
+        minimize(make_problem(MultinomialLoss(), data), GeneralizedLeastSquares(system="qr"))
     with pytest.raises(ValueError, match="needs a smooth loss"):
         minimize(make_problem(CrammerSingerLoss(0.0), data), GeneralizedLeastSquares())
-    with pytest.raises(ValueError, match="needs a penalty with a gradient"):
+    with pytest.raises(ValueError, match="needs a penalty with a gradient, and 'elastic net' has none"):
         minimize(make_problem(MultinomialLoss(), data, reg=ElasticNet(0.1)), GeneralizedLeastSquares())
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import special
 
@@ -80,12 +79,12 @@ def test_a_million_classes_sum_to_one(dtype):
         np.testing.assert_allclose(total, 1, rtol=16 * np.finfo(dtype).eps)
 
 
-def test_sigmoids_too_small_for_a_number_are_still_normalised():
+def test_sigmoids_too_small_for_a_number_are_still_normalized():
     found = normalized_sigmoid(np.array([[-1e4, -1e4, -1e4 - 1]]))
     np.testing.assert_allclose(found, special.softmax([[0.0, 0.0, -1.0]], axis=1))
 
 
-def test_normalised_as_one_vs_rest_is():
+def test_normalized_as_one_vs_rest_is():
     scores = np.random.default_rng(1).normal(size=(20, 4)) * 3
     plain = special.expit(scores)
     np.testing.assert_allclose(normalized_sigmoid(scores), plain / plain.sum(axis=1, keepdims=True), rtol=1e-13)

@@ -1,16 +1,15 @@
-"""Laws of the losses: value, gradient, conjugate and dual step belong to one convex function."""
+"""Properties of the losses: value, gradient, conjugate and dual step belong to one convex function."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.optimize import linprog, minimize
 
 from helpers import evaluate, infeasibility, random_duals, random_scores, random_targets, step
-from manyclass.objective.losses import CrammerSingerLoss
-from registry import LOSSES
+from manyclass.objective.losses import CLASSIFICATION, CrammerSingerLoss
+from registry import DECLARED, LOSSES, WRITTEN
 
 EPS64 = np.finfo(np.float64).eps
 
@@ -30,6 +29,51 @@ def size(*arrays, floor=1.0):
 def held(case, t, K):
     """The entries over which phi* is strongly convex."""
     return np.arange(K) != t if case.curved == "rivals" else np.ones(K, bool)
+
+
+# --- declared losses ------------------------------------------------------------------------------------------------
+
+
+def test_every_declared_loss_is_under_test():
+    """In its form for two classes too, with every value of its parameters that is written for its tests."""
+    compiled = [case.loss for case in LOSSES.values()]
+    assert WRITTEN.keys() == DECLARED.keys()
+    for name, loss in DECLARED.items():
+        for values in WRITTEN[name].values:
+            assert loss(**values).compiled() in compiled
+            assert loss(**values).compiled(binary=True) in compiled
+
+
+def test_messages_name_compiled_losses_as_users_do():
+    for name, loss in DECLARED.items():
+        for values in WRITTEN[name].values:
+            plain = name == "smooth_hinge" and not values["gamma"]
+            assert loss(**values).compiled().name == ("hinge" if plain else name)
+
+
+@pytest.mark.parametrize("name", [name for name, loss in CLASSIFICATION.items() if loss.joint])
+def test_two_classes_are_one_margin(name):
+    """A joint loss of two scores is its binary form of their difference."""
+    for values in WRITTEN[name].values:
+        joint, binary = (CLASSIFICATION[name](**values).compiled(binary=form) for form in (False, True))
+        assert binary.targets == "sign"
+        for s in random_scores(60, 2, np.random.default_rng(13)):
+            for t in (0, 1):
+                pair = evaluate(joint, s, t)
+                margin = evaluate(binary, s[1:] - s[:1], np.array([2.0 * t - 1.0]))
+                assert margin.value == pytest.approx(pair.value, rel=1e-13, abs=1e-13 * size(s))
+                np.testing.assert_allclose(margin.gradient, pair.gradient[1:], rtol=1e-11, atol=1e-13 * size(s))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [(name, values) for name in DECLARED for values in WRITTEN[name].values if values]
+)
+def test_parameters_of_a_loss_are_checked(name, values):
+    DECLARED[name](**values).check()
+    for parameter in values:
+        for wrong in (-1.0, float("nan"), "small"):
+            with pytest.raises(ValueError, match=f"The '{parameter}' parameter of {DECLARED[name].__name__} must be"):
+                DECLARED[name](**{**values, parameter: wrong}).check()
 
 
 # --- value and gradient ---------------------------------------------------------------------------------------------
@@ -127,7 +171,7 @@ def numeric_conjugate(case, a, t):
     """sup_s -s.a - phi(s), searched for."""
     K = len(a)
     if isinstance(case.loss, CrammerSingerLoss) and case.loss.gamma == 0:
-        # The largest violation as a linear programme: xi >= 0, xi >= 1 + s_j - s_y.
+        # The largest violation as a linear program: xi >= 0, xi >= 1 + s_j - s_y.
         rivals = [k for k in range(K) if k != t]
         rows = np.zeros((K - 1, K + 1))
         rows[range(K - 1), rivals] = 1
@@ -151,7 +195,7 @@ def numeric_conjugate(case, a, t):
 
 
 @pytest.mark.parametrize("K", [2, 3])
-def test_conjugate_equals_numeric_maximisation(case, K):
+def test_conjugate_equals_numeric_maximization(case, K):
     for _, t, a in examples(case, 12, K, seed=7):
         assert evaluate(case.loss, a, t, a).conjugate == pytest.approx(numeric_conjugate(case, a, t), abs=2e-5)
 

@@ -1,4 +1,4 @@
-"""Laws of the penalties: value, conjugate and primal weight belong to one 1-strongly convex function."""
+"""Properties of the penalties: value, conjugate and primal weight belong to one 1-strongly convex function."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_value_equals_its_definition(reg, v, dtype):
     np.testing.assert_allclose(terms(reg, v, dtype)[1], expected, rtol=1e-14)
 
 
-def test_conjugate_and_primal_equal_numeric_maximisation(reg, v):
+def test_conjugate_and_primal_equal_numeric_maximization(reg, v):
     w, _, conjugate = terms(reg, v)
     for x, weight, value in zip(v, w, conjugate):
         # g grows like w^2 / 2: the maximum is between 0 and x.
@@ -69,7 +69,7 @@ def test_fenchel_young(reg, v):
 
 
 def test_primal_is_the_prox_of_what_l2_leaves(reg, v):
-    """grad g*(v) minimises ||w - v||^2 / 2 + (g - ||.||^2 / 2)(w): no w near or far does better."""
+    """grad g*(v) minimizes ||w - v||^2 / 2 + (g - ||.||^2 / 2)(w): no w near or far does better."""
     w = terms(reg, v)[0]
 
     def cost(u):
@@ -108,7 +108,7 @@ def _prox(reg, z, step):
 
 @pytest.mark.parametrize("step", [0.1, 1.0, 7.0])
 @pytest.mark.parametrize("with_prox", [*PENALTIES.values(), L1()], ids=[*PENALTIES, "l1"])
-def test_prox_minimises(with_prox, step):
+def test_prox_minimizes(with_prox, step):
     """No u near or far of prox(z) has a lower ``step g(u) + (u - z)^2 / 2``."""
     z = np.concatenate([np.random.default_rng(0).normal(size=50) * 3, [0.0, step, -step, 50.0]])
     u = _prox(with_prox, z, step)

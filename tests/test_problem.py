@@ -1,4 +1,4 @@
-"""Laws of the problem: both sides of the gap are what the formulas say, and one bounds the other."""
+"""Properties of the problem: both sides of the gap are what the formulas say, and one bounds the other."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_a_strength_that_is_not_positive_is_refused(lam):
 )
 def test_a_loss_with_targets_of_another_kind_is_refused(loss, kind):
     data = make_data(kind)
-    with pytest.raises(ValueError, match=f"loss {type(loss).__name__} takes targets of kind .*, got '{kind}'"):
+    with pytest.raises(ValueError, match=f"loss {loss.name} takes targets of kind .*, got '{kind}'"):
         Problem(make_rows(data.X), make_targets(kind, data.T, data.K), loss, L2(), 1.0, data.X.shape[1])
 
 
@@ -282,7 +282,7 @@ def test_another_number_of_targets_than_of_rows_is_refused(kind):
 
 @pytest.mark.parametrize("loss", [SmoothHingeLoss(-0.5), SmoothHingeLoss(float("nan")), SmoothHingeLoss(float("inf"))])
 def test_a_loss_with_a_senseless_number_is_refused(loss):
-    with pytest.raises(ValueError, match="gamma of SmoothHinge must be a finite number of at least 0"):
+    with pytest.raises(ValueError, match="gamma of SmoothHingeLoss must be a finite number of at least 0"):
         make_problem(loss, make_data("sign"))
 
 

@@ -98,7 +98,7 @@ def test_a_view_leaves_the_callers_flags_alone():
 @pytest.mark.parametrize(
     "names", [("csr-int32", "csr-frozen"), ("dense-c", "dense-frozen", "dense-mapped")], ids=["csr", "dense"]
 )
-def test_writable_read_only_and_mapped_share_one_specialisation(names, X, tmp_path):
+def test_writable_read_only_and_mapped_share_one_specialization(names, X, tmp_path):
     types = {tuple(numba.typeof(array) for array in make_rows(VIEWS[name](X, tmp_path))) for name in names}
     assert len(types) == 1
 

@@ -7,8 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manyclass.models.linear import LinearModel
 from models import D, K, dense, labels_of, model_of, ranking, rows_of, weights_of

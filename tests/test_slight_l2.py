@@ -58,7 +58,9 @@ def test_losses_with_a_kink(name, solver):
         # Slow where neither the loss is smooth nor the penalty curved: what is reached is certified all the same.
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = minimize(problem, SlightL2(solver()), tol=1e-3, max_iter=3000)
-        other = minimize(problem, SlightL2(SDCA() if solver is AcceleratedSDCA else AcceleratedSDCA()), tol=1e-2, max_iter=3000)
+        other = minimize(
+            problem, SlightL2(SDCA() if solver is AcceleratedSDCA else AcceleratedSDCA()), tol=1e-2, max_iter=3000
+        )
     assert found.certificate.relative_gap <= 0.05
     assert found.certificate.dual <= other.certificate.primal
     assert other.certificate.dual <= found.certificate.primal
@@ -139,8 +141,9 @@ def test_a_warm_start_goes_on():
 
 def test_what_is_refused():
     data = make_data("real")
+    problem = make_problem(SquaredLoss(), data, reg=L1())
     for wrong in (0.0, 1.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="eps must be between 0 and 1"):
-            SlightL2(SDCA(), eps=wrong)
+            minimize(problem, SlightL2(SDCA(), eps=wrong))
     with pytest.raises(ValueError, match="'sdca \\+ slight l2' is for the L1 penalty, got L2"):
         minimize(make_problem(SquaredLoss(), data, reg=L2()), SlightL2(SDCA()))

@@ -9,10 +9,10 @@ import pytest
 
 from helpers import Data, make_data, make_problem
 from manyclass.objective.problem import Problem
-from manyclass.solvers import SGD, AveragedSGD
+from manyclass.solvers import SGD
 from registry import LOSSES
 
-SOLVERS = {solver.name: solver for solver in (SGD(), AveragedSGD())}
+SOLVERS = {"plain": SGD(), "averaged": SGD(average=True)}
 
 
 def plain_steps(case, problem: Problem, data: Data, seed: int, averaged: bool):
@@ -34,7 +34,7 @@ def plain_steps(case, problem: Problem, data: Data, seed: int, averaged: bool):
             yield mean, mean_b
 
 
-@pytest.mark.parametrize("name", ["sgd", "asgd"])
+@pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("size", [1.0, 1e-7, 1e-20], ids=["rows", "tiny_rows", "no_rows"])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["multinomial", "smooth_hinge-0.5", "squared", "hinge"])
@@ -44,7 +44,7 @@ def test_lazy_scaling_is_the_plain_recursion(name, size, intercept, loss):
     data = make_data(case.loss.targets, n=n, d=5, K=3, seed=7, weighted=True)
     data = data._replace(X=data.X * size)
     problem = make_problem(case.loss, data, lam=0.5, intercept=intercept)
-    expected = [*itertools.islice(plain_steps(case, problem, data, 3, name == "asgd"), 20 * n)]
+    expected = [*itertools.islice(plain_steps(case, problem, data, 3, name == "averaged"), 20 * n)]
     state = solver.state(problem)
     for progress in itertools.islice(solver.iterate(problem, state, 3), 20):
         W, b = solver.weights(problem, state)
@@ -52,12 +52,12 @@ def test_lazy_scaling_is_the_plain_recursion(name, size, intercept, loss):
         np.testing.assert_allclose(b, expected[progress.iteration * n - 1][1], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["sgd", "asgd"])
+@pytest.mark.parametrize("name", SOLVERS)
 def test_lazy_scaling_is_the_plain_recursion_after_each_step(name):
     case, solver, n = LOSSES["multinomial"], SOLVERS[name], 11
     data = make_data("class", n=n, d=5, K=3, seed=8)
     problem = make_problem(case.loss, data, lam=0.5, intercept=True)
-    expected = [*itertools.islice(plain_steps(case, problem, data, 3, name == "asgd"), 2 * n)]
+    expected = [*itertools.islice(plain_steps(case, problem, data, 3, name == "averaged"), 2 * n)]
     second = np.random.default_rng([3, 1]).permutation(n).astype(np.int32)
     for steps in range(1, n + 1):
         state = solver.state(problem)
