@@ -29,8 +29,7 @@ def assemble(header, content):
     sums[0] = zlib.crc32(head)
     try:
         places = sorted(header[name]["data_offsets"] for name in header if name not in ("__metadata__", "crc32"))
-        pads = [header[name]["data_offsets"] for name in header if name.startswith("pad.")]
-        arrays = [content[first:last] for first, last in places if [first, last] not in pads]
+        arrays = [content[first:last] for first, last in places]
     except (KeyError, TypeError, ValueError):
         arrays = []
     if len(arrays) == len(sums) - 1:

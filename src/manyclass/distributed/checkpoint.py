@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manyclass.distributed.communicator import Communicator
-from manyclass.io.folder import MANIFEST, open_file, parse_manifest, write_manifest
-from manyclass.io.folder import digest as sha256
+from manyclass.io.folder import MANIFEST, digest as sha256, open_file, parse_manifest, write_manifest
 from manyclass.io.tensors import FileError, Kind, write_arrays
 
 __all__ = ["Piece", "Snapshot", "digest", "load", "remove", "save"]
@@ -92,7 +91,7 @@ def save(
     # A state may be written anew at the same epoch, after a resume, by another number of ranks.
     version = _version(comm, folder)
     written = write_arrays(folder / f"{version}-{comm.rank}{_SUFFIX}", _STATE, tensors)
-    entry = {**written._asdict(), "tensors": {name: [a.dtype.str, list(a.shape)] for name, a in tensors.items()}}
+    entry = {**written._asdict(), "arrays": list(tensors)}
     entries = comm.gather(np.frombuffer(json.dumps(entry).encode(), np.uint8))
     if entries is not None:
         _finish(folder, epoch, [json.loads(bytes(e)) for e in entries], dict(scalars or {}), dict(identity or {}))
@@ -175,26 +174,19 @@ class Snapshot:
         found: dict[str, NDArray[Any]] = {}
         filled: dict[str, int] = {}
         for entry in self._files:
-            here = [(key, *key.split(":", 3)) for key in entry["tensors"] if key.startswith(f"{kind}:")]
-            wanted = [
-                (key, name, int(first), max(begin, int(first)), min(end, int(last)))
-                for key, _, first, last, name in here
-                if max(begin, int(first)) < min(end, int(last))
-            ]
-            if not wanted:
-                continue
             try:
-                with open_file(self._folder / entry["file"], _STATE) as file:
-                    for key, name, first, low, high in wanted:
-                        dtype, shape = entry["tensors"][key]
-                        if name not in found:
-                            shape = list(shape)
-                            shape[axis] = end - begin
-                            found[name] = np.empty(shape, dtype)
-                        source, target = [slice(None)] * len(shape), [slice(None)] * len(shape)
-                        source[axis], target[axis] = slice(low - first, high - first), slice(low - begin, high - begin)
-                        found[name][tuple(target)] = file.read(key, mmap=True)[tuple(source)]
-                        filled[name] = filled.get(name, 0) + high - low
+                for key in entry["arrays"]:
+                    _, first, last, name = key.split(":", 3)
+                    low, high = max(begin, int(first)), min(end, int(last))
+                    if not key.startswith(f"{kind}:") or low >= high:
+                        continue
+                    with open_file(self._folder / entry["file"], _STATE) as file:
+                        # Of what is mapped, only the range is read.
+                        part = np.moveaxis(file.read(key, mmap=True), axis, 0)[low - int(first) : high - int(first)]
+                    if name not in found:
+                        found[name] = np.moveaxis(np.empty((end - begin, *part.shape[1:]), part.dtype), 0, axis)
+                    np.moveaxis(found[name], axis, 0)[low - begin : high - begin] = part
+                    filled[name] = filled.get(name, 0) + high - low
             except (FileError, OSError) as error:
                 raise ValueError(_damaged(self._folder / entry["file"], str(error))) from error
         for name, count in filled.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,8 @@ def digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def verify_files(folder: Path, files: Iterable[Written], progress: Callable[[str], None] | None = None) -> None:
-    """Read every file and compare it with its checksum; ``progress`` is told each file that is right.
+def verify_files(folder: Path, files: Iterable[Written]) -> None:
+    """Read every file and compare it with its checksum.
 
     Raises
     ------
@@ -160,18 +160,10 @@ def verify_files(folder: Path, files: Iterable[Written], progress: Callable[[str
             raise StoreError(path, f"has {size} bytes, expected {file.bytes}: copy or write it again")
         if digest(path) != file.sha256:
             raise StoreError(path, "its content is not what was written (other checksum): copy or write it again")
-        if progress is not None:
-            progress(file.file)
 
 
-def verify(path: StrPath, progress: Callable[[str], None] | None = None) -> None:
+def verify(path: StrPath) -> None:
     """Read a model, an index, a row store or a checkpoint, file or folder, and compare it with its checksums.
-
-    Parameters
-    ----------
-    path : path
-    progress : callable, optional
-        Is told the name of each file of a folder that is right.
 
     Raises
     ------
@@ -192,7 +184,7 @@ def verify(path: StrPath, progress: Callable[[str], None] | None = None) -> None
     if Path(path).is_dir():
         format = folder_format(path) or "manyclass"
         manifest = read_manifest(path, format, 1 << 62, "a folder of manyclass")
-        verify_files(Path(path), _files(manifest), progress)
+        verify_files(Path(path), _files(manifest))
     else:
         with TensorFile(path, _ANY) as file:
             file.verify()

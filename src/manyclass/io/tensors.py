@@ -16,7 +16,7 @@ A safetensors file, so that other programs read it too: the length of the header
 
 Numbers in it may be NaN and Infinity, as Python's json module writes them. Every array begins at a multiple of 64
 bytes, so that it can be mapped; arrays named ``pad.N`` fill the gaps. The last array, ``crc32``, holds checksums
-(uint32): of the file up to the end of the header, and of each array before it that is no pad.
+(uint32): of the file up to the end of the header, and of each array before it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import mmap as mapping
+import mmap
 import os
 import stat
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -69,6 +69,8 @@ _TYPES = {
     "<f8": "F64",
 }
 _DTYPES = {name: np.dtype(dtype) for dtype, name in _TYPES.items()}
+#: Type, shape and place in the file of an array.
+_Entry: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], int]"
 #: How an array is stored -> the names of its parts.
 _PARTS = {"array": ("",), "text": (".text", ".offsets"), "csr": (".data", ".indices", ".indptr")}
 
@@ -168,23 +170,19 @@ def write_arrays(
             raise ValueError(f"two arrays would both be stored as {name!r}: rename one")
         tensors.update(parts)
     described = {"format": kind.format, "version": kind.version, "library_version": __version__, **(facts or {})}
-    head = _head(kind, {**described, "arrays": kinds}, tensors)
-    whole, sums = hashlib.sha256(head), [zlib.crc32(head)]
+    placed, sums, head = _place(kind, {**described, "arrays": kinds}, tensors)
+    whole = hashlib.sha256(head)
+    sums[0] = zlib.crc32(head)
     with atomic_path(path) as temporary, open(temporary, "xb") as file:
         file.write(head)
-        for pieces in (*tensors.values(), None):
-            pad = bytes(-file.tell() % ALIGNMENT)
-            file.write(pad)
-            whole.update(pad)
-            found = 0
-            for piece in [np.array(sums, "<u4")] if pieces is None else pieces:
-                content = piece.reshape(-1).view(np.uint8).data
-                for begin in range(0, len(content), _CHUNK):
-                    chunk = content[begin : begin + _CHUNK]
-                    file.write(chunk)
-                    whole.update(chunk)
-                    found = zlib.crc32(chunk, found)
-            sums.append(found)
+        for number, piece in placed:
+            content = piece.reshape(-1).view(np.uint8).data
+            for begin in range(0, len(content), _CHUNK):
+                chunk = content[begin : begin + _CHUNK]
+                file.write(chunk)
+                whole.update(chunk)
+                if number < len(sums):
+                    sums[number] = zlib.crc32(chunk, int(sums[number]))
         size = file.tell()
     return Written(Path(path).name, size, whole.hexdigest())
 
@@ -217,23 +215,30 @@ def _pack(kind: Kind, name: str, array: Any) -> tuple[str, dict[str, list[Array]
     return "array", {name: [storable(array)]}
 
 
-def _head(kind: Kind, described: dict[str, Any], tensors: Mapping[str, list[Array]]) -> bytes:
-    """The file up to the end of the header, which is padded with spaces so that the arrays are aligned."""
+def _place(
+    kind: Kind, described: dict[str, Any], tensors: Mapping[str, list[Array]]
+) -> tuple[list[tuple[int, Array]], Array, bytes]:
+    """What to write, each piece with the number of its array, from 1 on; the checksums, to be filled in while writing;
+    and the file up to the end of the header, which is padded with spaces so that the arrays are aligned."""
     header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(described)}}
+    placed: list[tuple[int, Array]] = []
     offset = 0
 
-    def enter(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
+    def put(name: str, pieces: list[Array]) -> None:
         nonlocal offset
-        end = offset + math.prod(shape) * dtype.itemsize
-        header[name] = {"dtype": _TYPES[dtype.str], "shape": list(shape), "data_offsets": [offset, end]}
+        first, end = pieces[0], offset + sum(piece.nbytes for piece in pieces)
+        rows = [sum(len(piece) for piece in pieces)] if first.ndim else []
+        shape = [*rows, *first.shape[1:]]
+        placed.extend((len(header), piece) for piece in pieces)
+        header[name] = {"dtype": _TYPES[first.dtype.str], "shape": shape, "data_offsets": [offset, end]}
         offset = end
 
-    for name, pieces in {**tensors, _SUMS: [np.empty(len(tensors) + 1, "<u4")]}.items():
+    for name, pieces in tensors.items():
+        put(name, pieces)
         if offset % ALIGNMENT:
-            enter(f"{_PAD}{len(header)}", np.dtype("|u1"), [-offset % ALIGNMENT])
-        first = pieces[0]
-        rows = [sum(len(piece) for piece in pieces)] if first.ndim else []
-        enter(name, first.dtype, [*rows, *first.shape[1:]])
+            put(f"{_PAD}{len(header)}", [np.zeros(-offset % ALIGNMENT, np.uint8)])
+    sums = np.zeros(len(header), "<u4")
+    put(_SUMS, [sums])
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > _HEADER_LIMIT:
@@ -241,7 +246,7 @@ def _head(kind: Kind, described: dict[str, Any], tensors: Mapping[str, list[Arra
             f"what is stored besides arrays takes {len(text)} bytes, and a {kind.name} has room for {_HEADER_LIMIT}: "
             "shorten the record"
         )
-    return struct.pack("<Q", len(text)) + text
+    return placed, sums, struct.pack("<Q", len(text)) + text
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -284,15 +289,15 @@ class TensorFile:
         self._map: Array | None = None
         self._sums: dict[str, int] | None = None
         try:
-            header = self._header()
+            head = self._read_head()
+            header = self._parsed(head[8:], "its header")
             self.facts = self._described(header.pop("__metadata__", None))
-            self._entries = self._checked(header)
-            self.names = list(self.facts["arrays"])
-            self._read_checksums()
-            self._check_names()
+            self._entries = self._placed(header, len(head))
+            self._check(head)
         except BaseException:
             self._file.close()
             raise
+        self.names = list(self.facts["arrays"])
 
     def __enter__(self) -> TensorFile:
         return self
@@ -351,7 +356,7 @@ class TensorFile:
         dtype, shape, offset = self._entry(name)
         end = shape[0] if end is None else end
         width = math.prod(shape[1:])
-        found = self._mapped(offset + begin * width * dtype.itemsize, dtype, (end - begin) * width)
+        found = _mapped(self.path, offset + begin * width * dtype.itemsize, dtype, (end - begin) * width)
         return found.reshape(end - begin, *shape[1:])
 
     def verify(self) -> None:
@@ -367,11 +372,11 @@ class TensorFile:
         for name, (dtype, shape, offset) in self._entries.items():
             size, found = math.prod(shape) * dtype.itemsize, 0
             for begin in range(0, size, _CHUNK):
-                piece = self._mapped(offset + begin, np.dtype("|u1"), min(_CHUNK, size - begin))
+                piece = _mapped(self.path, offset + begin, np.dtype("|u1"), min(_CHUNK, size - begin))
                 found = zlib.crc32(piece.data, found)
             self._compare(name, found)
 
-    def _entry(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
             raise self.damaged(f"it has no array {name!r}")
         return self._entries[name]
@@ -398,19 +403,6 @@ class TensorFile:
         if self._sums is not None and self._sums[name] != found:
             raise self.damaged(f"{name} is not what was written: other checksum")
 
-    def _mapped(self, offset: int, dtype: np.dtype[Any], count: int) -> Array:
-        if not count:
-            return np.empty(0, dtype)
-        base = offset - offset % mapping.ALLOCATIONGRANULARITY
-        length = offset - base + count * dtype.itemsize
-        with open(self.path, "rb") as file:
-            mapped = mapping.mmap(file.fileno(), length, access=mapping.ACCESS_READ, offset=base)
-        if hasattr(mapped, "madvise"):
-            # The system reads on in the background, while what comes first is worked on.
-            mapped.madvise(mapping.MADV_SEQUENTIAL)
-            mapped.madvise(mapping.MADV_WILLNEED)
-        return np.frombuffer(mapped, dtype, count, offset - base)
-
     def _strings(self, name: str) -> Array:
         text, offsets = self._tensor(f"{name}.text", False), self._tensor(f"{name}.offsets", False)
         whole = offsets.ndim == text.ndim == 1 and offsets.dtype == np.int64 and text.dtype == np.uint8
@@ -427,28 +419,24 @@ class TensorFile:
 
     # --- header -----------------------------------------------------------------------------------------------------
 
-    def _header(self) -> dict[str, Any]:
-        kind, self.size = self.kind, os.fstat(self._file.fileno()).st_size
+    def _read_head(self) -> bytes:
+        """The file up to the end of the header."""
+        self.size = os.fstat(self._file.fileno()).st_size
         start = self._file.read(9)
-        length = struct.unpack("<Q", start[:8])[0] if len(start) >= 8 else 0
-        if self.size and (length > _HEADER_LIMIT or (len(start) == 9 and start[8:] != b"{")):
-            raise self.error(f"not a {kind.name}: {kind.source}")
-        cut = f"the {kind.name} is cut short (it has {self.size}"
+        length = int.from_bytes(start[:8], "little") if len(start) > 8 else 0
+        if length > _HEADER_LIMIT or start[8:] not in (b"{", b""):
+            raise self.error(f"not a {self.kind.name}: {self.kind.source}")
         if self.size < 8 + max(length, 2):
-            raise self.error(f"{cut} bytes and ends within its header): {kind.remedy}")
+            raise self._cut("bytes and ends within its header")
         self._file.seek(0)
-        head = self._file.read(8 + length)
-        self._base, self._head_sum = len(head), zlib.crc32(head)
-        header = self._parsed(head[8:], "its header")
-        end = self._base + max((_end_of(entry) for entry in header.values()), default=0)
-        if self.size < end:
-            raise self.error(f"{cut} of {end} bytes): {kind.remedy}")
-        return header
+        return self._file.read(8 + length)
+
+    def _cut(self, where: str) -> FileError:
+        return self.error(f"the {self.kind.name} is cut short (it has {self.size} {where}): {self.kind.remedy}")
 
     def _parsed(self, text: bytes | str, where: str) -> dict[str, Any]:
         try:
-            text = text.decode("utf-8") if isinstance(text, bytes) else text
-            parsed = json.loads(text, object_pairs_hook=_without_repeats)
+            parsed = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
         except (ValueError, RecursionError) as error:
             raise self.damaged(f"{where} is not JSON: {error}") from error
         if not isinstance(parsed, dict):
@@ -465,71 +453,65 @@ class TensorFile:
         if format != (kind.format or format) or type(version) is not int or version < 1:
             raise self.error(f"not a {kind.name} (format {format!r}, version {version!r}): {kind.source}")
         if kind.format and version > kind.version:
+            writer = described.get("library_version", "of a later version")
             raise self.error(
-                f"the {kind.name} has format version {version}, written by manyclass "
-                f"{described.get('library_version', 'of a later version')}, and this manyclass reads up to version "
-                f"{kind.version}: upgrade manyclass"
+                f"the {kind.name} has format version {version}, written by manyclass {writer}, and this manyclass "
+                f"reads up to version {kind.version}: upgrade manyclass"
             )
         for name, expected in {"library_version": str, "arrays": dict, **kind.facts}.items():
-            if not isinstance(described.get(name, _MISSING), expected):
+            if not isinstance(described.get(name, ...), expected):
                 raise self.damaged(f"its description has no valid {name!r}")
         return described
 
-    def _checked(self, header: dict[str, Any]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]:
-        """Name -> type, shape and place in the file; without a hole, an overlap or an array that is a pad."""
+    def _placed(self, header: dict[str, Any], base: int) -> dict[str, _Entry]:
+        """Name -> type, shape and place in the file of its arrays, in their order; no holes, no overlaps."""
         found, place = {}, 0
         try:
             for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
                 dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
-                numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*shape, begin, end))
-                if not numbers or len(shape) > 32:
-                    raise ValueError(f"{name} has shape {shape}")
-                if begin != place or end - begin != math.prod(shape) * dtype.itemsize:
-                    raise ValueError(f"{name} lies at {begin} to {end}, expected at {place}, with shape {shape}")
-                found[name] = dtype, shape, self._base + begin
+                whole = all(type(number) is int and 0 <= number < 1 << 63 for number in (*shape, begin, end))
+                size = math.prod(shape) * dtype.itemsize if whole and len(shape) <= 32 else -1
+                if begin != place or end - begin != size:
+                    raise ValueError(f"{name} of shape {shape} lies at {begin} to {end}, expected at {place}")
+                found[name] = dtype, shape, base + begin
                 place = end
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self.damaged(f"an array is described wrongly: {error}") from error
-        if self._base + place != self.size:
-            raise self.damaged(f"it has {self.size} bytes, expected {self._base + place}")
-        return {name: entry for name, entry in found.items() if not name.startswith(_PAD)}
+        if self.size < base + place:
+            raise self._cut(f"of {base + place} bytes")
+        if self.size > base + place:
+            raise self.damaged(f"it has {self.size} bytes, expected {base + place}")
+        return found
 
-    def _check_names(self) -> None:
+    def _check(self, head: bytes) -> None:
+        """Compare the header with its checksum, and the arrays it describes with those there are."""
+        if _SUMS in self._entries:  # another program's file has none
+            sums = self._tensor(_SUMS, False)
+            del self._entries[_SUMS]
+            if sums.dtype != np.uint32 or sums.shape != (1 + len(self._entries),):
+                raise self.damaged(f"checksums of shape {sums.shape} for {len(self._entries)} arrays")
+            if sums[0] != zlib.crc32(head):
+                raise self.damaged("its header is not what was written: other checksum")
+            self._sums = dict(zip(self._entries, sums[1:].tolist()))
         kinds = self.facts["arrays"]
         wrong = {name: kind for name, kind in kinds.items() if kind not in list(_PARTS)}
         if wrong:
             raise self.damaged(f"its arrays are described wrongly: {wrong}")
         expected = {name + part for name, kind in kinds.items() for part in _PARTS[kind]}
-        missing, unknown = expected - self._entries.keys(), self._entries.keys() - expected
-        if missing or unknown:
-            raise self.damaged(f"arrays missing: {sorted(missing)}, arrays unknown: {sorted(unknown)}")
-
-    def _read_checksums(self) -> None:
-        """Take those of the arrays, that of the header being right; none if another program has written the file."""
-        if _SUMS not in self._entries:
-            return
-        sums = self._tensor(_SUMS, False)
-        del self._entries[_SUMS]
-        if sums.dtype != np.uint32 or sums.shape != (1 + len(self._entries),):
-            raise self.damaged(f"checksums of shape {sums.shape} for {len(self._entries)} arrays")
-        if sums[0] != self._head_sum:
-            raise self.damaged("its header is not what was written: other checksum")
-        self._sums = dict(zip(self._entries, sums[1:].tolist()))
+        there = {name for name in self._entries if not name.startswith(_PAD)}
+        if expected != there:
+            missing, unknown = sorted(expected - there), sorted(there - expected)
+            raise self.damaged(f"arrays missing: {missing}, arrays unknown: {unknown}")
 
 
-_MISSING = object()
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Readers differ in which of two entries of one name they take.
-    parsed = dict(pairs)
-    if len(parsed) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return parsed
-
-
-def _end_of(entry: Any) -> int:
-    """Where an array ends, as far as its entry in the header says so; the entry itself is judged later."""
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    end = offsets[-1] if isinstance(offsets, list) and offsets else 0
-    return end if type(end) is int else 0
+def _mapped(path: Path, offset: int, dtype: np.dtype[Any], count: int) -> Array:
+    """A range of a file, mapped; only its own pages take address space."""
+    if not count:
+        return np.empty(0, dtype)
+    found = np.memmap(path, dtype, "r", offset, count)
+    system: Any = found._mmap  # type: ignore[attr-defined]
+    if hasattr(system, "madvise"):
+        # The system reads on in the background, while what comes first is worked on.
+        system.madvise(mmap.MADV_SEQUENTIAL)
+        system.madvise(mmap.MADV_WILLNEED)
+    return found.view(np.ndarray)

@@ -14,20 +14,10 @@ from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 from manyclass.kernels.rows import check_sparse, csr_fault, make_rows
 from manyclass.kernels.scoring import check_rows, row_fault
 
-__all__ = ["INDEX", "IndexFileError", "SearchIndex", "whole"]
+__all__ = ["INDEX", "SearchIndex", "whole"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Index = TypeVar("Index", bound="SearchIndex")
-
-
-class IndexFileError(FileError):
-    """A file is not a search index, or not a whole one.
-
-    Examples
-    --------
-    >>> print(IndexFileError("a.index", "not an index file"))
-    a.index: not an index file
-    """
 
 
 INDEX = Kind(
@@ -36,7 +26,7 @@ INDEX = Kind(
     "search index",
     "give a file that save() of an index wrote",
     "save the index again",
-    IndexFileError,
+    FileError,
     {"kind": str, "n_features": int, "options": dict},
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -195,15 +194,15 @@ class RowStore:
             self._vectorizer, {name.removeprefix("vectorizer."): array for name, array in arrays.items()}
         )
 
-    def verify(self, progress: Callable[[str], None] | None = None) -> None:
-        """Read every file and compare it with its checksum; ``progress`` is told each file that is right.
+    def verify(self) -> None:
+        """Read every file and compare it with its checksum.
 
         Raises
         ------
         StoreError
             That names the first file which is missing, has another size or other content.
         """
-        verify_files(self.path, self.files, progress)
+        verify_files(self.path, self.files)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -280,7 +279,7 @@ class RowStore:
             except MemoryError as error:
                 raise MemoryError(
                     f"{self.path} takes {human(self.nbytes)} in memory, more than there is: use its windows "
-                    "(store.rows().windows()), or the out-of-core fit (`manyclass fit --method blocks`)"
+                    "(store.rows().windows()), or the out-of-core fit (`manyclass fit --estimator blocks`)"
                 ) from error
         y: Any = everything.targets()
         if self.kind == "classes" and self.classes is not None:
