@@ -10,6 +10,7 @@ import pkgutil
 import pytest
 
 import manyclass
+from manyclass.models.base import Model
 from manyclass.objective.component import Component
 
 MODULES = sorted(
@@ -41,11 +42,14 @@ def _public():
         item = getattr(manyclass, name)
         if not callable(item):
             continue
-        yield f"{item.__module__}.{item.__qualname__}"
+        if not (inspect.isclass(item) and issubclass(item, Model) and item is not manyclass.LinearModel):
+            yield f"{item.__module__}.{item.__qualname__}"
         if not inspect.isclass(item) or issubclass(item, Component):
             continue  # the methods of losses and solvers are for the fitting loop, not for users
+        if issubclass(item, Model) and item is not manyclass.LinearModel:
+            continue  # the methods of models are described where LinearModel has them
         for attribute in dir(item):
-            if attribute.startswith("_"):
+            if attribute.startswith("_") or attribute in ("parts", "from_parts", "to_state", "from_state"):
                 continue
             member = inspect.getattr_static(item, attribute)
             function = getattr(member, "__func__", getattr(member, "fn", member))

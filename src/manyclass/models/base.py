@@ -110,6 +110,12 @@ class Model(ABC):
         Parameters
         ----------
         X : list or array of str, or rows
+            What is to be predicted.
+
+        Returns
+        -------
+        rows
+            CSR of shape (n, n_features) for texts; X itself otherwise.
 
         Raises
         ------
@@ -126,7 +132,13 @@ class Model(ABC):
         return vectorizer.transform(X)
 
     def names(self) -> Array | None:
-        """The names of the features: those of the fit, or the terms of texts; None where there are none."""
+        """The names of the features: those of the fit, or the terms of texts.
+
+        Returns
+        -------
+        ndarray of str of shape (n_features,), or None
+            None where the features have no names.
+        """
         if self.feature_names is not None:
             return self.feature_names
         vectorizer = self.text_vectorizer
@@ -135,9 +147,24 @@ class Model(ABC):
     # --- prediction -------------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Array:
-        """Scores as scikit-learn wants them: (n,) for a binary model, positive for ``classes[1]``, else (n, n_outputs).
+        """Scores as scikit-learn wants them.
 
-        Parameters, errors: see `scores`.
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows with the features of the fit, in their order; texts for a model of texts.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
+
+        Returns
+        -------
+        ndarray of shape (n,) or (n, n_outputs)
+            For a binary model (n,), positive for ``classes[1]``.
+
+        Raises
+        ------
+        ValueError
+            See `scores`.
         """
         scores = self.scores(self.rows(X), n_jobs)
         return scores[:, 0] if self.task == "binary" else scores
@@ -147,9 +174,11 @@ class Model(ABC):
 
         Parameters
         ----------
-        X, n_jobs
-            See `scores`.
-        dense : bool
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows with the features of the fit, in their order; texts for a model of texts.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
+        dense : bool, default=False
             Give the indicator of a multilabel model as an array.
 
         Returns
@@ -181,14 +210,17 @@ class Model(ABC):
 
         Parameters
         ----------
-        X, n_jobs
-            See `scores`.
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows with the features of the fit, in their order; texts for a model of texts.
         k : int
             1 to the number of classes.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
 
         Returns
         -------
         labels : ndarray of shape (n, k)
+            Classes.
         scores : ndarray of shape (n, k)
             Of a binary model with score s: s for ``classes[1]`` and -s for ``classes[0]``, its margins for and against.
 
@@ -215,8 +247,10 @@ class Model(ABC):
 
         Parameters
         ----------
-        X, n_jobs
-            See `scores`.
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows with the features of the fit, in their order; texts for a model of texts.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
 
         Returns
         -------
@@ -244,7 +278,26 @@ class Model(ABC):
     def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
         """The k best classes of each row and their probabilities, in the order of `topk`.
 
-        Parameters, errors: see `topk` and `probabilities`.
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows with the features of the fit, in their order; texts for a model of texts.
+        k : int
+            1 to the number of classes.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
+
+        Returns
+        -------
+        labels : ndarray of shape (n, k)
+            Classes.
+        probabilities : ndarray of shape (n, k)
+            Their probabilities.
+
+        Raises
+        ------
+        ValueError
+            See `topk` and `probabilities`.
         """
         X = self.rows(X)
         labels, _ = self.topk(X, k, n_jobs)
@@ -258,10 +311,15 @@ class Model(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file (see `manyclass.models.file`), whole or not at all. No weight is copied.
 
+        Parameters
+        ----------
+        path : path
+            The file.
+
         Raises
         ------
         ValueError
-            If labels or arrays of the vectoriser are neither numbers nor strings.
+            If labels or arrays of the vectorizer are neither numbers nor strings.
         OSError
             If the file cannot be written.
         """
@@ -275,9 +333,14 @@ class Model(ABC):
         ----------
         path : path
             What `save` wrote.
-        mmap : bool
+        mmap : bool, default=True
             Map the weights into memory, read-only: opening takes no time, and processes share the pages. The file may
             be replaced (as `save` does) while the model is in use, but not changed in place.
+
+        Returns
+        -------
+        Model
+            Of this class.
 
         Raises
         ------
@@ -342,8 +405,13 @@ def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
     ----------
     path : path
         What ``save`` of a model, or ``manyclass fit``, wrote.
-    mmap : bool
-        See `LinearModel.load`.
+    mmap : bool, default=True
+        Map the weights into memory, read-only, see `LinearModel.load`.
+
+    Returns
+    -------
+    Model
+        It predicts, ranks classes, and is saved.
 
     Raises
     ------

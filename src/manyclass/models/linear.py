@@ -47,6 +47,7 @@ class LinearModel(Model):
     record : dict
         The training record: history, data facts; anything JSON can hold.
     feature_names : ndarray of str of shape (n_features,), optional
+        Names of the columns of X.
     vectorizer : tuple of dict and dict of ndarray, optional
         The state of the text vectoriser that makes the features: what JSON can hold, and arrays by name.
     library_version : str
@@ -137,6 +138,11 @@ class LinearModel(Model):
 
     def summary(self) -> dict[str, Any]:
         """The facts of the model, for people and for JSON. Reads all weights.
+
+        Returns
+        -------
+        dict
+            Task, shape, classes, bytes, weights that are not zero, and the like.
 
         Examples
         --------
@@ -253,8 +259,13 @@ class LinearModel(Model):
 
         Parameters
         ----------
-        threshold : float
+        threshold : float, default=0.0
             At least 0. With 0 the predictions stay the same.
+
+        Returns
+        -------
+        LinearModel
+            Another one; this one stays as it is.
 
         Raises
         ------
@@ -275,12 +286,28 @@ class LinearModel(Model):
         return replace(self, weights=weights)
 
     def densify(self) -> LinearModel:
-        """The same model with its weights in an array; itself if they are."""
+        """The same model with its weights in an array.
+
+        Returns
+        -------
+        LinearModel
+            Itself if they are in an array already.
+        """
         weights: Any = self.weights
         return replace(self, weights=weights.toarray()) if self.is_sparse else self
 
     def astype(self, dtype: Any) -> LinearModel:
-        """The same model with weights and intercept of another type; itself if they have it.
+        """The same model with weights and intercept of another type.
+
+        Parameters
+        ----------
+        dtype : {numpy.float32, numpy.float64}
+            The type.
+
+        Returns
+        -------
+        LinearModel
+            Itself if they have that type already.
 
         Raises
         ------
