@@ -70,16 +70,22 @@ def quietly(problem, solver, **options):
         return minimize(problem, solver, warn=False, **options)
 
 
+def on(comm, scale=1.0, slow=(), **options):
+    """The solver of one process; and of workers that sleep."""
+    solver = DSMLR(comm=comm, **options)
+    solver.scale, solver.slow = scale, slow
+    return solver
+
+
 def apart(problem, size, *, iterations=6, threads=1, **options):
     """The fit of ``size`` processes (threads that know only their rows), of ``threads`` workers each."""
-    solver_options = {"block_classes": 2, **options}
+    solver = {"n_workers": threads, "block_classes": 2, **options}
 
     def fit(comm):
         grid = make_grid(problem.n_samples, problem.n_outputs, comm.size, block_classes=2)
         mine, scale = part(problem, comm, grid)
-        solver = DSMLR(comm=comm, scale=scale, n_workers=threads, **solver_options)
-        result = quietly(mine, solver, tol=0, max_iter=iterations, check_every=3)
-        return result, comm.traffic, solver
+        result = quietly(mine, on(comm, scale, **solver), tol=0, max_iter=iterations, check_every=3)
+        return result, comm.traffic
 
     return run_threads(size, fit, timeout=60)
 
@@ -139,7 +145,7 @@ def test_the_doubly_separable_objective_is_the_objective_at_the_best_multipliers
 @pytest.mark.parametrize("workers", [1, 3])
 def test_partial_sums_gradient_and_certificate_are_exact(kept, scale, workers):
     problem, data = problem_of()
-    solver = DSMLR(n_workers=workers, block_classes=2, keep_scores=kept)
+    solver = DSMLR(n_workers=workers, block_classes=2, keep_scores=kept).prepare(problem)
     state = solver.state(problem)
     rng = np.random.default_rng(1)
     whole = rng.normal(scale=scale, size=(problem.n_features + 1, 7))
@@ -173,7 +179,7 @@ def test_partial_sums_gradient_and_certificate_are_exact(kept, scale, workers):
 def test_the_diagonal_is_the_hessians(view, schedule, kept):
     problem, data = problem_of(view=view)
     options = {"block_classes": 2, "keep_scores": kept, "schedule": schedule}
-    solver = DSMLR(n_workers=2, precondition="diagonal", **options)
+    solver = DSMLR(n_workers=2, precondition="diagonal", **options).prepare(problem)
     state = solver.state(problem)
     rng = np.random.default_rng(1)
     grid, constant = solver._known(problem).grid, solver._known(problem).share.constant
@@ -238,20 +244,20 @@ def test_blocks_pass_all_threads_of_a_process_before_they_leave_it():
 @pytest.mark.parametrize("kept", [True, False])
 def test_storage_and_communication_are_those_of_a_partition(kept, precondition):
     problem, _ = problem_of(K=24, n=240, d=30)
-    n, d, K, size, memory = 240, 31, 24, 4, 3
+    n, d, K, size, pairs = 240, 31, 24, 4, 3
     iterations, blocks = 5, 12
-    for result, traffic, _ in apart(
+    for result, traffic in apart(
         problem,
         size,
         iterations=iterations,
         start=0,
-        memory=memory,
+        history_size=pairs,
         keep_scores=kept,
         schedule="ring",
         precondition=precondition,
     ):
         held = sum(array.nbytes for name, array in result.state.items() if name.split(".")[0] in ("weights", "stack"))
-        assert held == 8 * (1 + 2 * memory) * d * K / size  # O(KD / P)
+        assert held == 8 * (1 + 2 * pairs) * d * K / size  # O(KD / P)
         named = {name.split(".")[0] for name in result.state if "." in name}
         assert named == {"weights", "gradient", "stack"} | ({"curvature"} if precondition == "diagonal" else set())
         assert result.state["lse"].nbytes == 8 * n * blocks / size  # O(N / P x blocks)
@@ -287,7 +293,7 @@ def error(problem, **options):
     """Of the objective, relative to a certified optimum."""
     optimum = minimize(problem, AcceleratedSDCA(), tol=1e-9, max_iter=5000).certificate.primal
     settings = {"tol": 0, "max_iter": options.pop("max_iter", 80)}
-    return quietly(problem, DSMLR(**options), **settings).certificate.primal / optimum - 1
+    return quietly(problem, on(None, **options), **settings).certificate.primal / optimum - 1
 
 
 def test_two_phases_reach_what_stale_normalisers_do_not():
@@ -319,9 +325,9 @@ def test_queue_reaches_the_optimum():
 
 def test_queue_leaves_out_what_piles_up_and_reaches_the_optimum():
     text, _ = problem_of(K=12, n=600, d=40, density=0.2)
-    solver = DSMLR(schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 10.0))
-    quietly(text, solver, tol=0, max_iter=12, check_every=12)
-    fast, slow = solver._team.workers
+    solver = on(None, schedule="queue", n_workers=2, block_classes=1, algorithm="stochastic", slow=(0.0, 10.0))
+    result = quietly(text, solver, tol=0, max_iter=12, check_every=12)
+    fast, slow = result.solver._team.workers
     assert 12 < slow.rounds.skipped < 12 * 12
     assert fast.rounds.skipped < slow.rounds.skipped / 2
     assert error(text, schedule="queue", n_workers=2, block_classes=1, slow=(0.0, 5.0), max_iter=60) < 1e-4
@@ -342,7 +348,7 @@ def test_queue_within_a_process_leaves_a_slow_worker_less_and_changes_nothing(mo
     options = {"block_classes": 1, "start": 0, "precondition": "none"}
     alone = quietly(problem, DSMLR(**options), tol=0, max_iter=8)
     taken.clear()
-    queue = DSMLR(schedule="queue", n_workers=2, slow=(0.0, 1.0), **options)
+    queue = on(None, schedule="queue", n_workers=2, slow=(0.0, 1.0), **options)
     shared = quietly(problem, queue, tol=0, max_iter=8)
     assert shared.certificate.primal == pytest.approx(alone.certificate.primal, rel=1e-10)
     assert shared.certificate.dual == pytest.approx(alone.certificate.dual, rel=1e-9)
@@ -368,11 +374,11 @@ def test_no_step_makes_nan(dtype, algorithm, eta0):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": "star"}, "schedule must be one of ring, queue, got 'star'"),
-        ({"n_workers": 0}, "n_workers must be an integer of at least 1, got 0"),
-        ({"eta0": np.nan}, "eta0 must be a positive finite number"),
-        ({"precondition": True}, "precondition must be one of auto, spectrum, diagonal, none, got True"),
-        ({"block_classes": 0}, "block_classes must be an integer of at least 1"),
+        ({"schedule": "star"}, "'schedule' parameter of DSMLR must be a str among"),
+        ({"n_workers": 0}, "'n_workers' parameter of DSMLR must be an int in the range"),
+        ({"eta0": np.nan}, "'eta0' parameter"),
+        ({"precondition": True}, "'precondition' parameter"),
+        ({"block_classes": 0}, "'block_classes' parameter"),
         ({"n_shards": 2, "n_workers": 3}, "n_shards must be at least the number of workers"),
     ],
 )
@@ -381,8 +387,11 @@ def test_refusals(options, message):
         minimize(problem_of()[0], DSMLR(**options))
 
 
-@pytest.mark.parametrize(("loss", "reg"), [(CrammerSingerLoss(0.1), L2()), (MultinomialLoss(1.0), L2()), (MultinomialLoss(), L1())])
-def test_other_problems_are_refused(loss, reg):
-    problem = make_problem(loss, make_data("class"), reg=reg)
+@pytest.mark.parametrize(
+    ("loss", "penalty"),
+    [(CrammerSingerLoss(0.1), L2()), (MultinomialLoss(1.0), L2()), (MultinomialLoss(), L1())],
+)
+def test_other_problems_are_refused(loss, penalty):
+    problem = make_problem(loss, make_data("class"), reg=penalty)
     with pytest.raises(ValueError, match="'ds_mlr'"):
         minimize(problem, DSMLR())

@@ -20,7 +20,9 @@ def test_data_parallel_lbfgs_reaches_the_optimum_of_all_rows(intercept):
     def fit(comm):
         grid = make_grid(problem.n_samples, problem.n_outputs, comm.size)
         mine, scale = part(problem, comm, grid)
-        return minimize(mine, DataParallelLBFGS(comm=comm, scale=scale), tol=1e-8, max_iter=500)
+        solver = DataParallelLBFGS(comm=comm)
+        solver.scale = scale
+        return minimize(mine, solver, tol=1e-8, max_iter=500)
 
     for size in (1, 3):
         for found in run_threads(size, fit, timeout=60):

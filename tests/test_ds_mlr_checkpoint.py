@@ -22,7 +22,8 @@ Y = (X @ RNG.normal(size=(D, K))).argmax(axis=1).astype(np.int32)
 
 def problem(rank=0, size=1, lam=1e-3, dtype=np.float64):
     b, e = N * rank // size, N * (rank + 1) // size
-    return Problem(make_rows(X[b:e].astype(dtype)), ClassTargets(Y[b:e], K), MultinomialLoss(), L2(), lam=lam, n_features=D)
+    rows, targets = make_rows(X[b:e].astype(dtype)), ClassTargets(Y[b:e], K)
+    return Problem(rows, targets, MultinomialLoss(), L2(), lam=lam, n_features=D)
 
 
 def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
@@ -96,7 +97,7 @@ def test_a_failure_between_two_epochs_loses_none(tmp_path, monkeypatch):
 
     def fail(self, extent, team, state):
         calls.append(int(state["iteration"]))
-        if state["iteration"] == 5 and self.comm.rank == 1:
+        if state["iteration"] == 5 and self._comm.rank == 1:
             raise ArithmeticError("a bug")
         inner(self, extent, team, state)
 

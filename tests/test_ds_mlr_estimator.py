@@ -1,4 +1,4 @@
-"""DSMLRClassifier: scikit-learn's checks, the optimum of the others, two classes, weights, processes, refusals."""
+"""LinearClassifier with `DSMLR`: the optimum of the others, two classes, weights, processes, refusals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import DSMLRClassifier, SDCAClassifier, load
+from manyclass import DSMLR, LinearClassifier, load
 from manyclass.distributed import SerialCommunicator, run_threads
 
 ALPHA = 1e-2
+#: Parameters of the estimator; the others are the solver's.
+_OWN = ("alpha", "class_weight", "fit_intercept", "max_iter", "random_state", "tol", "verbose", "warm_start")
 
 
-@parametrize_with_checks([DSMLRClassifier(alpha=1e-2, n_workers=2)])
+def ds_mlr(**options):
+    own = {name: options.pop(name) for name in _OWN if name in options}
+    return LinearClassifier(solver=DSMLR(**options), **{"alpha": ALPHA, **own})
+
+
+@parametrize_with_checks([ds_mlr(n_workers=2)])
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -36,20 +43,20 @@ def iris():
 def test_the_optimum_is_that_of_the_dual_method(options, sparse, tmp_path):
     X, y = iris()
     rows = sp.csr_matrix(X) if sparse else X
-    model = DSMLRClassifier(ALPHA, tol=1e-7, n_workers=2, random_state=0, **options).fit(rows, y)
-    other = SDCAClassifier(alpha=ALPHA, tol=1e-7, max_iter=5000).fit(X, y)
+    model = ds_mlr(tol=1e-7, n_workers=2, random_state=0, **options).fit(rows, y)
+    other = LinearClassifier(alpha=ALPHA, solver="sdca", tol=1e-7, max_iter=5000).fit(X, y)
     assert model.objective_ == pytest.approx(other.objective_, rel=1e-6)
     assert model.duality_gap_ <= 1e-7
     np.testing.assert_allclose(model.predict_proba(rows), other.predict_proba(X), atol=2e-3)
-    model.model_.save(tmp_path / "m")
+    model.save(tmp_path / "m")
     np.testing.assert_array_equal(load(tmp_path / "m").predict(rows), model.predict(rows))
 
 
 def test_two_classes_have_one_column():
     X, y = iris()
     X, y = X[:100], y[:100]
-    model = DSMLRClassifier(ALPHA, tol=1e-7, random_state=0).fit(X, y)
-    other = SDCAClassifier(alpha=ALPHA, tol=1e-7, max_iter=5000).fit(X, y)
+    model = ds_mlr(tol=1e-7, random_state=0).fit(X, y)
+    other = LinearClassifier(alpha=ALPHA, solver="sdca", tol=1e-7, max_iter=5000).fit(X, y)
     assert model.coef_.shape == (1, 4)
     assert model.objective_ == pytest.approx(other.objective_, rel=1e-6)
     np.testing.assert_allclose(model.coef_, other.coef_, atol=2e-3)
@@ -60,8 +67,8 @@ def test_integer_weights_are_repeated_rows(intercept):
     X, y = iris()
     weights = np.random.default_rng(0).integers(0, 4, len(y))
     options = {"alpha": ALPHA, "tol": 1e-8, "fit_intercept": intercept, "random_state": 0}
-    one = DSMLRClassifier(**options).fit(X, y, sample_weight=weights)
-    two = DSMLRClassifier(**options).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    one = ds_mlr(**options).fit(X, y, sample_weight=weights)
+    two = ds_mlr(**options).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     assert one.objective_ == pytest.approx(two.objective_, rel=1e-7)
     np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-3)
 
@@ -74,11 +81,11 @@ def test_processes_with_rows_of_their_own_fit_one_model(weighted):
     X, y = X[order], y[order]
     weights = np.linspace(0.5, 2.0, len(y))
     options = {"alpha": ALPHA, "class_weight": weighted, "block_classes": 1, "random_state": 0, "tol": 1e-5}
-    whole = DSMLRClassifier(**options).fit(X, y, weights)
+    whole = ds_mlr(**options).fit(X, y, weights)
 
     def fit(comm):
         mine = slice(50 * comm.rank, 50 * (comm.rank + 1))
-        return DSMLRClassifier(comm=comm, **options).fit(X[mine], y[mine], weights[mine])
+        return ds_mlr(comm=comm, **options).fit(X[mine], y[mine], weights[mine])
 
     for model in run_threads(3, fit, timeout=60):
         np.testing.assert_array_equal(model.classes_, whole.classes_)
@@ -92,7 +99,7 @@ def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
 
     def fit(comm):
         try:
-            DSMLRClassifier(comm=comm).fit(X[:, : 3 + comm.rank], y)
+            ds_mlr(comm=comm).fit(X[:, : 3 + comm.rank], y)
         except ValueError as error:
             return str(error)
         return ""
@@ -102,7 +109,7 @@ def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
 
 def test_warm_start_needs_fewer_iterations():
     X, y = load_digits(return_X_y=True)
-    model = DSMLRClassifier(1e-3, tol=1e-5, warm_start=True, random_state=0).fit(X / 16, y)
+    model = ds_mlr(alpha=1e-3, tol=1e-5, warm_start=True, random_state=0).fit(X / 16, y)
     cold = model.n_iter_
     model.set_params(alpha=1.1e-3).fit(X / 16, y)
     assert model.n_iter_ < 0.8 * cold
@@ -112,11 +119,11 @@ def test_warm_start_needs_fewer_iterations():
 
 def test_progress_and_memory_are_told(capsys, monkeypatch):
     X, y = iris()
-    DSMLRClassifier(ALPHA, verbose=1).fit(X, y)
+    ds_mlr(verbose=1).fit(X, y)
     assert "relative gap" in capsys.readouterr().err
     monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 1000)
     with pytest.raises(MemoryError, match="blocks of 3 classes at home"):
-        DSMLRClassifier(ALPHA).fit(X, y)
+        ds_mlr().fit(X, y)
 
 
 def test_an_interrupt_keeps_what_is_reached(monkeypatch):
@@ -133,7 +140,7 @@ def test_an_interrupt_keeps_what_is_reached(monkeypatch):
 
     monkeypatch.setattr(solver, "descend", interrupted)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = DSMLRClassifier(ALPHA, tol=0, n_workers=2).fit(X, y)
+        model = ds_mlr(tol=0, n_workers=2).fit(X, y)
     assert model.history_.outcome == "interrupted"
     assert 2 < model.n_iter_ < 12
     assert model.duality_gap_ < 0.5
@@ -143,21 +150,45 @@ def test_an_interrupt_keeps_what_is_reached(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_workers": 0}, "n_workers must be an integer of at least 1, got 0"),
-        ({"schedule": "star"}, "schedule must be one of 'ring', 'queue', got 'star'"),
-        ({"algorithm": "none"}, "algorithm must be one of"),
-        ({"comm": 3}, "comm must be a Communicator, 'mpi' or None, got 3"),
-        ({"keep_scores": "yes"}, "keep_scores must be True, False or None"),
-        ({"precondition": True}, "precondition must be one of 'auto', 'spectrum', 'diagonal', 'none', got True"),
-        ({"eta0": 0}, "eta0 must be a finite number greater than 0"),
+        ({"n_workers": 0}, "'n_workers' parameter of DSMLR must be an int in the range"),
+        ({"schedule": "star"}, "'schedule' parameter of DSMLR must be a str among"),
+        ({"algorithm": "none"}, "'algorithm' parameter"),
+        ({"comm": 3}, "'comm' parameter of DSMLR must be an instance of .*Communicator.*, a str among {'mpi'} or None"),
+        ({"keep_scores": "yes"}, "'keep_scores' parameter"),
+        ({"precondition": True}, "'precondition' parameter"),
+        ({"eta0": 0}, "'eta0' parameter"),
     ],
 )
 def test_refusals(options, message):
     X, y = iris()
     with pytest.raises(ValueError, match=message):
-        DSMLRClassifier(**options).fit(X, y)
+        ds_mlr(**options).fit(X, y)
+
+
+def test_the_solver_of_the_user_stays_as_it_is():
+    X, y = iris()
+    solver = DSMLR(comm=SerialCommunicator(), n_workers=2)
+    comm = solver.comm
+    one = LinearClassifier(alpha=ALPHA, solver=solver, random_state=0).fit(X, y)
+    assert solver.comm is comm
+    assert solver.get_params() == DSMLR(comm=comm, n_workers=2).get_params()
+    assert solver.scale == 1.0
+    two = LinearClassifier(alpha=ALPHA, solver=solver, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
+    X, y = iris()
+    whole = ds_mlr(tol=1e-9, random_state=0).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
+        ds_mlr(tol=1e-9, max_iter=3, random_state=0).fit(X, y, checkpoint=tmp_path / "run", checkpoint_seconds=0.0)
+    assert (tmp_path / "run").is_dir()
+    found = ds_mlr(tol=1e-9, random_state=0).fit(X, y, checkpoint=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert found.n_iter_ == whole.n_iter_
+    np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-9)
 
 
 def test_a_communicator_is_a_parameter_that_can_be_copied():
-    model = DSMLRClassifier(comm=SerialCommunicator())
-    assert clone(model).comm.size == 1
+    model = ds_mlr(comm=SerialCommunicator())
+    assert clone(model).solver.comm.size == 1

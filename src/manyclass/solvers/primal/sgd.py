@@ -198,10 +198,11 @@ class SGD(PrimalSolver):
         *,
         weights: Array | None = None,
         rate: float | None = None,
+        gain: float | None = None,
     ) -> None:
         """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept.
 
-        ``weights`` and ``rate`` are those of the problem and of its first step by default.
+        ``weights``, ``rate`` (of the first step) and ``gain`` (of the intercept) are those of the problem by default.
         """
         weights = np.asarray(problem.weights) if weights is None else weights
         threads = 1 if problem.loss.joint else problem.n_threads
@@ -231,7 +232,7 @@ class SGD(PrimalSolver):
                     decay,
                     power,
                     batch,
-                    constant(problem) ** 2,
+                    constant(problem) ** 2 if gain is None else gain,
                     first + begin // batch,
                     averaged + begin // batch if averaged else 0,
                     lo,
@@ -264,8 +265,8 @@ class SGD(PrimalSolver):
 class SGDStream:
     """Steps on the rows of a stream, in their order, each once.
 
-    The first step size is that of the first rows and their sample weights. With ``average`` the mean starts with the
-    weights after these rows.
+    The first step size, and that of the intercept, are those of the first rows and their sample weights. With
+    ``average`` the mean starts with the weights after these rows.
 
     Parameters
     ----------
@@ -278,6 +279,7 @@ class SGDStream:
         shape = problem.n_features, problem.n_outputs
         self._solver = solver
         self._rate = None if solver.eta0 is None else float(solver.eta0)
+        self._gain = constant(problem) ** 2
         self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": problem.first_intercept()}
         self._mean = np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype)
         self._steps = self._averaged = 0
@@ -290,7 +292,15 @@ class SGDStream:
         if self._rate is None:
             self._rate = first_rate(problem, scaled)
         solver._steps(
-            problem, self._state, order, self._steps, *self._mean, self._averaged, weights=scaled, rate=self._rate
+            problem,
+            self._state,
+            order,
+            self._steps,
+            *self._mean,
+            self._averaged,
+            weights=scaled,
+            rate=self._rate,
+            gain=self._gain,
         )
         steps = -(-n // solver.batch_size)
         self._steps += steps
