@@ -356,10 +356,9 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
 
     @available_if(_streams)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
-        """Take in some rows of a stream, in their order, each once; with solvers that stream ("sgd", "bound",
-        "memoir").
+        """Learn some rows of a stream, in their order, each once.
 
-        No certificate is made, since past rows are gone. The first call starts afresh, or, with "memoir", from the
+        With solvers that stream: "sgd", "bound" (of full rank) and "memoir". No certificate is made, since past rows are gone. The first call starts afresh, or, with "memoir", from the
         model of `fit`; `fit` ends a stream.
 
         Parameters

@@ -16,7 +16,7 @@ __all__ = ["LinearClassifierCV", "LinearRegressorCV"]
 
 
 class LinearClassifierCV(Search, LinearClassifier):
-    """`LinearClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
+    """`LinearClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularization paths.
 
     Each training fold is fitted at every alpha, from the largest down, each fit from where the last one ended, and
     scored on the rows it has not seen. The model is then fitted on all rows with the alpha chosen: it is the one that
@@ -24,16 +24,16 @@ class LinearClassifierCV(Search, LinearClassifier):
 
     Parameters
     ----------
-    loss : str
+    loss : str or loss object, default="multinomial"
         See `LinearClassifier`.
     alphas : array of shape (n_alphas,), optional
         Positive numbers, in any order. None: chosen from all rows as `regularization_path` does, for each l1_ratio.
-    n_alphas : int
+    n_alphas : int, default=50
         Number of alphas where none are given.
     eps : float, optional
         Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without.
-    l1_ratio : float or list of float
-        Part of the penalty that is l1; of several the best is chosen.
+    l1_ratio : float or list of float, default=0.0
+        Part of the penalty that is l1, in [0, 1]; of several the best is chosen.
     cv : int, splitter or iterable of (train, test), optional
         None: 5 folds. A number: stratified folds, those of `sklearn.model_selection.StratifiedKFold` (plain ones for
         multi-label y). A class may be missing from a training fold: rows of it count as errors there, with probability
@@ -41,16 +41,28 @@ class LinearClassifierCV(Search, LinearClassifier):
     scoring : str or callable, optional
         A score of scikit-learn, or a function (estimator, X, y), and sample_weight if weights are given; greater is
         better. None: neg_log_loss where the loss gives probabilities, else accuracy.
-    selection : {"best", "one_se"}
+    selection : {"best", "one_se"}, default="best"
         "best": the alpha of the best mean score. "one_se": the largest alpha whose mean score is within one standard
         error of it (at the same l1_ratio).
+    fit_intercept : bool or "auto", default="auto"
+        See `LinearClassifier`.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, as everywhere in scikit-learn.
+    solver : str or solver object, default="auto"
+        See `LinearClassifier`; for every fit.
+    tol : float, default=1e-3
+        Certified relative duality gap of every fit, >= 0.
+    max_iter : int, optional
+        Most iterations of every fit.
+    random_state : int, RandomState or None, default=None
+        Of the order of the rows, in every fit.
     n_jobs : int, optional
         Threads: over folds and l1_ratios, each with a copy of its fold and a state of its own; what is left over goes
-        to the fits. Never changes the result (a fit on all rows with ``solver="sdca_async"`` aside).
-    verbose : int
+        to the fits. Never changes the result, except with solvers that say so by name.
+    dtype : {None, numpy.float32, numpy.float64}, default=None
+        Of the weights and of the work; None takes that of X.
+    verbose : int, default=0
         1 shows the fit on all rows, 2 the fits on folds too.
-    fit_intercept, class_weight, solver, tol, max_iter, random_state, dtype
-        See `LinearClassifier`; for every fit.
 
     Attributes
     ----------
@@ -140,7 +152,9 @@ class LinearClassifierCV(Search, LinearClassifier):
 
         Parameters
         ----------
-        X, y
+        X : array or CSR matrix of shape (n_samples, n_features)
+            See `LinearClassifier.fit`.
+        y : array of shape (n_samples,), or indicator of shape (n_samples, n_classes)
             See `LinearClassifier.fit`.
         sample_weight : array of shape (n_samples,), optional
             Weighs the rows in the fits, in the scores, and the folds in the mean score.
@@ -155,18 +169,44 @@ class LinearClassifierCV(Search, LinearClassifier):
 
 
 class LinearRegressorCV(Search, LinearRegressor):
-    """`LinearRegressor` that chooses alpha, and l1_ratio, by cross-validation along regularisation paths.
+    """`LinearRegressor` that chooses alpha, and l1_ratio, by cross-validation along regularization paths.
 
     Parameters
     ----------
-    alphas, n_alphas, eps, l1_ratio, selection, n_jobs, verbose
-        See `LinearClassifierCV`.
+    loss : str or loss object, default="squared"
+        See `LinearRegressor`.
+    alphas : array of shape (n_alphas,), optional
+        Positive numbers, in any order. None: chosen from all rows as `regularization_path` does, for each l1_ratio.
+    n_alphas : int, default=50
+        Number of alphas where none are given.
+    eps : float, optional
+        Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without.
+    l1_ratio : float or list of float, default=0.0
+        Part of the penalty that is l1, in [0, 1]; of several the best is chosen.
     cv : int, splitter or iterable of (train, test), optional
         None: 5 folds. A number: those of `sklearn.model_selection.KFold`.
     scoring : str or callable, optional
-        See `LinearClassifierCV`. None: the negative mean squared error.
-    loss, fit_intercept, solver, tol, max_iter, random_state, dtype
+        A score of scikit-learn, or a function (estimator, X, y); greater is better. None: neg_mean_squared_error.
+    selection : {"best", "one_se"}, default="best"
+        "best": the alpha of the best mean score. "one_se": the largest alpha whose mean score is within one standard
+        error of it (at the same l1_ratio).
+    fit_intercept : bool or "auto", default="auto"
+        See `LinearRegressor`.
+    solver : str or solver object, default="auto"
         See `LinearRegressor`; for every fit.
+    tol : float, default=1e-3
+        Certified relative duality gap of every fit, >= 0.
+    max_iter : int, optional
+        Most iterations of every fit.
+    random_state : int, RandomState or None, default=None
+        Of the order of the rows, in every fit.
+    n_jobs : int, optional
+        Threads: over folds and l1_ratios, each with a copy of its fold and a state of its own; what is left over goes
+        to the fits. Never changes the result, except with solvers that say so by name.
+    dtype : {None, numpy.float32, numpy.float64}, default=None
+        Of the weights and of the work; None takes that of X.
+    verbose : int, default=0
+        1 shows the fit on all rows, 2 the fits on folds too.
 
     Attributes
     ----------
@@ -241,7 +281,9 @@ class LinearRegressorCV(Search, LinearRegressor):
 
         Parameters
         ----------
-        X, y
+        X : array or CSR matrix of shape (n_samples, n_features)
+            See `LinearRegressor.fit`.
+        y : array of shape (n_samples,) or (n_samples, n_targets)
             See `LinearRegressor.fit`.
         sample_weight : array of shape (n_samples,), optional
             Weighs the rows in the fits, in the scores, and the folds in the mean score.

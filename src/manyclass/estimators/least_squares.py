@@ -449,10 +449,12 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
         """
         X = self._check_predict_input(X)
         return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
@@ -464,10 +466,12 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
+            In the order of ``classes_``.
         """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))

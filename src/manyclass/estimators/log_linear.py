@@ -236,7 +236,7 @@ class LogLinearModel(Named):
         return np.array([int(np.argmax(p)) for p in found])
 
     def predict_proba(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> list[Array]:
-        """p(y | x) of all labels of each example.
+        """Probabilities p(y | x) of all labels of each example.
 
         Parameters
         ----------
@@ -250,6 +250,7 @@ class LogLinearModel(Named):
         Returns
         -------
         list of n ndarrays of shape (m_i,)
+            Each sums to one.
         """
         sets = self._read(features, offsets, log_measure)
         L = self._log_potentials(sets)
@@ -273,6 +274,7 @@ class LogLinearModel(Named):
         Returns
         -------
         float
+            At most 0.
         """
         return -self._loss(features, y, offsets, log_measure, None)
 
@@ -297,6 +299,7 @@ class LogLinearModel(Named):
         Returns
         -------
         float
+            The mean loss and the penalty.
         """
         penalty = 0.5 * self.alpha_ * float(self.coef_ @ self.coef_)
         return self._loss(features, y, offsets, log_measure, sample_weight) + penalty

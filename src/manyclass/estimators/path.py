@@ -58,7 +58,7 @@ class PathPoint:
 class RegularizationPath:
     """Models along a decreasing sequence of alphas; what `regularization_path` returns.
 
-    Attributes
+    Parameters
     ----------
     points : list of PathPoint
         What is known of each fit.
@@ -102,7 +102,18 @@ class RegularizationPath:
     # --- columns ----------------------------------------------------------------------------------------------------
 
     def column(self, name: str) -> Array:
-        """One attribute of all `points`."""
+        """One attribute of all `points`.
+
+        Parameters
+        ----------
+        name : str
+            Of an attribute of `PathPoint`.
+
+        Returns
+        -------
+        ndarray of shape (n_alphas,)
+            In the order of the alphas.
+        """
         return np.array([getattr(point, name) for point in self.points])
 
     @property
@@ -153,6 +164,16 @@ class RegularizationPath:
     def model(self, alpha: float) -> LinearModel:
         """The model of one of the `alphas`: it predicts, ranks classes, is saved.
 
+        Parameters
+        ----------
+        alpha : float
+            One of `alphas`, to nine digits.
+
+        Returns
+        -------
+        LinearModel
+            That of this alpha.
+
         Raises
         ------
         ValueError
@@ -168,7 +189,13 @@ class RegularizationPath:
         return self.models[nearest]
 
     def table(self) -> str:
-        """The points as text, a line each."""
+        """The points as text, a line each.
+
+        Returns
+        -------
+        str
+            With a line of headings.
+        """
         lines = [
             f"{'alpha':>11} {'features':>9} {'non-zero':>10} {'objective':>14} {'relative gap':>13} "
             f"{'epochs':>7} {'seconds':>9}"
@@ -223,8 +250,10 @@ def regularization_path(
     ----------
     estimator : LinearClassifier or LinearRegressor
         Its parameters but alpha and warm_start are those of every fit. It is not changed.
-    X, y
-        As `fit` of the estimator takes them. Checked once; X is copied only where one fit would copy it.
+    X : array or CSR matrix of shape (n_samples, n_features)
+        As `fit` of the estimator takes it. Checked once, and copied only where one fit would copy it.
+    y : array
+        As `fit` of the estimator takes it.
     alphas : array of shape (n_alphas,), optional
         Positive numbers, in any order; repeated ones count once.
     n_alphas : int
@@ -235,6 +264,7 @@ def regularization_path(
         With ``l1_ratio = 0`` there is none; the path then begins at the total variance of the features over the
         smoothness of the loss: with the squared loss every direction has half of its free weight there or less.
     sample_weight : array of shape (n_samples,), optional
+        Non-negative.
 
     Returns
     -------

@@ -151,6 +151,7 @@ class Search(LinearEstimator):
         Returns
         -------
         matplotlib Axes
+            With the scores.
 
         Raises
         ------

@@ -242,6 +242,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
 
         Returns
         -------

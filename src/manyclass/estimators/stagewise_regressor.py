@@ -86,6 +86,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         X : array or CSR matrix of shape (n_samples, n_features)
             See `StagewiseClassifier.fit`.
         y : array of shape (n_samples,) or (n_samples, n_targets)
+            Numbers to predict.
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
 
@@ -127,10 +128,12 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
 
         Returns
         -------
-        ndarray of shape (n_samples,) or (n_samples, n_targets), as y was
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            As y was.
         """
         X = self._check_predict_input(X)
         scores = self.model_.scores(X, n_jobs=self.n_jobs)

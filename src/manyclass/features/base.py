@@ -87,7 +87,8 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
 
         Returns
         -------
-        self
+        FeatureBlock
+            Itself.
 
         Raises
         ------
@@ -107,6 +108,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
 
         Returns
         -------

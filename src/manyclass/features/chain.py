@@ -154,7 +154,8 @@ class Transformer(Block):
     ----------
     estimator : transformer
         One that works row by row; cloned, given the seed where it has a ``random_state``, fitted on X alone.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default=None
+        Seed of what is drawn; kept with the model.
 
     Attributes
     ----------

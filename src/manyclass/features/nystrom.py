@@ -53,7 +53,8 @@ class Nystrom(GaussianBlock):
         The last so many features of X change their sign where a row becomes its mirror image, and the others stay
         (`KMeansPatches` with ``mirror=True``): the kernel is then the mean of those with a centre and with its mirror
         image.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default=None
+        Seed of what is drawn; kept with the model.
 
     Attributes
     ----------

@@ -402,7 +402,8 @@ _PARAMETERS = """shape : (height, width, channels), optional
         these and their mirror images).
     n_patches : int
         How many patches the normalisation is learned of.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default=None
+        Seed of what is drawn; kept with the model.
     n_jobs : int or None
         Threads, each for some images; best with one thread in BLAS. No result depends on it.
 
@@ -428,6 +429,7 @@ class RandomPatches(_Patches):
     Parameters
     ----------
     n_filters : int
+        Filters, > 0; each gives two features a pooled cell.
     {_PARAMETERS}
     seed_ : int
         Of the random filters, which are drawn again when needed and never stored.

@@ -107,7 +107,8 @@ class RandomLogits(_Projections):
         The last so many features of X change their sign where a row becomes its mirror image, and the others stay
         (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
         all rows and their mirror images.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default=None
+        Seed of what is drawn; kept with the model.
 
     Attributes
     ----------
@@ -167,7 +168,8 @@ class RandomPolynomial(_Projections):
         The last so many features of X change their sign where a row becomes its mirror image, and the others stay
         (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
         all rows and their mirror images.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default=None
+        Seed of what is drawn; kept with the model.
 
     Attributes
     ----------

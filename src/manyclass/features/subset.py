@@ -138,7 +138,18 @@ class FeatureSubset(Block):
         return dense_rows(chosen, working_dtype(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """The names of the features taken."""
+        """The names of the features taken.
+
+        Parameters
+        ----------
+        input_features : array of str of shape (n_features,), optional
+            Names of the features of X; by default those of the fit, or x0, x1, ...
+
+        Returns
+        -------
+        ndarray of str of shape (n_features_out_,)
+            In the order of the columns.
+        """
         from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
         check_is_fitted(self)

@@ -106,6 +106,7 @@ def fit_blocks(
     Returns
     -------
     ShardedModel
+        The model in the folder ``path``.
 
     Raises
     ------
