@@ -358,8 +358,8 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
         """Learn some rows of a stream, in their order, each once.
 
-        With solvers that stream: "sgd", "bound" (of full rank) and "memoir". No certificate is made, since past rows are gone. The first call starts afresh, or, with "memoir", from the
-        model of `fit`; `fit` ends a stream.
+        With solvers that stream: "sgd", "bound" (of full rank) and "memoir". No certificate is made, since past rows
+        are gone. The first call starts afresh, or, with "memoir", from the model of `fit`; `fit` ends a stream.
 
         Parameters
         ----------

@@ -429,7 +429,7 @@ class RandomPatches(_Patches):
     Parameters
     ----------
     n_filters : int
-        Filters, > 0; each gives two features a pooled cell.
+        Number of filters, > 0.
     {_PARAMETERS}
     seed_ : int
         Of the random filters, which are drawn again when needed and never stored.

@@ -65,7 +65,7 @@ class LBFGS(DescentSolver):
 
     name = "lbfgs"
     summary = "limited-memory quasi-Newton"
-    synonyms = ("l_bfgs", "bfgs")
+    synonyms: ClassVar[tuple[str, ...]] = ("l_bfgs", "bfgs")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "history_size": [Interval(Integral, 1, None, closed="left")]
