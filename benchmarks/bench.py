@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import catalog, data, machine
+from benchmarks import catalog, data, machine, modules
 from benchmarks.catalog import Method
 from benchmarks.task import Task
 
@@ -71,10 +71,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         for name in self.options.only or ():
-            if name not in getattr(catalog.experiment(self.name), "ENTRIES", ()):
+            if name not in getattr(modules.module("experiments", self.name), "ENTRIES", ()):
                 catalog.method(name)
         for name in self.options.datasets or ():
-            catalog.module("datasets", name.partition("/")[0])
+            modules.module("datasets", name.partition("/")[0])
         self._machine = machine.facts()
         self.options.out.mkdir(parents=True, exist_ok=True)
         about = f"{self._machine['cpu']}, {self._machine['cores']} cores, {self.options.threads} thread(s)"

@@ -1,45 +1,17 @@
-"""What there is: each room is a folder, each of its files one thing, known by its file name."""
+"""Methods, of ours and of others, by name."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
-from typing import Any
 
+from benchmarks import modules
 from benchmarks.data import Data
+from benchmarks.modules import Unknown
 from benchmarks.task import Fit, Task
 
-__all__ = ["Method", "Unknown", "experiment", "method", "module", "names", "summary"]
-
-
-class Unknown(ValueError):
-    """A name that is not in the catalogue."""
-
-
-def names(room: str) -> list[str]:
-    """The names of a room: experiments, datasets, methods or peers."""
-    package = importlib.import_module(f"benchmarks.{room}")
-    return sorted(found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_"))
-
-
-def module(room: str, name: str) -> ModuleType:
-    """The file of that name."""
-    if name not in names(room):
-        raise Unknown(f"there is no {name!r} in {room}; there are {', '.join(names(room))}")
-    return importlib.import_module(f"benchmarks.{room}.{name}")
-
-
-def summary(found: ModuleType) -> str:
-    """The first line of its documentation."""
-    return (found.__doc__ or "").strip().splitlines()[0]
-
-
-def experiment(name: str) -> Any:
-    return module("experiments", name)
+__all__ = ["Method", "method", "ours"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +21,11 @@ class Method:
     Attributes
     ----------
     name : str
-        Of its file.
     ours : bool
+    about : str
+        A line for the list.
     objectives : tuple of str
-        What it can minimise.
+        What it can minimize.
     multilabel : bool
         Whether rows may have several classes.
     skip_reason : callable
@@ -75,6 +48,7 @@ class Method:
 
     name: str
     ours: bool
+    about: str
     objectives: tuple[str, ...]
     multilabel: bool
     skip_reason: Callable[[], str | None]
@@ -86,34 +60,73 @@ class Method:
     memory: Callable[[Data, Task, int], int] | None = None
 
 
+def ours() -> list[str]:
+    """The names of the methods of ours."""
+    from benchmarks.methods import METHODS
+
+    return list(METHODS)
+
+
 def method(name: str) -> Method:
-    """The method or peer of that name."""
-    ours = name in names("methods")
-    if not ours and name not in names("peers"):
-        raise Unknown(f"there is no method {name!r}; there are {', '.join(names('methods') + names('peers'))}")
-    found = module("methods" if ours else "peers", name)
+    """The method or peer of that name.
+
+    A peer's own environment need not have the library: it is imported for its methods alone.
+
+    Raises
+    ------
+    Unknown
+        If there is none.
+    """
+    if name in modules.names("peers"):
+        return _peer(name)
+    from benchmarks.methods import METHODS
+
+    if name not in METHODS:
+        raise Unknown(f"there is no method {name!r}; there are {', '.join([*ours(), *modules.names('peers')])}")
+    found = METHODS[name]
+    return Method(
+        name=name,
+        ours=True,
+        about=found.about,
+        objectives=found.objectives,
+        multilabel=found.multilabel,
+        skip_reason=_nothing,
+        refuses=found.refuses,
+        fit=found.fit,
+        python=_nothing,
+        version=_version("manyclass"),
+    )
+
+
+def _peer(name: str) -> Method:
+    found = modules.module("peers", name)
     objectives = tuple(found.OBJECTIVES)
     own_refusal = getattr(found, "refuses", lambda task: None)
 
     def refuses(task: Task) -> str | None:
         if task.objective not in objectives:
-            return f"does not minimise {task.objective}"
+            return f"does not minimize {task.objective}"
         reason: str | None = own_refusal(task)
         return reason
 
     return Method(
         name=name,
-        ours=ours,
+        ours=False,
+        about=modules.summary(found),
         objectives=objectives,
         multilabel=getattr(found, "MULTILABEL", False),
         skip_reason=found.skip_reason,
         refuses=refuses,
         fit=found.fit,
-        python=getattr(found, "python", lambda: None),
+        python=getattr(found, "python", _nothing),
         version=_version(found.PACKAGE),
         fit_classes=getattr(found, "fit_classes", None),
         memory=getattr(found, "memory", None),
     )
+
+
+def _nothing() -> None:
+    return None
 
 
 def _version(package: str) -> str:

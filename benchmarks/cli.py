@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from benchmarks import catalog
+from benchmarks import catalog, modules
 from benchmarks.bench import Bench, Options
 from benchmarks.data import default_folder
 
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out=chosen.out,
     )
     try:
-        experiment = catalog.experiment(chosen.name)
+        experiment = modules.module("experiments", chosen.name)
         bench = Bench(chosen.name, options, console)
-    except catalog.Unknown as error:
+    except modules.Unknown as error:
         parser.error(str(error))
     experiment.run(bench)
     bench.close()
@@ -93,14 +93,19 @@ def _several(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 
 def _list(console: Console) -> None:
-    for room in ("experiments", "datasets", "methods", "peers"):
-        console.print(f"\n[bold]{room}[/bold]")
-        for name in catalog.names(room):
-            module = catalog.module(room, name)
+    for kind in ("experiments", "datasets"):
+        console.print(f"\n[bold]{kind}[/bold]")
+        for name in modules.names(kind):
+            module = modules.module(kind, name)
+            console.print(f"  {name:<22} {modules.summary(module)}", highlight=False)
             variants = [f"{name}/{v}" for v in getattr(module, "VARIANTS", ())[1:]]
-            reason = module.skip_reason() if room in ("methods", "peers") else None
-            console.print(f"  {name:<22} {catalog.summary(module)}", highlight=False)
             if variants:
                 console.print(f"  {'':<22} also {', '.join(variants)}", highlight=False)
+    for kind, names in (("methods", catalog.ours()), ("peers", modules.names("peers"))):
+        console.print(f"\n[bold]{kind}[/bold]")
+        for name in names:
+            method = catalog.method(name)
+            console.print(f"  {name:<22} {method.about}", highlight=False)
+            reason = method.skip_reason()
             if reason:
                 console.print(f"  {'':<22} [yellow]would be skipped: {reason}[/yellow]", highlight=False)

@@ -1,4 +1,4 @@
-"""Data sets in memory: raw files are vectorised once and kept in benchmarks/cache, under a key of their content.
+"""Data sets in memory: raw files are vectorized once and kept in benchmarks/cache, under a key of their content.
 
 Only NumPy and SciPy are imported here, so that a peer's own environment can read what this one has prepared.
 """
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+
+from benchmarks import modules
 
 __all__ = ["Data", "Missing", "Split", "compact", "default_folder", "encode", "locate", "read", "shrink", "validation"]
 
@@ -94,17 +96,15 @@ def locate(name: str, folder: Path) -> Path:
     ------
     Missing
         If raw files are needed and are not in ``folder``.
-    benchmarks.catalog.Unknown
+    benchmarks.modules.Unknown
         If there is no such data set.
     """
-    from benchmarks import catalog
-
     base, _, variant = name.partition("/")
-    module = catalog.module("datasets", base)
+    module = modules.module("datasets", base)
     variants = getattr(module, "VARIANTS", ("",))
     variant = variant or variants[0]
     if variant not in variants:
-        raise catalog.Unknown(f"there is no {name!r}; {base} comes as {', '.join(f'{base}/{v}' for v in variants)}")
+        raise modules.Unknown(f"there is no {name!r}; {base} comes as {', '.join(f'{base}/{v}' for v in variants)}")
     raw = [folder / file for file in module.FILES]
     absent = [file for file in module.FILES if not (folder / file).is_file()]
     if absent:

@@ -1,4 +1,4 @@
-"""What is minimised, when to stop, and what a fit gives back."""
+"""What is minimized, when to stop, and what a fit gives back."""
 
 from __future__ import annotations
 

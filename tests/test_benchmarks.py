@@ -42,10 +42,23 @@ def test_list_names_everything_and_why_it_would_be_skipped() -> None:
     command = [sys.executable, "-m", "benchmarks", "list"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     shown = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
-    for room in ("experiments", "datasets", "methods", "peers"):
-        files = {path.stem for path in (ROOT / "benchmarks" / room).glob("[!_]*.py")}
+    for kind in ("experiments", "datasets", "peers"):
+        files = {path.stem for path in (ROOT / "benchmarks" / kind).glob("[!_]*.py")}
         assert files
         assert files <= shown
+    from benchmarks.methods import METHODS
+
+    assert set(METHODS) <= shown
+
+
+def test_a_peer_is_found_without_the_library() -> None:
+    """In the environment of a peer there may be NumPy and SciPy alone."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('manyclass', 'sklearn', 'numba', 'rich')));"
+        "from benchmarks import catalog, fitting; print(catalog.method('pecos').name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "pecos"
 
 
 def contested(rows: list[dict[str, str]], peers: set[str]) -> None:

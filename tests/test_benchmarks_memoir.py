@@ -26,13 +26,15 @@ def rows():
 
 
 def test_methods_fit_their_estimators(rows):
-    from manyclass import MemoirClassifier
+    from manyclass import CrammerSinger, LinearClassifier, Memoir
 
     task = Task("margin", alpha=1e-4, options=(("batch_size", 7),))
-    own = {"memoir": {}, "memoir_l1": {"l1_ratio": 1.0}, "memoir_lsh": {"search": "lsh"}}
-    for name, options in own.items():
+    own = {"memoir": ({}, 0.0), "memoir_l1": ({}, 1.0), "memoir_lsh": ({"search": "lsh"}, 0.0)}
+    for name, (options, l1_ratio) in own.items():
         fit = catalog.method(name).fit(rows, task, Stop(max_iter=2), threads=1, seed=3)
-        ours = MemoirClassifier(alpha=1e-4, batch_size=7, max_iter=2, random_state=3, **options).fit(rows.X, rows.y)
+        settings = {"alpha": 1e-4, "l1_ratio": l1_ratio, "max_iter": 2, "random_state": 3}
+        ours = LinearClassifier(CrammerSinger(gamma=0.0), solver=Memoir(batch_size=7, **options), **settings)
+        ours.fit(rows.X, rows.y)
         np.testing.assert_array_equal(fit.predict(rows.X_test), ours.predict(rows.X_test))
         told = {**describe(fit), **judge(rows, task, fit)}
         assert told["nonzeros"] == ours.sparse_coef_.nnz

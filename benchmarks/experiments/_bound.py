@@ -1,7 +1,7 @@
-"""What the experiments on bound majorisation share: the paper's objective, runs watched from outside, solvers by name.
+"""What the experiments on bound majorization share: the paper's objective, runs watched from outside, solvers by name.
 
 The paper maximises  sum_i log p(y_i | x_i) - (lambda/2) ||theta||^2  with a constant feature among the others, so that
-theta has K (d + 1) numbers, all of them penalised. Here that is a `Problem` with the loss `MultinomialLoss`, a column
+theta has K (d + 1) numbers, all of them penalized. Here that is a `Problem` with the loss `MultinomialLoss`, a column
 of ones, no intercept, and lam = lambda / n: the same objective over -n. ``--alpha`` of these experiments is lambda.
 
 Every point of a curve is judged by NumPy, off the clock. The clock is the processor time of this process within the
@@ -23,6 +23,8 @@ import scipy.sparse as sp
 
 from benchmarks.data import Data
 from benchmarks.measure import quiet
+from benchmarks.problem import make_problem
+from benchmarks.task import Task
 
 __all__ = [
     "BOUND",
@@ -73,15 +75,7 @@ class Case:
 
     @property
     def problem(self) -> Any:
-        from manyclass.kernels.rows import make_rows
-        from manyclass.kernels.targets import ClassTargets
-        from manyclass.objective.losses import MultinomialLoss
-        from manyclass.objective.penalties import L2
-        from manyclass.objective.problem import Problem
-
-        n, d = self.X.shape
-        targets = ClassTargets(self.y.astype(np.int32), self.K)
-        return Problem(make_rows(self.X), targets, MultinomialLoss(), L2(), self.lam / n, d)
+        return make_problem(self.X, self.y, Task("multinomial", alpha=self.lam / len(self.y)), n_classes=self.K)
 
     def judge(self, W: Any) -> tuple[float, float, float]:
         """The training objective (the mean), the mean log-likelihood of the test rows, the error there."""
@@ -190,8 +184,10 @@ def trace(
     ``every``: judge each iteration; else the start and the end alone.
     """
     from manyclass.kernels.jit import compile_clock
+    from manyclass.optimize.loop import prepared
 
     problem, curve, cpu = case.problem, Curve(), 0.0
+    solver = prepared(problem, solver)
     state = solver.state(problem)
     if start is not None:
         _place(state, start)
@@ -245,12 +241,12 @@ def optimum(case: Case) -> tuple[float, float, float]:
 
 
 def bound(**options: Any) -> Callable[[], Any]:
-    """Makes a `BoundMajorization`."""
+    """Makes a `BoundMajorization`, of full rank unless told otherwise."""
 
     def make() -> Any:
         from manyclass.solvers import BoundMajorization
 
-        return BoundMajorization(**options)
+        return BoundMajorization(**{"rank": "full", **options})
 
     return make
 
@@ -280,14 +276,14 @@ def batch_entries(rank: int | None = None) -> list[Entry]:
         found += [
             Entry("bound, literal", "bound", bound(schedule="literal")),
             Entry("bound, restart", "bound", bound(schedule="restart")),
-            Entry("batch bound", "bbm", named("BatchBound")),
+            Entry("batch bound", "bbm", bound(stochastic=False)),
         ]
     return [
         *found,
         Entry("L-BFGS", "lbfgs", named("LBFGS")),
         Entry("Newton", "newton", named("Newton")),
         Entry("conjugate gradients", "cg", named("ConjugateGradient")),
-        Entry("steepest descent", "gd", named("SteepestDescent")),
+        Entry("steepest descent", "gd", named("GradientDescent")),
     ]
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import Data
+from benchmarks.problem import make_problem
 from benchmarks.scores import quality
+from benchmarks.task import Task
 
 __all__ = ["ALPHAS", "LEVELS", "Case", "Curve", "entries", "make_case", "ranks", "trace"]
 
@@ -63,26 +65,12 @@ class Curve:
 
 def make_case(data: Data, alpha: float, *, threads: int = 1, certified: float = _CERTIFIED, dtype: Any = None) -> Case:
     """The problem, solved by accelerated SDCA to a certified gap."""
-    from manyclass.kernels.rows import make_rows
-    from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import MultinomialLoss
-    from manyclass.objective.penalties import L2
-    from manyclass.objective.problem import Problem
     from manyclass.optimize.loop import minimize
     from manyclass.solvers import SDCA, AcceleratedSDCA
     from manyclass.solvers.dual.accelerated import is_ill_conditioned
 
-    problem = Problem(
-        make_rows(data.X),
-        ClassTargets(data.y.astype(np.int32), data.n_classes),
-        MultinomialLoss(),
-        L2(),
-        lam=alpha,
-        n_features=data.X.shape[1],
-        intercept=True,
-        dtype=data.X.dtype if dtype is None else dtype,
-        n_threads=threads,
-    )
+    task = Task("multinomial", alpha=alpha, intercept=True)
+    problem = make_problem(data.X, data.y, task, n_classes=data.n_classes, threads=threads, dtype=dtype)
     solver = AcceleratedSDCA() if is_ill_conditioned(problem) else SDCA()
     best = minimize(problem, solver, tol=certified, max_iter=3000, warn=False).certificate
     return Case(data, problem, alpha, best.primal, best.dual)
@@ -115,6 +103,9 @@ def trace(
     growth: float = _GROWTH,
 ) -> Curve:
     """Run for ``budget`` seconds of the solver, or until the error is at most ``to``; looks are not timed."""
+    from manyclass.optimize.loop import prepared
+
+    solver = prepared(case.problem, solver)
     state = solver.state(case.problem)
     steps = solver.iterate(case.problem, state, seed)
     curve, spent, looked = Curve(), 0.0, 0.0

@@ -2,7 +2,7 @@
 
 Smoothed hinge (gamma = 1), l1 weight 1e-5, no intercept: RCV1, CCAT against the rest; forest cover, class 1 against
 the rest, all 20 000 records; and, standing in for astro-ph, 20 Newsgroups, the four groups on science against the rest.
-Rows are scaled so that the longest has norm 1. All three solvers minimise the same `Problem`, start from zero and are
+Rows are scaled so that the longest has norm 1. All three solvers minimize the same `Problem`, start from zero and are
 certified after every iteration, off the clock, until the relative duality gap is 1e-3 or ``MOST`` passes are spent. A
 pass is one reading of all rows: an epoch of SDCA, a gradient and a point tried of FISTA. The lower bound that
 suboptimality is drawn against is the best dual value that any of them has found.

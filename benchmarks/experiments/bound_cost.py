@@ -20,6 +20,8 @@ import numpy as np
 
 from benchmarks.bench import Bench
 from benchmarks.measure import Stopwatch, peak_memory, quiet, reset_peak_memory, resident_memory, threads_limited
+from benchmarks.problem import make_problem
+from benchmarks.task import Task
 
 #: n, d, K
 SHAPES = ((10_000, 51, 10), (4_000, 65, 26), (5_000, 201, 10), (20_000, 316, 2), (5_000, 1001, 2))
@@ -135,12 +137,6 @@ def _problem(n: int, d: int, K: int, words: int | None) -> Any:
     """Random rows, dense or with so many words each; the best of K random scores is the class, now and then."""
     import scipy.sparse as sp
 
-    from manyclass.kernels.rows import make_rows
-    from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import MultinomialLoss
-    from manyclass.objective.penalties import L2
-    from manyclass.objective.problem import Problem
-
     rng = np.random.default_rng(0)
     X: Any
     if words is None:
@@ -150,7 +146,7 @@ def _problem(n: int, d: int, K: int, words: int | None) -> Any:
         X = sp.csr_matrix((rng.random(n * words), indices, words * np.arange(n + 1)), shape=(n, d))
         X.sum_duplicates()
     y = (X @ rng.normal(size=(d, K)) + rng.normal(size=(n, K))).argmax(axis=1)
-    return Problem(make_rows(X), ClassTargets(y.astype(np.int32), K), MultinomialLoss(), L2(), 1.0 / n, d)
+    return make_problem(X, y, Task("multinomial", alpha=1.0 / n), n_classes=K)
 
 
 def _report(bench: Bench) -> None:

@@ -223,12 +223,12 @@ def _draw(bench: Bench, results: dict[str, tuple[Case, tuple[float, float, float
 
     figure = Figure(figsize=(11, 2.6 * len(results) + 0.6), layout="constrained")
     axes = figure.subplots(len(results), 3, squeeze=False)
-    colours: dict[str, str] = {}
+    colors: dict[str, str] = {}
     for row, (label, (case, best, found)) in zip(axes, results.items()):
         worst = -math.log(case.K)
         for name, curves in found.items():
             short = name.split(", rank")[0]
-            colour = colours.setdefault(short, f"C{len(colours)}")
+            color = colors.setdefault(short, f"C{len(colors)}")
             passes = np.arange(int(max(curve.passes[-1] for curve in curves)) + 1)
             first = min(curve.cpu[1] for curve in curves)
             cpu = np.geomspace(first, max(max(curve.cpu[-1] for curve in curves), 1.01 * first), 60)
@@ -238,7 +238,7 @@ def _draw(bench: Bench, results: dict[str, tuple[Case, tuple[float, float, float
                 (row[2], "likelihood", cpu, "cpu"),
             ):
                 values = np.mean([curve.at(places, column, along) for curve in curves], axis=0)
-                ax.plot(places, values, color=colour, linewidth=1.2, label=short)
+                ax.plot(places, values, color=color, linewidth=1.2, label=short)
         for ax in (row[0], row[2]):
             ax.axhline(best[1], color="black", linewidth=0.6)
             ax.set_ylim(1.2 * worst, best[1] + 0.05 * (best[1] - worst))

@@ -1,6 +1,6 @@
-"""Passes of bound majorisation to relative errors of the objective, beside its other schedules and batch methods.
+"""Passes of bound majorization to relative errors of the objective, beside its other schedules and batch methods.
 
-Iris, wine, ecoli, vowel and pendigits, all rows, standardised; lambda 1 and 0.01 (``--alpha``). The relative error is
+Iris, wine, ecoli, vowel and pendigits, all rows, standardized; lambda 1 and 0.01 (``--alpha``). The relative error is
 (P - P*) / P* with P* by Newton to the last digits. ``--epochs`` passes at most, 200 by default.
 """
 

@@ -1,8 +1,8 @@
 """Which schedule of DS-MLR reaches the optimum: passes to a relative error of 1e-3 and 1e-4 of the objective.
 
-The algorithms as printed (normalisers refreshed once an iteration) and the first phase alone (fresh normalisers), each
+The algorithms as printed (normalizers refreshed once an iteration) and the first phase alone (fresh normalizers), each
 with the best of a grid of step sizes at every level; ring L-BFGS alone; and the two phases with 1 and 2 iterations of
-the first. iris and digits (standardised; pixels in [0, 1]), and 2 000 rows of 20 Newsgroups. Ring, two workers,
+the first. iris and digits (standardized; pixels in [0, 1]), and 2 000 rows of 20 Newsgroups. Ring, two workers,
 float64, L-BFGS with and without the metric of few features, where there are at most 3000.
 120 passes (``--epochs``) at most. Scores and gradient are 1.5 passes, as in the rows' column ``passes``.
 """

@@ -28,6 +28,8 @@ from benchmarks.bench import Bench, DataFile
 from benchmarks.experiments import _ds_mlr
 from benchmarks.experiments._ds_mlr import ALPHAS, Case
 from benchmarks.measure import quiet, threads_limited
+from benchmarks.problem import make_problem
+from benchmarks.task import Task
 
 LEVEL = 1e-3
 #: Blocks of classes, the same for any number of workers.
@@ -107,7 +109,9 @@ def _measure(bench: Bench, source: DataFile, case: Case, several: int) -> dict[t
     for name, size, way, slow in runs:
 
         def make(size: int = size, way: str = way, slow: tuple[float, ...] = slow) -> Any:
-            return DSMLR(n_workers=size, schedule=way, block_classes=width, slow=slow)
+            solver = DSMLR(n_workers=size, schedule=way, block_classes=width)
+            solver.slow = slow
+            return solver
 
         _ds_mlr.trace(case, make(), budget=1e9, most=4, judge=False)
         curves = [
@@ -183,11 +187,6 @@ def _process() -> None:
     """What each process does."""
     from benchmarks.data import read
     from manyclass.distributed.mpi import MPICommunicator
-    from manyclass.kernels.rows import make_rows
-    from manyclass.kernels.targets import ClassTargets
-    from manyclass.objective.losses import MultinomialLoss
-    from manyclass.objective.penalties import L2
-    from manyclass.objective.problem import Problem
     from manyclass.solvers import DSMLR
     from manyclass.solvers.ds_mlr import make_grid
 
@@ -196,16 +195,8 @@ def _process() -> None:
     data = read(Path(task["path"]), task["name"], quick=task["quick"])
     grid = make_grid(data.n, data.n_classes, comm.size, block_classes=task["width"])
     begin, end = grid.rows_of(comm.rank)
-    problem = Problem(
-        make_rows(data.X[begin:end]),
-        ClassTargets(data.y[begin:end].astype(np.int32), data.n_classes),
-        MultinomialLoss(),
-        L2(),
-        lam=task["alpha"],
-        n_features=data.X.shape[1],
-        intercept=True,
-        dtype=data.X.dtype,
-    )
+    softmax = Task("multinomial", alpha=task["alpha"], intercept=True)
+    problem = make_problem(data.X[begin:end], data.y[begin:end], softmax, n_classes=data.n_classes)
     case = Case(data, problem, task["alpha"], task["optimum"])
     for number in range(-1, task["runs"]):
         solver = DSMLR(comm=comm, schedule=task["way"], block_classes=task["width"])
@@ -218,7 +209,10 @@ def _process() -> None:
 
 def _together(case: Case, solver: Any, comm: Any, budget: float, seed: int, most: int) -> Any:
     """`_ds_mlr.trace` by several processes, which look at the same time: the slowest one's clock counts."""
+    from manyclass.optimize.loop import prepared
+
     curve, spent, looked = _ds_mlr.Curve(), 0.0, 0.0
+    solver = prepared(case.problem, solver)
     state = solver.state(case.problem)
     steps = solver.iterate(case.problem, state, seed)
     for _ in range(most):

@@ -20,6 +20,8 @@ from benchmarks.bench import Bench
 from benchmarks.data import Data
 from benchmarks.figures import legend_below
 from benchmarks.measure import Stopwatch, spread_text
+from benchmarks.problem import make_problem
+from benchmarks.task import Task
 
 DEFAULT = ("generated", "generated/wide", "mnist", "digits")
 LOSSES = ("multinomial", "squared_hinge")
@@ -95,30 +97,11 @@ def _limits(bench: Bench, data: Data, dtype: str) -> Speeds:
 
 def _epochs(bench: Bench, data: Data, loss: str, dtype: str, speeds: Speeds, triad: float) -> None:
     """Epochs from the start; the first compiles or loads the kernel, and is not counted."""
-    from manyclass.kernels.rows import make_rows
     from manyclass.kernels.sdca import sdca_epoch
-    from manyclass.kernels.targets import ClassTargets, SignTargets
-    from manyclass.objective.losses import MultinomialLoss, SquaredHingeLoss
-    from manyclass.objective.penalties import L2
-    from manyclass.objective.problem import Problem
     from manyclass.solvers import SDCA
 
-    y, K = data.y.astype(np.int32), data.n_classes
-    phi: Any
-    targets: Any
-    if loss == "multinomial":
-        phi, targets = MultinomialLoss(), ClassTargets(y, K)
-    else:
-        phi, targets = SquaredHingeLoss(), SignTargets(np.arange(data.n + 1, dtype=np.int64), y, K)
-    problem = Problem(
-        rows=make_rows(data.X),
-        targets=targets,
-        loss=phi,
-        penalty=L2(),
-        lam=1e-5,
-        n_features=data.X.shape[1],
-        dtype=np.dtype(dtype),
-    )
+    K = data.n_classes
+    problem = make_problem(data.X, data.y, Task(loss, alpha=1e-5), n_classes=K, dtype=dtype)
     state = SDCA().state(problem)
     lengths = np.diff(data.X.indptr) if sp.issparse(data.X) else (data.X != 0).sum(axis=1)
     nnz = int(lengths.sum())

@@ -36,7 +36,7 @@ MIRRORED: dict[str, Any] = {
     "n_patches": 200_000,
     "standardise": True,
 }
-LINEAR: dict[str, Any] = {"make": "LeastSquaresClassifier", "alpha": 1e-3}
+LINEAR: dict[str, Any] = {"make": "GeneralizedLeastSquaresClassifier", "alpha": 1e-3}
 STAGEWISE: dict[str, Any] = {"make": "StagewiseClassifier", "update": "calibrated", "basis": "linear"}
 
 #: name -> kind of filters, their options, and what is fitted on their responses.

@@ -115,8 +115,12 @@ def _rows(n: int, K: int) -> tuple[Any, Any]:
 
 
 def _estimator(fit: str, p: int, threads: int) -> Any:
-    from manyclass import CalibratedLeastSquaresClassifier, GeneralizedLeastSquaresClassifier, RandomFourier,
-    StagewiseClassifier
+    from manyclass import (
+        CalibratedLeastSquaresClassifier,
+        GeneralizedLeastSquaresClassifier,
+        RandomFourier,
+        StagewiseClassifier,
+    )
 
     common: dict[str, Any] = {"alpha": 1e-4, "random_state": 0, "n_jobs": threads}
     if fit in ("stagewise", "blocks"):
@@ -124,7 +128,7 @@ def _estimator(fit: str, p: int, threads: int) -> Any:
         size = max(1, p // blocks) if fit == "blocks" else p
         return StagewiseClassifier(RandomFourier(size), n_blocks=blocks, **common)
     if fit == "calibrated":
-        return CalibratedLeastSquaresClassifier(features=RandomFourier(p), max_iter=2, **common)
+        return CalibratedLeastSquaresClassifier(features=RandomFourier(p), max_iter=2, tol=1e-4, **common)
     system = fit if fit in ("cholesky", "cg") else "auto"
     link = "softmax" if fit == "softmax" else "identity"
     common |= {"max_iter": 3} if fit == "softmax" else {}

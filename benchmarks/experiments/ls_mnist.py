@@ -44,10 +44,10 @@ def _estimator(name: str, size: int, bandwidth: float | None, alpha: float, seed
         components = {"make": "PrincipalComponents", "n_components": COMPONENTS}
         common["features"] = {"make": "Chain", "first": components, "second": fourier, "random_state": seed}
     if name == "linear":
-        return {"make": "LeastSquaresClassifier", "link": "identity", **common}
+        return {"make": "GeneralizedLeastSquaresClassifier", "link": "identity", **common}
     if name == "logistic":
-        return {"make": "LeastSquaresClassifier", "link": "softmax", **common}
-    return {"make": "CalibratedLeastSquaresClassifier", "basis": BASES[bool(size)], **common}
+        return {"make": "GeneralizedLeastSquaresClassifier", "link": "softmax", **common}
+    return {"make": "CalibratedLeastSquaresClassifier", "basis": BASES[bool(size)], "tol": 1e-4, **common}
 
 
 def _fit(

@@ -5,7 +5,7 @@ questions. How long does a peer need for its test error, and the fastest of ours
 softmax) for no greater an error? And how long does lbfgs need to the softmax objective at which ours ends with a
 certified gap of 1e-3? lbfgs gets half as many iterations again until it is there; the last number that is too few
 bounds its time from below. What is stopped at the budget bounds a peer's time too. Nobody has an intercept (LIBLINEAR
-would penalise it), and everyone the same alpha. Every fit of ours has a process of its own.
+would penalize it), and everyone the same alpha. Every fit of ours has a process of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BANDWIDTH = 0.5
 GAP = 1e-3
 #: Ours, on features that are made chunk by chunk.
 STREAMED: dict[str, dict[str, Any]] = {
-    "ridge": {"make": "LeastSquaresClassifier"},
-    "calibrated": {"make": "CalibratedLeastSquaresClassifier", "basis": "cubic", "max_iter": 5},
+    "ridge": {"make": "GeneralizedLeastSquaresClassifier"},
+    "calibrated": {"make": "CalibratedLeastSquaresClassifier", "basis": "cubic", "max_iter": 5, "tol": 1e-4},
 }
 #: Ours on softmax regression; the first says which objective lbfgs is to reach.
 OURS = ("preconditioned_lbfgs", "majorise")

@@ -113,7 +113,7 @@ def _report(bench: Bench) -> None:
 
     kinds = list(dict.fromkeys(key[0] for key in curves))
     styles = dict(zip(dict.fromkeys(key[2] for key in curves), ("dashdot", "dotted", "dashed", "solid")))
-    colours = dict(zip(UPDATES, ("tab:blue", "tab:orange", "tab:green")))
+    colors = dict(zip(UPDATES, ("tab:blue", "tab:orange", "tab:green")))
     with bench.figure(len(kinds)) as axes:
         for (kind, update, size), rows in curves.items():
             ax = axes[kinds.index(kind)]
@@ -122,7 +122,7 @@ def _report(bench: Bench) -> None:
                 # No error at all has no place on the axis: half an error.
                 [100 * max(row["test_error"], 0.5 / row["n_test"]) for row in rows],
                 label=f"{update}, {size}",
-                color=colours[update],
+                color=colors[update],
                 linestyle=styles[size],
                 linewidth=1.2,
             )

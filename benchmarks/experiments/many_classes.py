@@ -80,14 +80,14 @@ def trace(
 ) -> list[dict[str, Any]]:
     """In a child: the epochs of one run, each judged on the test rows."""
     from benchmarks import data
-    from benchmarks.methods import _sdca
+    from benchmarks.experiments import _epochs
 
     rows = data.read(Path(source["path"]), source["name"], quick=source["quick"])
     before = measure.resident_memory()
     measure.reset_peak_memory()
     points: list[dict[str, Any]] = []
     with measure.threads_limited(threads):
-        for point in _sdca.trace(method, rows, Task(**task), epochs, threads=threads, seed=seed):
+        for point in _epochs.trace(method, rows, Task(**task), epochs, threads=threads, seed=seed):
             certified = {f"certified_{key}": value for key, value in point.certificate.items()}
             points.append(
                 {

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from benchmarks import catalog, children
+from benchmarks import children, modules
 from benchmarks.bench import Bench, DataFile
 from benchmarks.catalog import Method
 from benchmarks.contest import MEMORY
@@ -111,7 +111,7 @@ def _fit(
     )
     what = {"method": method.name, "entry": entry, "run": number, "part": part, "setting": how, **known}
     bench.say(f"{source.name} {method.name} {entry} {how} ({part}) ...")
-    group = int(getattr(catalog.module("datasets", source.name.partition("/")[0]), "GROUP", 1))
+    group = int(getattr(modules.module("datasets", source.name.partition("/")[0]), "GROUP", 1))
     if method.name.startswith("memoir") and bench.options.epochs:
         stop = Stop(max_iter=bench.options.epochs)
     arguments = {

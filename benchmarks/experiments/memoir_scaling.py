@@ -46,8 +46,8 @@ def run(bench: Bench) -> None:
 
 def measured(n_classes: int, epochs: int, threads: int, seed: int) -> list[dict[str, Any]]:
     """In a child: l2 and l1."""
-    from benchmarks.methods._memoir import compiled
-    from manyclass import MemoirClassifier
+    from benchmarks.methods import compile_memoir
+    from manyclass import CrammerSinger, LinearClassifier, Memoir
     from manyclass.datasets import make_many_classes
 
     n = _ROWS * n_classes
@@ -55,10 +55,11 @@ def measured(n_classes: int, epochs: int, threads: int, seed: int) -> list[dict[
     X, y = make_many_classes(n + max(n // 10, 1000), d, n_classes, nnz_per_row=_WORDS, random_state=seed)
     rows = []
     for name, options in (("l2", {}), ("l1", {"l1_ratio": 1.0})):
-        model = MemoirClassifier(random_state=seed, n_jobs=threads, max_iter=epochs, **options)
+        settings = {"alpha": 1e-6, "random_state": seed, "n_jobs": threads, "max_iter": epochs, **options}
+        model = LinearClassifier(CrammerSinger(gamma=0.0), solver=Memoir(), **settings)
         with measure.quiet():  # scikit-learn warns of as many classes as rows
             model.fit(X[:200], y[:200])
-        compiled(X[:200])
+        compile_memoir(X[:200])
         model.fit(X[:n], y[:n])
         last, before = model.history_[-1].seconds, model.history_[-2].seconds if epochs > 1 else 0.0
         test = X[n:]
@@ -68,7 +69,7 @@ def measured(n_classes: int, epochs: int, threads: int, seed: int) -> list[dict[
                 "method": f"memoir {name}",
                 "n_features": d,
                 "rows": n,
-                "nonzeros": model.history_[-1].nonzeros,
+                "nonzeros": int(model.history_.last.info["nonzeros"]),
                 "microseconds_a_row": 1e6 * last / (n * len(model.history_)),
                 "microseconds_a_row_last": 1e6 * (last - before) / n,
                 "accuracy": float(np.mean(model.predict(test) == y[n:])),
@@ -105,7 +106,7 @@ def _file(model: Any) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "m")
-        model.model_.save(path)
+        model.save(path)
         spent = []
         for _ in range(5):
             begun = time.perf_counter()

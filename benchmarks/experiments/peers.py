@@ -11,7 +11,7 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from benchmarks import catalog, children
+from benchmarks import catalog, children, modules
 from benchmarks.bench import Bench, DataFile
 from benchmarks.catalog import Method
 from benchmarks.data import Data
@@ -23,9 +23,11 @@ BOUND = Stop(tol=1e-5, max_iter=500)
 
 
 def run(bench: Bench) -> None:
-    # On one thread the asynchronous solver is the plain one.
-    ours = [name for name in catalog.names("methods") if name != "sdca_async" or bench.options.threads > 1]
-    methods = bench.methods(*ours, *catalog.names("peers"))
+    # LC stalls far from the gap asked for (see the experiment ds_mlr); on one thread the asynchronous solver is the
+    # plain one.
+    left_out = {"lc"} if bench.options.threads > 1 else {"lc", "sdca_async"}
+    ours = [name for name in catalog.ours() if name not in left_out]
+    methods = bench.methods(*ours, *modules.names("peers"))
     for source in bench.datasets("news20"):
         data = source.read()
         for alpha in bench.alphas(1e-5):

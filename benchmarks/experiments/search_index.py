@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.bench import Bench
-from manyclass import SDCAClassifier
+from manyclass import LinearClassifier
 from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
 
 #: Rows that are asked about.
@@ -65,7 +65,7 @@ def run(bench: Bench) -> None:
 
 
 def _machine(X: Any, y: Any) -> Any:
-    model = SDCAClassifier(loss="crammer_singer", alpha=1e-6, fit_intercept=False, max_iter=10, random_state=0)
+    model = LinearClassifier("crammer_singer", alpha=1e-6, fit_intercept=False, max_iter=10, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ten epochs are not meant to converge
         return sp.csr_matrix(model.fit(X, y).model_.weights)

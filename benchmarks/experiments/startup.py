@@ -20,10 +20,11 @@ from benchmarks.bench import Bench
 from benchmarks.figures import log_seconds
 from benchmarks.measure import spread_text
 
+#: Rows of earlier versions have "import SDCAClassifier".
 IMPORTS = {
     "python alone": "pass",
     "import manyclass": "import manyclass",
-    "import SDCAClassifier": "from manyclass import SDCAClassifier",
+    "import LinearClassifier": "from manyclass import LinearClassifier",
 }
 
 #: name -> (kind of data, its dtype, loss).
@@ -39,7 +40,7 @@ import json, sys, time, warnings
 warnings.simplefilter("ignore")
 kind, dtype, loss = sys.argv[1:]
 begun = time.perf_counter()
-from manyclass import SDCAClassifier
+from manyclass import LinearClassifier
 imported = time.perf_counter() - begun
 from manyclass.datasets import make_many_classes
 X, y = make_many_classes(600, 400, 120, dtype=dtype)
@@ -47,7 +48,7 @@ X = X.toarray() if kind == "dense" else X
 seconds = []
 for _ in range(2):
     begun = time.perf_counter()
-    model = SDCAClassifier(loss=loss, alpha=1e-3, random_state=0).fit(X, y)
+    model = LinearClassifier(loss=loss, alpha=1e-3, random_state=0).fit(X, y)
     seconds.append(time.perf_counter() - begun)
     if len(seconds) == 1:
         compiled = model.history_.compile_seconds

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
-from benchmarks import catalog, children
+from benchmarks import children, modules
 from benchmarks.bench import Bench, DataFile
 from benchmarks.catalog import Method
 from benchmarks.experiments.many_classes import earlier
@@ -107,7 +107,7 @@ def _fit(
 
 def _group(source: DataFile) -> int:
     """How many training rows in succession belong together."""
-    return int(getattr(catalog.module("datasets", source.name.partition("/")[0]), "GROUP", 1))
+    return int(getattr(modules.module("datasets", source.name.partition("/")[0]), "GROUP", 1))
 
 
 def _report(bench: Bench) -> None:

@@ -1,1 +1,0 @@
-"""Methods of manyclass, one file each; the same shape as `benchmarks.peers`."""
