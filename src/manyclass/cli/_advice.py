@@ -1,19 +1,20 @@
-"""What to say of a fit that ended well and predicts badly."""
+"""What to say of a fit that takes much memory, and of one that ended well and predicts badly."""
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset
 
-__all__ = ["penalty_advice", "penalty_share"]
+__all__ = ["memory_advice", "penalty_advice", "penalty_share"]
 
 #: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely.
 _ACCURACY = 0.5
 #: From this share on the penalty, and not the data, keeps the model from fitting its rows.
 _SHARE = 0.5
+#: Bytes besides the data from which on a fit says what would take less.
+_MUCH = 1 << 30
 #: Weights that are summed up at a time, in float64.
 _PIECE = 1 << 20
 
@@ -29,7 +30,7 @@ def penalty_share(estimator: Any, data: Dataset) -> float:
 
     Parameters
     ----------
-    estimator : SDCAClassifier
+    estimator : LinearClassifier
         A fitted one.
     data : Dataset
         What it was fitted on.
@@ -52,7 +53,8 @@ def penalty_share(estimator: Any, data: Dataset) -> float:
         magnitudes += float(np.abs(part).sum())
     if magnitudes == 0:
         return 1.0
-    l2, l1 = estimator.alpha * (1 - estimator.l1_ratio) * squares, estimator.alpha * estimator.l1_ratio * magnitudes
+    alpha, ratio = estimator.alpha_, estimator.l1_ratio
+    l2, l1 = alpha * (1 - ratio) * squares, alpha * ratio * magnitudes
     # One feature that is 0 everywhere: scores are the intercept, and no second array of weights is made.
     problem, _ = clone(estimator)._build(csr_matrix((data.n_samples, 1), dtype=data.X.dtype), data.y, None)
     bias = np.asarray(model.intercept, np.float64)
@@ -61,17 +63,34 @@ def penalty_share(estimator: Any, data: Dataset) -> float:
     return float((l2 + l1) / gained) if gained > 0 else 0.0
 
 
-def penalty_advice(
-    estimator: Any, data: Dataset, metrics: dict[str, Any], where: str, args: argparse.Namespace
-) -> str | None:
+def penalty_advice(estimator: Any, data: Dataset, metrics: dict[str, Any], where: str) -> str | None:
     """A sentence on a penalty that is too strong; None if the model predicts well, or the penalty is not to blame.
 
     The rule: accuracy (P@1 for sets of labels) below 0.5, and a `penalty_share` of 0.5 or more.
     """
+    from manyclass.estimators import LinearClassifier
+
     name, called = ("precision@1", "P@1") if estimator.model_.task == "multilabel" else ("accuracy", "accuracy")
-    if args.method != "sdca" or metrics.get(name, 1.0) >= _ACCURACY or penalty_share(estimator, data) < _SHARE:
+    if type(estimator) is not LinearClassifier or metrics.get(name, 1.0) >= _ACCURACY:
+        return None
+    if penalty_share(estimator, data) < _SHARE:
         return None
     return (
         f"the model fits badly ({called} {metrics[name]:.2f} {where}), and the penalty holds its weights back: try an "
-        f"--alpha smaller than {args.alpha:g}, or scale the features"
+        f"--alpha smaller than {estimator.alpha_:g} (--alpha auto chooses one), or scale the features"
     )
+
+
+def memory_advice(solver: str, size: int, data: Dataset) -> str | None:
+    """What takes less memory than a fit that takes gigabytes; None if this one does not."""
+    from scipy.sparse import issparse
+
+    if size < _MUCH or data.multilabel or data.y is None or data.y.dtype.kind == "f":
+        return None
+    others = ["--vectorizer hashing or fewer features"]
+    if issparse(data.X):
+        others.append("--solver memoir (no certificate)")
+    if solver not in ("sdca_active", "sdca_active_async"):
+        others.append("--loss crammer_singer")
+    others.append("--estimator blocks on a store (manyclass convert)")
+    return f"  that is much; less take: {', '.join(others)}"

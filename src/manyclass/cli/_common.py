@@ -25,11 +25,11 @@ __all__ = [
     "has_matplotlib",
     "in_options",
     "pieces",
+    "plain",
     "save_figure",
     "seconds",
     "sentence",
     "write_csv",
-    "write_json",
 ]
 
 #: A number as tables show it, with its unit.
@@ -63,19 +63,27 @@ class Screen:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
+        #: Files that stand for something else -> what the user knows it by.
+        self.names: dict[str, str] = {}
+
+    def named(self, text: str) -> str:
+        """A text with files as the user knows them."""
+        for path, name in self.names.items():
+            text = text.replace(path, name)
+        return text
 
     def say(self, text: str) -> None:
         """A line about what is going on."""
         if not self.quiet:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(self.named(text) + "\n")
 
     def warn(self, text: str) -> None:
         """A line that `quiet` does not hide."""
-        sys.stderr.write(f"manyclass: warning: {text}\n")
+        sys.stderr.write(f"manyclass: warning: {self.named(text)}\n")
 
     def fail(self, text: str) -> None:
         """The last line of a command that failed."""
-        sys.stderr.write(f"manyclass: error: {text}\n")
+        sys.stderr.write(f"manyclass: error: {self.named(text)}\n")
 
     def facts(self, title: str, facts: Mapping[str, str]) -> None:
         """A table of names and values."""
@@ -90,7 +98,7 @@ class Screen:
         from rich.console import Console
         from rich.table import Table
 
-        rows = [tuple(row) for row in rows]
+        rows, title = [tuple(map(self.named, row)) for row in rows], self.named(title)
         table = Table(
             box=box.SIMPLE_HEAD if header else None,
             show_header=header,
@@ -111,6 +119,11 @@ class Screen:
         for line in drawn.get().splitlines():
             sys.stdout.write(line.rstrip() + "\n")
 
+    def json(self, facts: Mapping[str, Any]) -> None:
+        """Facts as JSON; what is no finite number, which JSON has no word for, becomes null."""
+        text = json.dumps(_finite(facts), indent=2, ensure_ascii=False, allow_nan=False)
+        sys.stdout.write(self.named(text) + "\n")
+
 
 def sentence(error: Exception) -> str:
     """What to say of an error, on one line."""
@@ -118,7 +131,12 @@ def sentence(error: Exception) -> str:
         return f"{os.fspath(error.filename)}: {error.strerror}"
     if isinstance(error, MemoryError) and not str(error):
         return "out of memory"
-    return " ".join(str(error).split()) or type(error).__name__
+    return plain(str(error)) or type(error).__name__
+
+
+def plain(text: str) -> str:
+    """A message on one line, with NumPy's numbers as numbers: ``np.int64(0)`` is 0."""
+    return re.sub(r"\bnp\.\w+\(([^()]*)\)", r"\1", " ".join(text.split()))
 
 
 def in_options(text: str, args: argparse.Namespace) -> str:
@@ -126,16 +144,48 @@ def in_options(text: str, args: argparse.Namespace) -> str:
 
     Words that could be part of a path are left alone, and so are those that are words of English as well.
     """
+    names: dict[str, str] = {}
+    for action in args.parser._actions:
+        for spelled in action.option_strings:
+            if spelled.startswith("--"):
+                names.setdefault(action.dest, spelled)
 
     def option(found: re.Match[str]) -> str:
         name, assigned = found.groups()
-        if not hasattr(args, name) or not (assigned or "_" in name):
+        if name not in names or not (assigned or "_" in name):
             return found.group()
         value_follows = assigned and found.string[found.end() :][:1] not in ("", ")", ",", ";", " ")
-        return f"--{name.replace('_', '-')}" + (" " if value_follows else "")
+        return names[name] + (" " if value_follows else "")
 
-    text = text.replace("quote=None", "--no-quotes").replace("header=False", "--no-header")
+    for words, option_words in _SPELLED.items():
+        text = text.replace(words, option_words)
+    if "loss" in names:
+        text = re.sub(r"(loss|solver)=([A-Z]\w+)\(([^()]*)\)", _with_settings, text)
+        text = re.sub(r", or an object such as \w+\(\)", "", text)
     return re.sub(r"(?<![\w/\\.-])([a-z][a-z0-9_]*)(?![\w/\\.-])(=(?:np\.)?)?", option, text)
+
+
+#: Values of arguments that are options of their own.
+_SPELLED = {
+    "quote=None": "--no-quotes",
+    "header=False": "--no-header",
+    "fit_intercept=False, or 'auto'": "--no-intercept, or neither",
+    "fit_intercept=False": "--no-intercept",
+    "random_state": "--seed",
+}
+
+
+def _with_settings(found: re.Match[str]) -> str:
+    """An object of the library as options: ``loss=CrammerSinger(gamma=0)`` is ``--loss crammer_singer --set ...``."""
+    from manyclass.objective.losses import CLASSIFICATION, REGRESSION
+    from manyclass.solvers import SOLVERS
+
+    kind, cls, parameters = found.groups()
+    for name, known in {**CLASSIFICATION, **REGRESSION, **SOLVERS}.items():
+        if known.__name__ == cls:
+            parts = parameters.replace("'", "").split(", ") if parameters else []
+            return " ".join([f"--{kind} {name}", *(f"--set {kind}.{part}" for part in parts)])
+    return found.group()
 
 
 def count(number: int, noun: str = "") -> str:
@@ -175,6 +225,8 @@ def check_output(option: str, path: str | None, *inputs: str | None) -> None:
     if path is None:
         return
     target = Path(path)
+    if path == "-":
+        raise CommandError(f"{option} -: this is not written to standard output: give the name of a file")
     if target.is_dir():
         raise CommandError(f"{option} {path} is a folder: give the name of a file in it")
     if not target.parent.is_dir():
@@ -199,11 +251,6 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=Path(path).suffix[1:].lower() or "png")
-
-
-def write_json(facts: Mapping[str, Any]) -> None:
-    """Print facts as JSON; what is no finite number, which JSON has no word for, becomes null."""
-    sys.stdout.write(json.dumps(_finite(facts), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _finite(value: Any) -> Any:

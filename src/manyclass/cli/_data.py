@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, count, seconds
+from manyclass.cli._pipes import is_piped
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset, TableLayout, TextVectorizer
@@ -243,7 +244,9 @@ def read_like(
     """
     from manyclass.io import DataFormatError, detect_format
 
-    own = args.format or detect_format(path)
+    # Text from a pipe has no name to tell its format.
+    as_before = vectorizer is not None and is_piped(path, screen)
+    own = args.format or (format if as_before and format in _TABLES else detect_format(path))
     if own in _TABLES and vectorizer is None:
         raise CommandError(f"{path} is a table of texts, but the model was not fitted on texts: it has no vectorizer")
     if own in _TABLES and layout is None and args.text_column is None:
@@ -257,7 +260,7 @@ def read_like(
     try:
         return read_data(
             path,
-            args,
+            argparse.Namespace(**{**vars(args), "format": own}),
             screen,
             task="auto" if task is None else _reading(task, own),
             labels=labels,

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from manyclass.distributed import Communicator
     from manyclass.io import Dataset
 
-__all__ = ["OPTIONS", "SCHEDULES", "add_arguments", "check", "launched", "opened", "prepare", "shard", "together"]
-
-# The names of the library, spelt out so that --help need not import it; a test holds the two together.
-SCHEDULES = ("ring", "queue")
-#: Options of this group that are parameters of the estimator.
-OPTIONS = ("n_workers", "schedule", "block_classes", "checkpoint", "checkpoint_seconds")
+__all__ = ["add_arguments", "launched", "opened", "prepare", "shard", "together"]
 
 #: Rank and size as launchers of MPI tell them: MPICH and Intel MPI, Open MPI, Slurm.
 _TOLD = (
@@ -47,47 +42,24 @@ def prepare(size: int) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of workers."""
-    group = parser.add_argument_group("workers (--method ds_mlr)")
-    group.add_argument(
-        "--n-workers", type=int, metavar="N", default=1, help="threads of each process that are workers (default: 1)"
-    )
-    group.add_argument(
-        "--schedule", choices=SCHEDULES, default="ring", help="how blocks of classes travel (default: %(default)s)"
-    )
-    group.add_argument("--block-classes", type=int, metavar="N", help="most classes of a block")
-    group.add_argument(
-        "--checkpoint", metavar="FOLDER", help="keep the state of the run there, in a folder that all hosts share"
-    )
-    group.add_argument(
-        "--checkpoint-seconds",
-        type=float,
-        metavar="S",
-        default=60.0,
-        help="least time between two writes, at ends of epochs (default: 60)",
-    )
-    group.add_argument(
-        "--resume", action="store_true", help="go on from what --checkpoint keeps, with as many processes as there are"
-    )
+    """The option of several processes."""
+    group = parser.add_argument_group("several processes (mpiexec; --solver ds_mlr and --estimator blocks)")
     group.add_argument(
         "--silence",
-        type=float,
+        type=_seconds,
         metavar="S",
         default=8.0,
         help="seconds without a sign of life after which a process is taken for lost (default: 8)",
     )
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse what does not go together, before a long file is read."""
-    if args.resume and not args.checkpoint:
-        raise CommandError("--resume goes on from a checkpoint: name its folder with --checkpoint")
-    if args.checkpoint and not args.resume and os.path.exists(os.path.join(args.checkpoint, "manifest.json")):
-        raise CommandError(
-            f"--checkpoint {args.checkpoint} keeps the state of a run: go on from it with --resume, or remove it"
-        )
-    if not args.silence > 0:
-        raise CommandError(f"--silence must be a number of seconds above 0, got {args.silence:g}")
+def _seconds(text: str) -> float:
+    if not float(text) > 0:
+        raise ValueError
+    return float(text)
+
+
+_seconds.__name__ = "positive number"  # as argparse names it in an error
 
 
 def together(
@@ -150,13 +122,14 @@ def shard(data: Dataset, args: argparse.Namespace, estimator: Any, comm: Communi
 
     from manyclass.solvers.ds_mlr.grid import make_grid
 
-    workers = int(estimator.n_workers)
+    solver = estimator.solver
+    workers = int(solver.n_workers)
     grid = make_grid(
         data.n_samples,
         len(np.unique(data.y)),
         comm.size * workers,
-        block_classes=estimator.block_classes,
-        n_shards=estimator.n_shards,
+        block_classes=solver.block_classes,
+        n_shards=solver.n_shards,
     )
     begin = grid.rows_of(comm.rank * workers)[0]
     end = grid.rows_of((comm.rank + 1) * workers - 1)[1]

@@ -1,13 +1,13 @@
-"""``manyclass fit --method blocks``: from a row store to a model in blocks of classes, neither of them in memory."""
+"""``manyclass fit --estimator blocks``: from a row store to a model in blocks of classes, neither of them in memory."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from manyclass.cli import methods
 from manyclass.cli._common import CommandError, Screen, check_output, count, seconds
+from manyclass.cli._estimators import check_known, given
 from manyclass.cli._folders import describe_store, is_store
 
 if TYPE_CHECKING:
@@ -15,15 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_on_store"]
 
-#: Options of the command line, and their names in `fit_blocks`.
-_SHARED = {
-    "alpha": "alpha",
-    "tol": "tol",
-    "max_iter": "max_iter",
-    "fit_intercept": "fit_intercept",
-    "dtype": "dtype",
-    "block_classes": "block_classes",
-}
+#: Options that have no meaning here.
+_REFUSED = ("plot", "sparsify", "valid", "labels", "n_features", "checkpoint", "resume")
 
 
 def fit_on_store(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
@@ -34,32 +27,28 @@ def fit_on_store(args: argparse.Namespace, screen: Screen, comm: Communicator | 
 
     if not is_store(args.data):
         raise CommandError(
-            f"--method blocks is for row stores: write {args.data} as one with  manyclass convert {args.data} -o "
+            f"--estimator blocks is for row stores: write {args.data} as one with  manyclass convert {args.data} -o "
             "NAME.store"
         )
     check_output("--history", args.history)
-    known = set(inspect.signature(fit_blocks).parameters) - {"store", "path", "comm"}
-    given: dict[str, Any] = {
-        name: getattr(args, option)
-        for option, name in _SHARED.items()
-        if getattr(args, option) != args.parser_default(option)
-    }
-    given.update(methods.settings(args.set))
-    for name in given:
-        if name not in known:
-            raise CommandError(f"--method blocks has no parameter {name!r}; it has {', '.join(sorted(known))}")
-    given = {"random_state": args.seed, "verbose": 0 if screen.quiet else 1, **given}
+    for name in _REFUSED:
+        if getattr(args, name) not in (None, False):
+            raise CommandError(f"--{name.replace('_', '-')} is not for --estimator blocks: leave it out")
+    parameters = given(args)
+    known = [name for name in inspect.signature(fit_blocks).parameters if name not in ("store", "path", "comm")]
+    check_known("--estimator blocks, ", known, parameters)
+    parameters = {"random_state": args.seed, "verbose": 0 if screen.quiet else 1, **parameters}
     store = RowStore(args.data)
     screen.say(f"opened {args.data}: {describe_store(store)}")
     screen.say("fitting blocks of classes; Ctrl-C keeps what is reached")
-    model = fit_blocks(store, args.output, comm=comm, **given)
+    model = fit_blocks(store, args.output, comm=comm, **parameters)
     record = model.record
     if comm is not None and comm.rank:
         return 0
     if args.history:
         History([Record(**row) for row in record["history"]["records"]]).to_csv(args.history)
     facts = {
-        "method": "blocks",
+        "estimator": "blocks",
         "outcome": str(record["outcome"]),
         "epochs": count(record["n_iter"]),
         "blocks of classes": count(len(model.blocks)),

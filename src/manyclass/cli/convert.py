@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, check_output, count
@@ -40,6 +46,7 @@ examples:
   manyclass convert tickets.csv -o tickets.npz --vectorizer hashing
   manyclass convert train.svm.gz -o train.store --shard-bytes 1000000000
   manyclass convert codes.model -o codes.blocks --block-classes 10000
+  manyclass convert train.npz -o - --to svmlight | head
 """
 
 
@@ -75,7 +82,10 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         _convert_to_store(args, screen)
         return 0
     _refuse_options(args, "shard_rows", "shard_bytes", what="stores")
-    check_output("-o", args.output, args.data, args.labels)
+    if args.output != "-":
+        check_output("-o", args.output, args.data, args.labels)
+    elif to not in ("svmlight", "xmc"):
+        raise CommandError("-o - writes text to standard output: --to svmlight or xmc, or give the name of a file")
     format = args.format or detect_format(args.data)
     data = read_data(
         args.data,
@@ -96,9 +106,24 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if args.dtype is None:
         data = _narrowed(data)
     data = _shaped(data, to)
-    write(args.output, data, format=to)  # type: ignore[arg-type]
+    with _on_disk(args.output) as path:
+        write(path, data, format=to)  # type: ignore[arg-type]
     screen.say(f"wrote {args.output}: {describe(replace(data, format=to))}")
     return 0
+
+
+@contextmanager
+def _on_disk(path: str) -> Iterator[str]:
+    """The file to write; for - one whose content goes to standard output in the end."""
+    if path != "-":
+        yield path
+        return
+    with TemporaryDirectory(prefix="manyclass-") as folder:
+        draft = os.path.join(folder, "data")
+        yield draft
+        with open(draft, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 def _refuse_options(args: argparse.Namespace, *names: str, what: str) -> None:

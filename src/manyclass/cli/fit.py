@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import os
+import signal
+import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli import _ranks, methods
-from manyclass.cli._advice import penalty_advice
+from manyclass.cli import _estimators, _ranks
+from manyclass.cli._advice import memory_advice, penalty_advice
 from manyclass.cli._common import (
     MATPLOTLIB,
     CommandError,
@@ -20,6 +25,7 @@ from manyclass.cli._common import (
     has_matplotlib,
     save_figure,
     seconds,
+    write_csv,
 )
 from manyclass.cli._data import (
     TASKS,
@@ -30,6 +36,7 @@ from manyclass.cli._data import (
     read_like,
     vectorizer_options,
 )
+from manyclass.cli._estimators import complete, has_numbers, is_regression, make, solver_class, spelled, unknown_option
 from manyclass.cli.score import METRICS, evaluate, unseen_sentence, with_targets
 
 if TYPE_CHECKING:
@@ -38,51 +45,32 @@ if TYPE_CHECKING:
     from manyclass.models.base import Model
     from manyclass.objective.history import History
 
-__all__ = [
-    "DESCRIPTION",
-    "EPILOG",
-    "HELP",
-    "USAGE",
-    "LOSSES",
-    "OPTIONS",
-    "SAMPLINGS",
-    "SEARCHES",
-    "SOLVERS",
-    "add_arguments",
-    "run",
-]
-
-# The names of the library, spelt out so that --help need not import it; a test holds the two together.
-LOSSES = ("multinomial", "softmax_hinge", "crammer_singer", "log_loss", "smooth_hinge", "hinge", "squared_hinge")
-REGRESSION = ("squared", "huber")
-OPTIONS = ("I", "II", "III", "IV", "V")
-SAMPLINGS = ("permutation", "uniform", "importance")
-SEARCHES = ("exact", "lsh", "graph")
-SOLVERS = (
-    *("auto", "sdca", "accelerated", "sdca_async", "sdca_active"),
-    *("cd", "fista", "lbfgs", "preconditioned_lbfgs", "newton", "cg", "gd", "majorise", "sgd", "asgd", "bound", "bbm"),
-)
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "complete", "run", "unknown_option"]
 
 USAGE = "DATA -o MODEL"
 HELP = "train a model on a file"
 DESCRIPTION = """\
 Minimise  mean loss + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)  until the certified relative duality gap is
-at most --tol, and write the model. Ctrl-C ends the training early and keeps the model reached so far."""
+at most --tol, and write the model. Ctrl-C or SIGTERM ends the training early and keeps the model reached so far."""
 EPILOG = """\
 examples:
   manyclass fit train.svm.gz -o codes.model --valid test.svm.gz
-  manyclass fit train.txt -o tags.model --loss squared_hinge --alpha 1e-5 --n-jobs -1
+  manyclass fit train.txt -o tags.model --loss squared_hinge --alpha auto --n-jobs -1
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
-  manyclass fit codes.svm.gz -o codes.model --method memoir --l1-ratio 1 --set early_stopping=true
-  manyclass fit pixels.npz -o digits.model --method stagewise --features fourier:1024 --set n_blocks=20
-  mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --method ds_mlr --checkpoint state --resume
-  manyclass fit train.store -o codes.blocks --method blocks --max-iter 5 --block-classes 5000
+  manyclass fit codes.svm.gz -o codes.model --loss crammer_singer --set loss.gamma=0.5 --alphas 1e-4,1e-5,1e-6 --cv 3
+  manyclass fit codes.svm.gz -o codes.model --solver memoir --l1-ratio 1 --set solver.validation_fraction=0.1
+  manyclass fit pixels.npz -o digits.model --estimator stagewise --features fourier:1024 --set n_blocks=20
+  manyclass fit many.npz -o many.model --checkpoint many.state --resume
+  mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --solver ds_mlr --checkpoint state --resume
+  manyclass fit train.store -o codes.blocks --estimator blocks --max-iter 5 --set block_classes=5000
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
 A warning says that --alpha is too large where accuracy (P@1 for sets of labels) is below 0.5 and the mean loss would go
 on falling, at half of its mean rate so far or more, if the weights grew.
 """
+
+_TERMINATED = 143  # as a shell reports SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,63 +79,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
     parser.add_argument("--valid", metavar="FILE", help="labelled data of the same kind to judge the model on")
     parser.add_argument("--valid-labels", metavar="FILE", help="as --labels, for --valid")
-    problem = parser.add_argument_group("the problem")
-    problem.add_argument("--loss", choices=(*LOSSES, *REGRESSION), help="default: what fits the labels, see below")
-    problem.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
-    problem.add_argument(
-        "--alpha",
+    parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
+    _estimators.add_arguments(parser)
+    kept = parser.add_argument_group("a state on disk")
+    kept.add_argument(
+        "--checkpoint",
+        metavar="PATH",
+        help="keep the state of the run there: a file; a folder, which all hosts share, with --solver ds_mlr",
+    )
+    kept.add_argument(
+        "--checkpoint-seconds",
         type=float,
-        metavar="A",
-        default=methods.DefaultFloat(1e-4),
-        help="strength of the penalty (default: %(default)s)",
+        metavar="S",
+        default=60.0,
+        help="least time between two writes (default: 60)",
     )
-    problem.add_argument(
-        "--l1-ratio", type=float, metavar="R", default=0.0, help="part of it that is l1 (default: %(default)s)"
-    )
-    problem.add_argument(
-        "--gamma",
-        type=float,
-        metavar="G",
-        default=0.1,
-        help="smoothing of crammer_singer and smooth_hinge (default: %(default)s)",
-    )
-    problem.add_argument(
-        "--epsilon", type=float, metavar="E", default=1.35, help="where huber turns linear (default: %(default)s)"
-    )
-    problem.add_argument("--no-intercept", dest="fit_intercept", action="store_false", help="fit no intercept")
-    problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
-    run = parser.add_argument_group("the run")
-    run.add_argument("--solver", choices=SOLVERS, default="auto", help="default: %(default)s")
-    run.add_argument(
-        "--option", choices=OPTIONS, default="I", help="dual step of Prox-SDCA (default: I, the exact one)"
-    )
-    run.add_argument(
-        "--sampling", choices=SAMPLINGS, default="permutation", help="rows of an epoch of it (default: %(default)s)"
-    )
-    run.add_argument(
-        "--search",
-        choices=SEARCHES,
-        default=methods.DefaultStr("exact"),
-        help="who finds rivals, for crammer_singer with many classes (default: exact) and --method memoir (auto)",
-    )
-    run.add_argument(
-        "--tol",
-        type=float,
-        metavar="T",
-        default=methods.DefaultFloat(1e-3),
-        help="certified relative duality gap to stop at (default: %(default)s)",
-    )
-    run.add_argument(
-        "--max-iter",
-        type=int,
-        default=methods.DefaultInt(100),
-        metavar="N",
-        help="most epochs (default: %(default)s; memoir: 8)",
-    )
-    run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
-    run.add_argument("--seed", type=int, metavar="S", default=0, help="of the order of the rows (default: %(default)s)")
-    run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")
-    methods.add_arguments(parser)
+    kept.add_argument("--resume", action="store_true", help="go on from what --checkpoint keeps, if there is anything")
     _ranks.add_arguments(parser)
     outputs = parser.add_argument_group("what is written")
     outputs.add_argument(
@@ -166,85 +113,92 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_file_options(parser)
     add_vectorizer_options(parser)
-    parser.set_defaults(parser_default=parser.get_default)
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Read, train, judge, write; by several processes where a launcher has started them."""
+    with _sigterm() as received:
+        try:
+            code = _launch(args, screen)
+        except KeyboardInterrupt:
+            if not received:
+                raise
+            screen.fail("terminated: nothing was kept")
+    return _TERMINATED if received else code
+
+
+@contextmanager
+def _sigterm() -> Iterator[list[int]]:
+    """Take SIGTERM for Ctrl-C, and tell in the list that it has come: batch systems end a job with it."""
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # a job in the background has none
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _launch(args: argparse.Namespace, screen: Screen) -> int:
     _, size = _ranks.launched()
     if size == 1:
         return _run(args, screen, None)
-    if args.method not in ("ds_mlr", "blocks"):
-        raise CommandError(f"{size} processes were started, and --method {args.method} is for one: try --method ds_mlr")
+    solver = solver_class(_estimators.given(args))
+    if args.estimator != "blocks" and not (solver and solver.distributed):
+        raise CommandError(
+            f"{size} processes were started, and this fit is for one: try --solver ds_mlr, or --estimator blocks"
+        )
+    if "alphas" in args or "cv" in args:
+        raise CommandError(f"{size} processes were started, and --alphas and --cv are for one: give an --alpha")
     return _ranks.together(args, screen, _run)
 
 
 def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
-    from manyclass.kernels.jit import compile_clock
-
-    if args.method == "blocks":
+    if args.estimator == "blocks":
         from manyclass.cli.blocks import fit_on_store
 
-        methods.check(args, args.parser_default)
         return fit_on_store(args, screen, comm)
-    for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
-        check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
-    if args.plot:
-        if not has_matplotlib():
-            raise CommandError(f"--plot: {MATPLOTLIB}")
-        if os.path.splitext(args.plot)[1].lower() not in ("", ".png", ".pdf", ".svg"):
-            raise CommandError(f"--plot {args.plot}: figures are written as .png, .pdf or .svg")
-    if args.sparsify is not None and not args.sparsify >= 0:
-        raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
-    methods.check(args, args.parser_default)
-    if args.method == "sdca":
-        _estimator(args, args.loss or "multinomial", screen)._check_parameters()  # before a long file is read
+    from manyclass.kernels.jit import compile_clock
 
+    _check(args, screen)
     started, compiled = time.perf_counter(), compile_clock.seconds
     data = (None if comm is None else _ranks.opened(args, screen)) or _read(args, screen)
-    loss = args.loss or _fitting_loss(data)
-    task = "regression" if loss in REGRESSION else "multilabel" if data.multilabel else "multiclass"
-    valid = None
-    if args.valid and (comm is None or comm.rank == 0):
-        valid = read_like(
-            args.valid,
-            _without_columns(args),
-            screen,
-            n_features=data.n_features,
-            task=task,
-            format=data.format,
-            zero_based=data.zero_based,
-            vectorizer=data.vectorizer,
-            layout=data.layout,
-            dtype=args.dtype or "float32",
-            labels=args.valid_labels,
-        )
-        if valid.y is None:
-            raise CommandError(f"{args.valid} has no labels: name their file with --valid-labels")
-        valid = with_targets(valid, task, data.y.shape[1] if data.y.ndim == 2 else 1)
-    if args.method == "sdca":
-        estimator = _estimator(args, loss, screen)
+    estimator = make(args, screen, data)
+    if comm is not None:
+        estimator.solver = _estimators.on_communicator(estimator.solver, comm)
+    valid = _read_valid(args, screen, estimator, data) if args.valid and (comm is None or comm.rank == 0) else None
+    if comm is None:
         _say_memory(estimator, data, screen)
-        aim = f"{loss} to a relative gap of {args.tol:g}"
-    else:
-        estimator = methods.make(args, data, screen, args.parser_default)
-        if comm is not None:
-            estimator.set_params(comm=comm)
-        loss = aim = args.method
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
     by = "" if comm is None else f" on {comm.size} processes"
-    screen.say(f"fitting {aim}{by}; Ctrl-C keeps what is reached")
+    screen.say(f"fitting {_aim(args, estimator)}{by}; Ctrl-C keeps what is reached")
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
+        if comm is not None and comm.rank:
+            warnings.simplefilter("ignore")  # the first process says the same
         rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
         if comm is not None and comm.rank:
             data = rows  # the first process alone keeps the others, to judge on
-        estimator.fit(rows.X, rows.y)
+        options = {} if args.checkpoint is None else {
+            "checkpoint": args.checkpoint, "checkpoint_seconds": args.checkpoint_seconds,
+        }  # fmt: skip
+        chosen = _by_validation(args, screen, estimator, rows, valid)
+        estimator = estimator.fit(rows.X, rows.y, **options) if chosen is None else chosen
     if comm is not None and comm.rank:
         return 0  # the first process judges and writes
-    outcome, done = methods.outcome(estimator), methods.iterations(estimator)
+    outcome, done = _outcome(estimator), _iterations(estimator)
     if outcome == "diverged":
         raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")
     if outcome == "interrupted":
@@ -252,17 +206,17 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
             raise KeyboardInterrupt
         screen.warn(f"interrupted after {count(done, _step(estimator))}: the model reached so far is kept")
 
-    model = _completed(estimator.model_, data)
+    model = _completed(estimator, data)
     if args.sparsify is not None:
         model = model.sparsify(args.sparsify)
     model.save(args.output)
     if args.history:
-        methods.write_history(estimator, args.history)
+        _write_history(estimator, args.history)
     if args.plot:
-        _plot(estimator.history_, loss, args)
+        _plot(estimator, args)
     try:
-        metrics = evaluate(model, data if valid is None else valid, n_jobs=args.n_jobs)
-        advice = penalty_advice(estimator, data, metrics, _where(args), args)
+        metrics = evaluate(model, data if valid is None else valid, n_jobs=estimator.n_jobs)
+        advice = penalty_advice(estimator, data, metrics, _where(args))
     except KeyboardInterrupt:
         screen.warn(f"interrupted: {args.output} is written, its metrics are not known")
         return 0
@@ -275,15 +229,82 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     return 0
 
 
+# --- before the fit -------------------------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace, screen: Screen) -> None:
+    """Refuse what cannot be done, before a long file is read."""
+    for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
+        check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
+    solver = solver_class(_estimators.given(args))
+    if args.plot:
+        if not has_matplotlib():
+            raise CommandError(f"--plot: {MATPLOTLIB}")
+        if os.path.splitext(args.plot)[1].lower() not in ("", ".png", ".pdf", ".svg"):
+            raise CommandError(f"--plot {args.plot}: figures are written as .png, .pdf or .svg")
+        if args.estimator in ("calibrated", "stagewise") or not (solver is None or solver.certified):
+            name = args.estimator if solver is None else solver.name
+            raise CommandError(f"--plot shows a certified gap, and {name} has none: see --history")
+    if args.sparsify is not None and not args.sparsify >= 0:
+        raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
+    make(args, screen)
+    _check_checkpoint(args, screen, solver is not None and solver.distributed)
+
+
+def _check_checkpoint(args: argparse.Namespace, screen: Screen, folder: bool) -> None:
+    """Say where a run goes on; refuse to write over the state of another."""
+    path = args.checkpoint
+    if path is None:
+        if args.resume:
+            raise CommandError("--resume goes on from a checkpoint: name it with --checkpoint")
+        return
+    if args.estimator != "linear" or "cv" in args or "alphas" in args:
+        raise CommandError("--checkpoint keeps a fit of --estimator linear at one --alpha: leave it out")
+    if not args.checkpoint_seconds >= 0:
+        raise CommandError(f"--checkpoint-seconds must be at least 0, got {args.checkpoint_seconds:g}")
+    if not folder:
+        check_output("--checkpoint", path, args.data, args.output)
+    epoch = _kept_epoch(path)
+    if epoch is None:
+        if args.resume:
+            screen.say(f"--resume: nothing is kept in {path} yet, the fit starts afresh")
+    elif not args.resume:
+        raise CommandError(f"--checkpoint {path} keeps the state of a run: go on from it with --resume, or remove it")
+    else:
+        screen.say(f"going on after epoch {epoch} from {path}")
+
+
+def _kept_epoch(path: str) -> int | None:
+    """The epoch that a checkpoint was written after; None if there is none."""
+    import json
+
+    from safetensors import SafetensorError, safe_open
+
+    manifest = os.path.join(path, "manifest.json")
+    try:
+        if os.path.isdir(path):
+            with open(manifest, encoding="utf-8") as file:
+                return int(json.load(file)["epoch"])
+        if not os.path.exists(path):
+            return None
+        with safe_open(path, framework="numpy") as stored:
+            return int(stored.get_tensor("state.iteration"))
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"--checkpoint {path} is not the state of a run: remove it to start afresh") from error
+
+
 def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
     """The data to train on, with targets of the kind that the loss takes."""
+    asked = _estimators.given(args)
     data = read_data(
         args.data,
         args,
         screen,
-        task="regression" if args.loss in REGRESSION else args.task,
+        task="regression" if is_regression(asked) else args.task,
         labels=args.labels,
-        dtype=args.dtype or "float32",
+        dtype=asked.get("dtype", "float32"),
         n_features=args.n_features,
         zero_based=args.zero_based,
         vectorizer=vectorizer_options(args),
@@ -295,72 +316,121 @@ def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
         if single is not None:
             screen.say("  every row has one label: taken as classes (--task multilabel takes them as sets)")
             return single
-    elif data.y.dtype.kind == "f" and args.loss not in (None, *REGRESSION):
+    elif has_numbers(data) and "loss" in asked and not is_regression(asked):
         raise CommandError(
-            f"{args.data} has numbers to predict, and --loss {args.loss} takes classes: give --loss squared, or "
+            f"{args.data} has numbers to predict, and --loss {asked['loss']} takes classes: give --loss squared, or "
             "--task classification if the numbers are names"
         )
     return data
 
 
-def _without_columns(args: argparse.Namespace) -> argparse.Namespace:
-    """The options for --valid: its columns have the names of those that were read from DATA, wherever they stand."""
-    return argparse.Namespace(**{**vars(args), "text_column": None, "label_column": None})
-
-
-def _fitting_loss(data: Dataset) -> str:
-    if data.multilabel:
-        return "log_loss"
-    return "squared" if data.y.dtype.kind == "f" else "multinomial"
-
-
-def _estimator(args: argparse.Namespace, loss: str, screen: Screen) -> Any:
-    """The estimator that the options describe."""
-    from manyclass.estimators import LinearClassifier, LinearRegressor
-
-    common: dict[str, Any] = {
-        "alpha": args.alpha,
-        "l1_ratio": args.l1_ratio,
-        "solver": args.solver,
-        "option": args.option,
-        "sampling": args.sampling,
-        "tol": args.tol,
-        "max_iter": args.max_iter,
-        "fit_intercept": args.fit_intercept,
-        "random_state": args.seed,
-        "n_jobs": args.n_jobs,
-        "dtype": args.dtype,
-        "verbose": 0 if screen.quiet else 1,
-    }
-    if loss in REGRESSION:
-        if args.class_weight:
-            raise CommandError("--class-weight is for classes, and the loss predicts numbers")
-        if type(args.search) is str:  # given: the default is a `methods.DefaultStr`
-            raise CommandError("--search finds rivals among classes, and the loss predicts numbers")
-        return LinearRegressor(loss, epsilon=args.epsilon, **common)
-    return LinearClassifier(loss, gamma=args.gamma, search=str(args.search), class_weight=args.class_weight, **common)
+def _read_valid(args: argparse.Namespace, screen: Screen, estimator: Any, data: Dataset) -> Dataset:
+    """The data of --valid, read as those of the fit were; its columns have their names, wherever they stand."""
+    task = "regression" if has_numbers(data) else "multilabel" if data.multilabel else "multiclass"
+    valid = read_like(
+        args.valid,
+        argparse.Namespace(**{**vars(args), "text_column": None, "label_column": None}),
+        screen,
+        n_features=data.n_features,
+        task=task,
+        format=data.format,
+        zero_based=data.zero_based,
+        vectorizer=data.vectorizer,
+        layout=data.layout,
+        dtype=estimator.dtype or "float32",
+        labels=args.valid_labels,
+    )
+    if valid.y is None:
+        raise CommandError(f"{args.valid} has no labels: name their file with --valid-labels")
+    return with_targets(valid, task, data.y.shape[1] if data.y.ndim == 2 else 1)
 
 
 def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
-    """What the fit will take besides the data, by the solver's own account (by which the driver may refuse)."""
+    """What the fit will take besides the data, by the solver's own account (by which the loop may refuse)."""
     from sklearn.base import clone
 
+    from manyclass.estimators import LinearClassifier, LinearRegressor
+    from manyclass.optimize.choice import choose
+    from manyclass.optimize.loop import prepared
     from manyclass.runtime.memory import available, human
 
-    problem, _ = clone(estimator)._build(data.X, data.y, None)
-    solver = estimator._make_solver(estimator.solver, problem)
-    parts = ", ".join(f"{name} {human(size)}" for name, size in solver.nbytes(problem).items())
+    if type(estimator) not in (LinearClassifier, LinearRegressor):
+        return
+    own = clone(estimator)
+    asked = own._asked_solver()
+    problem, _ = own._build(data.X, data.y, None, *([asked] if isinstance(own, LinearClassifier) else []))
+    solver = prepared(problem, choose(problem) if asked is None else asked)
+    sizes = solver.nbytes(problem)
+    parts = ", ".join(f"{name} {human(size)}" for name, size in sizes.items())
     there = available()
     screen.say(
-        f"solver {solver.name}; memory besides the data: {parts}"
+        f"solver {solver.name}; memory besides the data: {parts or 'what the weights that are not zero take'}"
         + ("" if there is None else f"; {human(there)} are available")
     )
+    advice = memory_advice(solver.name, sum(sizes.values()), data)
+    if advice:
+        screen.say(advice)
 
 
-def _completed(model: Model, data: Dataset) -> Model:
+def _aim(args: argparse.Namespace, estimator: Any) -> str:
+    """What is to be fitted, in a few words."""
+    if args.estimator != "linear":
+        return str(args.estimator)
+    solver = solver_class(_estimators.given(args))
+    loss = spelled(estimator.loss)
+    return f"{loss} to a relative gap of {estimator.tol:g}" if solver is None or solver.certified else loss
+
+
+# --- the fit --------------------------------------------------------------------------------------------------------
+
+
+def _by_validation(
+    args: argparse.Namespace, screen: Screen, estimator: Any, data: Dataset, valid: Dataset | None
+) -> Any:
+    """The estimator fitted at that of --alphas which is best on --valid; None if this is not what is asked for."""
+    alphas = _estimators.given(args).get("alphas")
+    if args.estimator != "linear" or valid is None or alphas is None or hasattr(estimator, "alphas"):
+        return None
+    best, highest, estimator.warm_start = None, float("-inf"), True
+    ranked = sorted(set(alphas), reverse=True)
+    name = "precision@1" if data.multilabel else "r2" if has_numbers(data) else "accuracy"
+    for alpha in ranked:
+        estimator.set_params(alpha=alpha).fit(data.X, data.y)
+        metrics = evaluate(estimator.model_, valid, n_jobs=estimator.n_jobs)
+        screen.say(f"alpha = {alpha:g}: {METRICS.get(name, 'P@1')} {metrics[name]:.4f} {_where(args)}")
+        if metrics[name] > highest:
+            best, highest = copy.copy(estimator), metrics[name]
+        if _outcome(estimator) == "interrupted":
+            break
+    if best is not None and best.alpha == ranked[-1] and len(ranked) > 1:
+        screen.warn(f"the smallest of --alphas, {best.alpha:g}, is the best of them: a smaller one may be better")
+    return best
+
+
+def _outcome(estimator: Any) -> str:
+    """How the fit ended."""
+    history = getattr(estimator, "history_", None)
+    return str(estimator.outcome_ if history is None else history.outcome)
+
+
+def _iterations(estimator: Any) -> int:
+    """Epochs, steps or stages."""
+    return int(estimator.n_iter_ if hasattr(estimator, "n_iter_") else sum(estimator.n_stages_))
+
+
+def _step(estimator: Any) -> str:
+    """What its iterations are called."""
+    return "stage" if hasattr(estimator, "stage_records_") else "epoch"
+
+
+# --- after the fit --------------------------------------------------------------------------------------------------
+
+
+def _completed(estimator: Any, data: Dataset) -> Model:
     """The model with what only the reader of the data knows: names of labels, the vectoriser, facts for predictions."""
     from manyclass.metrics import class_counts
 
+    model = estimator.model_
     facts: dict[str, Any] = {
         "source": data.source,
         "format": data.format,
@@ -374,9 +444,8 @@ def _completed(model: Model, data: Dataset) -> Model:
         facts["class_counts"] = class_counts(data.y, None if data.multilabel else classes)
         if data.multilabel and data.label_names is not None:
             classes = data.label_names
-    whole: Any = model  # a dataclass, of whatever kind
     completed: Model = replace(
-        whole,
+        model,
         classes=classes,
         vectorizer=None if data.vectorizer is None else data.vectorizer.to_state(),
         record={**model.record, "data": facts},
@@ -384,18 +453,25 @@ def _completed(model: Model, data: Dataset) -> Model:
     return completed
 
 
-def _step(estimator: Any) -> str:
-    """What its iterations are called."""
-    return "stage" if hasattr(estimator, "stage_records_") else "epoch"
+def _write_history(estimator: Any, path: str) -> None:
+    """The evaluations of a fit, or its stages, as CSV."""
+    history = getattr(estimator, "history_", None)
+    if history is not None:
+        history.to_csv(path)
+        return
+    rows = [record.to_dict() for record in estimator.stage_records_]
+    write_csv(path, list(rows[0]) if rows else ["number"], [list(row.values()) for row in rows])
 
 
-def _plot(history: History, loss: str, args: argparse.Namespace) -> None:
+def _plot(estimator: Any, args: argparse.Namespace) -> None:
     from matplotlib.figure import Figure
 
+    history: History = estimator.history_
+    name = spelled(estimator.loss) if args.estimator == "linear" else args.estimator
     figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
-    axes = history.plot(figure.add_subplot(), label=loss)
-    axes.axhline(args.tol, color="0.5", linewidth=1, linestyle="--")
-    axes.set_title(f"{loss}, alpha = {args.alpha:g}")
+    axes = history.plot(figure.add_subplot(), label=name)
+    axes.axhline(estimator.tol, color="0.5", linewidth=1, linestyle="--")
+    axes.set_title(f"{name}, alpha = {estimator.alpha_:g}")
     save_figure(figure, args.plot)
 
 
@@ -411,20 +487,23 @@ def _summarise(
     from manyclass.runtime.memory import human
 
     where = _where(args)
-    facts = {"loss": f"{estimator.loss}, alpha = {args.alpha:g}"} if args.method == "sdca" else {"method": args.method}
+    facts = {"estimator": args.estimator}
+    if args.estimator == "linear":
+        facts = {"loss": f"{spelled(estimator.loss)}, alpha = {estimator.alpha_:g}", "solver": estimator.solver_}
     names = ["accuracy", "f1_macro", "r2", "rmse"]
     if estimator.model_.task == "multilabel":
         names[0] = "precision@1"  # few whole sets of labels are ever right
     facts.update((f"{METRICS.get(name, 'P@1')} {where}", f"{metrics[name]:.4f}") for name in names if name in metrics)
     times = {"read": read_seconds, "compile": compile_clock.seconds}
     history = getattr(estimator, "history_", None)
-    if history is not None and len(history) and hasattr(estimator, "objective_"):
-        facts["objective"] = f"{estimator.objective_:.8g}"
-        tol = estimator.tol
-        reached = "certified" if estimator.duality_gap_ <= tol else f"certified; {tol:g} was asked for"
-        facts["relative gap"] = f"{estimator.duality_gap_:.2e} ({reached})"
+    if history is not None and len(history):
+        gap, tol = getattr(estimator, "duality_gap_", float("nan")), estimator.tol
+        if gap == gap:
+            facts["objective"] = f"{estimator.objective_:.8g}"
+            reached = "certified" if gap <= tol else f"certified; {tol:g} was asked for"
+            facts["relative gap"] = f"{gap:.2e} ({reached})"
         times["solve"] = history.last.seconds
-    facts[f"{_step(estimator)}s"] = count(methods.iterations(estimator))
+    facts[f"{_step(estimator)}s"] = count(_iterations(estimator))
     facts["seconds"] = ", ".join(f"{name} {seconds(spent)}" for name, spent in times.items())
     facts["model"] = f"{args.output}, {human(os.path.getsize(args.output))}"
     screen.facts("", facts)

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._common import Screen, count, write_json
+from manyclass.cli._common import Screen, count
 from manyclass.cli._data import TASKS, add_file_options, read_data, stored_layout
 from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             verify_model(model)
         facts = {"file": args.file, "file_bytes": size_of(args.file), "kind": "model", **model.summary()}
         if args.json:
-            write_json(facts)
+            screen.json(facts)
         else:
             screen.facts(args.file, _model_rows(model, facts))
         return 0
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         "notes": list(data.notes),
     }
     if args.json:
-        write_json(facts)
+        screen.json(facts)
     else:
         screen.facts(args.file, _data_rows(facts))
     return 0
@@ -81,7 +81,7 @@ def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
         store.verify()
     facts = store_facts(store)
     if args.json:
-        write_json({"file": args.file, "kind": "store", **facts, "verified": args.verify})
+        screen.json({"file": args.file, "kind": "store", **facts, "verified": args.verify})
     else:
         screen.facts(args.file, store_table(store, facts, args.verify))
 
@@ -116,12 +116,16 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     if facts["vectorizer"] is not None:
         rows["texts"] = ", ".join(f"{name} {value}" for name, value in facts["vectorizer"].items())
     if parameters:
-        rows["parameters"] = ", ".join(f"{name}={value}" for name, value in parameters.items())
-    if "relative_gap" in record:
-        rows["training"] = (
-            f"{record.get('outcome', '')} after {count(record.get('n_iter', 0), 'epoch')}, objective "
-            f"{record.get('objective', float('nan')):.8g}, certified relative gap {record['relative_gap']:.2e}"
-        )
+        # The parameters of a loss or a solver are in its text already.
+        own = {name: value for name, value in parameters.items() if "__" not in name and value is not None}
+        rows["parameters"] = ", ".join(f"{name}={value}" for name, value in own.items())
+    if "outcome" in record:
+        by = f" of {record['solver']}" if "solver" in record else ""
+        rows["training"] = f"{record['outcome']} after {count(record.get('n_iter', 0), 'epoch')}{by}"
+        if record.get("relative_gap") is not None:
+            rows["training"] += (
+                f", objective {record['objective']:.8g}, certified relative gap {record['relative_gap']:.2e}"
+            )
     source = record.get("data", {})
     if source:
         rows["trained on"] = f"{source.get('source')} ({source.get('format')}), {count(source.get('rows', 0), 'row')}"

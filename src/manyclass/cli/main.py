@@ -7,13 +7,14 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from manyclass._version import __version__
 from manyclass.cli import _ranks, bench, convert, demo, fit, info, predict, score
-from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, sentence
+from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, plain, sentence
+from manyclass.cli._pipes import spooled
 
 __all__ = ["build_parser", "main"]
 
@@ -25,23 +26,46 @@ _DESCRIPTION = "Linear prediction with many classes: exact, certified, fast."
 
 _EPILOG = """\
 DATA is svmlight (plain, .gz, .zst), the XMC repository's format, .npz (SciPy) or .npy with labels beside, or a CSV/TSV
-table with a column of texts; the format is told from the content and the name.
+table with a column of texts; the format is told from the content and the name. - is standard input.
 
 examples:
   manyclass demo
   manyclass fit train.svm.gz -o codes.model --valid test.svm.gz
   manyclass predict codes.model new.svm --top-k 5
+  zcat new.csv.gz | manyclass predict tickets.model -
   manyclass COMMAND --help
 
-exit codes: 0; 2 for wrong input, files or options, said in one sentence; 130 after Ctrl-C where nothing could be kept.
+exit codes: 0; 2 for wrong input, files or options, said in one sentence; 130 after Ctrl-C where nothing could be kept;
+143 after a fit was ended by SIGTERM, which keeps the model as Ctrl-C does.
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are sentences for `main` to say, not usage pages."""
+    """A parser whose errors are sentences for `main` to say, not usage pages, and whose help may come late."""
+
+    #: Adds to the help what is slow to import.
+    complete: Callable[[argparse.ArgumentParser], None] | None = None
+    #: The end of a sentence on an option that there is not.
+    unknown: Callable[[str, argparse.ArgumentParser], str] | None = None
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see: {self.prog} --help)")
+
+    def format_help(self) -> str:
+        if self.complete is not None:
+            self.complete(self)
+            self.complete = None
+        return super().format_help()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, extra = self.parse_known_args(args, namespace)
+        if extra:
+            command: _Parser = parsed.parser
+            word = next((word for word in extra if word.startswith("-")), extra[0])
+            option = word.startswith("--") and command.unknown is not None
+            hint = command.unknown(word, command) if option and command.unknown else ""
+            command.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
+        return parsed
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -70,7 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         _add_common(command)
-        command.set_defaults(run=module.run)
+        command.complete = getattr(module, "complete", None)
+        command.unknown = getattr(module, "unknown_option", None)
+        command.set_defaults(run=module.run, parser=command)
     return parser
 
 
@@ -97,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0; 2 after an error, which has been said on standard error; 130 after Ctrl-C where nothing could be kept;
-        141 if the reader of standard output went away.
+        141 if the reader of standard output went away; 143 after a fit was ended by SIGTERM.
 
     Examples
     --------
@@ -119,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return done.code if isinstance(done.code, int) else 0
     screen = Screen(quiet=args.quiet)
     try:
-        with _surroundings(screen, args):
+        with _surroundings(screen, args), spooled(args, screen, size):
             code: int = args.run(args, screen)
             sys.stdout.flush()
             return code
@@ -146,7 +172,7 @@ def _surroundings(screen: Screen, args: argparse.Namespace) -> Iterator[None]:
             screen.say(record.getMessage())
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        screen.warn(in_options(" ".join(str(message).split()), args))
+        screen.warn(in_options(plain(str(message)), args))
 
     logger = logging.getLogger("manyclass")
     handler, propagate = Handler(), logger.propagate

@@ -27,6 +27,7 @@ examples:
   manyclass predict codes.model new.svm > labels.txt
   manyclass predict codes.model new.svm --top-k 5 -o best.tsv
   manyclass predict tickets.model new.csv --proba --top-k 3
+  zcat new.csv.gz | manyclass predict tickets.model - > labels.txt
 """
 
 _BREAKS = {ord(character): " " for character in "\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     from manyclass.runtime.files import atomic_path
     from manyclass.runtime.threads import resolve_n_jobs
 
+    if args.output == "-":
+        args.output = None
     check_output("-o", args.output, args.model, args.data)
     resolve_n_jobs(args.n_jobs)
     model = load(args.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from manyclass.cli._common import CommandError, Screen, count, pieces, write_json
+from manyclass.cli._common import CommandError, Screen, count, pieces
 from manyclass.cli._data import add_model_data_options, one_label_a_row, read_for_model
 from manyclass.cli._folders import most_rows
 
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         screen.warn(unseen_sentence(args.data, metrics))
     shares = rank_shares(model, data, n_jobs=args.n_jobs) if model.task == "multiclass" else None
     if args.json:
-        write_json({**metrics, **({} if shares is None else {"rank_distribution": shares})})
+        screen.json({**metrics, **({} if shares is None else {"rank_distribution": shares})})
         return 0
     names = {**METRICS, "accuracy": "accuracy (whole sets)"} if model.task == "multilabel" else METRICS
     _show(screen, f"{args.model} on {args.data}", names, metrics, shares)

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from manyclass.kernels import respond
-from manyclass.kernels import sdca as kernels
+from manyclass.kernels import respond, sdca as kernels
 from manyclass.kernels.rows import CSRRows, Rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
 from manyclass.objective.penalties import L1, L2

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.kernels import active as kernels
-from manyclass.kernels import table as tables
+from manyclass.kernels import active as kernels, table as tables
 from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.kernels.targets import ClassTargets

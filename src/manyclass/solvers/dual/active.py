@@ -18,8 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.kernels import active as kernels
-from manyclass.kernels import proposals
+from manyclass.kernels import active as kernels, proposals
 from manyclass.kernels.rows import CSRRows
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manyclass.kernels import primal as kernels
-from manyclass.kernels import respond
+from manyclass.kernels import primal as kernels, respond
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from manyclass.kernels import newton as kernels
-from manyclass.kernels import primal
+from manyclass.kernels import newton as kernels, primal
 from manyclass.kernels.sdca import weighted_sums
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
