@@ -14,36 +14,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from communicator_laws import LAWS
+from communicator_properties import PROPERTIES
 from manyclass.distributed import AbortedError, DeadlineError, SerialCommunicator, ThreadCommunicator, run_threads
 from manyclass.distributed.gossip import Gossip
 from manyclass.distributed.guard import Guard
 from manyclass.distributed.hybrid import HybridJob
 
-LAW_FILE = Path(__file__).with_name("communicator_laws.py")
+PROPERTY_FILE = Path(__file__).with_name("communicator_properties.py")
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_one_process(law):
-    LAWS[law](SerialCommunicator(timeout=60))
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_one_process(name):
+    PROPERTIES[name](SerialCommunicator(timeout=60))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("law", LAWS)
-def test_threads(law, size):
-    run_threads(size, LAWS[law], timeout=60)
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_threads(name, size):
+    run_threads(size, PROPERTIES[name], timeout=60)
 
 
 @pytest.mark.parametrize(("size", "threads"), [(2, 2), (3, 2), (2, 3)])
-@pytest.mark.parametrize("law", LAWS)
-def test_threads_of_several_processes(law, size, threads):
-    run_threads(size, lambda outer: HybridJob(outer, threads).run(LAWS[law]), timeout=60)
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_threads_of_several_processes(name, size, threads):
+    run_threads(size, lambda outer: HybridJob(outer, threads).run(PROPERTIES[name]), timeout=60)
 
 
-@pytest.mark.parametrize("law", ["passes_blocks_round_the_ring", "broadcasts_and_gathers"])
-def test_many_threads(law):
+@pytest.mark.parametrize("name", ["passes_blocks_round_the_ring", "broadcasts_and_gathers"])
+def test_many_threads(name):
     """More ranks than a word has bits."""
-    run_threads(70, LAWS[law], timeout=60)
+    run_threads(70, PROPERTIES[name], timeout=60)
 
 
 def launch(size: int, *arguments: str, timeout: float = 100) -> subprocess.CompletedProcess[str]:
@@ -68,9 +68,9 @@ def launch(size: int, *arguments: str, timeout: float = 100) -> subprocess.Compl
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_mpi(size):
-    done = launch(size, str(LAW_FILE), "laws")
+    done = launch(size, str(PROPERTY_FILE), "properties")
     assert done.returncode == 0, done.stderr
-    expected = sorted(f"{rank} {law}" for rank in range(size) for law in LAWS)
+    expected = sorted(f"{rank} {name}" for rank in range(size) for name in PROPERTIES)
     assert sorted(done.stdout.split("\n")[:-1]) == expected
     assert done.stderr == ""
 
@@ -80,7 +80,7 @@ def test_mpi(size):
 )
 def test_mpi_ends_every_rank_with_the_reason(how, reason):
     begun = time.monotonic()
-    done = launch(3, str(LAW_FILE), how)
+    done = launch(3, str(PROPERTY_FILE), how)
     assert time.monotonic() - begun < 15
     assert done.returncode != 0
     said = [line for line in done.stderr.split("\n") if line.startswith("manyclass: error:")]

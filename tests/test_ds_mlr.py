@@ -1,4 +1,4 @@
-"""Laws of DS-MLR: the number of workers and what they run on change nothing, sums are exact, nothing overflows."""
+"""Properties of DS-MLR: the number of workers and their kind change nothing, sums are exact, nothing overflows."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_scikit_learn_checks(estimator, check):
         check(estimator)
 
 
-# --- laws of all blocks -----------------------------------------------------------------------------------------------
+# --- properties of all blocks ---------------------------------------------------------------------------------------
 
 
 def test_a_block_is_what_the_protocol_asks(block):
@@ -124,6 +124,41 @@ def test_small_integers_are_taken_as_they_are(block):
     made = block.fit(X, labels()).transform(X)
     assert made.dtype == np.float32
     np.testing.assert_array_equal(made, block.transform(X.astype(np.float32)))
+
+
+@pytest.mark.parametrize("name", features.BLOCKS)
+def test_blocks_by_name(name):
+    block = features.make_block(name)
+    assert type(block) is features.BLOCKS[name]
+    assert block.get_params() == features.BLOCKS[name]().get_params()
+    assert features.make_block(f"{name}:7").get_params() == features.BLOCKS[name](n_components=7).get_params()
+    assert features.make_block(block) is block
+    # By the name of the class, and of other libraries: told, not taken.
+    with pytest.raises(ValueError, match=rf"did you mean '{name}'\?"):
+        features.make_block(type(block).__name__)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("furier", r"features must be one of 'fourier', .*, or a block of features, got 'furier': did you mean"),
+        ("rff:100", r"did you mean 'fourier'\?"),
+        ("svd", r"did you mean 'pca'\?"),
+        ("wavelets", "got 'wavelets'$"),
+        ("", "got ''$"),
+        ("pca:", "features must have a number of features of at least 1 after the colon, got 'pca:'"),
+        ("pca:0", "got 'pca:0'"),
+        ("pca:-3", "got 'pca:-3'"),
+        ("pca:1.5", "got 'pca:1.5'"),
+        ("pca:20:30", "got 'pca:20:30'"),
+        ("pca: 20", "got 'pca: 20'"),
+    ],
+)
+def test_names_of_no_block_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        features.make_block(text)
+    with pytest.raises(ValueError, match=r"^prepare must"):
+        features.make_block(text, "prepare")
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -27,8 +27,8 @@ from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
 BLOCK = RandomFourier(100, scale=20.0)
 
 _WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "cubes of rounding: equal to 1e-7 in the law of weights",
-    "check_sample_weight_equivalence_on_sparse_data": "cubes of rounding: equal to 1e-7 in the law of weights",
+    "check_sample_weight_equivalence_on_dense_data": "cubes of rounding: see test_weights_are_repetitions",
+    "check_sample_weight_equivalence_on_sparse_data": "cubes of rounding: see test_weights_are_repetitions",
 }
 #: Calibrations have no penalty.
 _CLASS_WEIGHT = {"check_class_weight_classifiers": "a class of weight 1e-7 is fitted where no other class is"}

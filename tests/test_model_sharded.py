@@ -193,8 +193,8 @@ def test_only_linear_models_are_split(tmp_path):
 _SMALL_SPACE = """
 import os, resource, sys
 import numpy as np
-from manyclass import load_model
-model = load_model(sys.argv[1])
+from manyclass import load
+model = load(sys.argv[1])
 X = np.ones((3, model.n_features), np.float32)
 model.block(0), model.topk(X, 2)  # everything is loaded
 model._open.clear()

@@ -11,12 +11,11 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
-from manyclass import SDCAClassifier, load
+from manyclass import LinearClassifier, load
 from manyclass.datasets.synthetic import make_many_classes
 from manyclass.distributed import SerialCommunicator, run_threads
 from manyclass.io.store import RowStore, write_store
-from manyclass.solvers.out_of_core import fit as module
-from manyclass.solvers.out_of_core import fit_blocks
+from manyclass.solvers.out_of_core import fit as module, fit_blocks
 from manyclass.solvers.out_of_core.certificate import Rows, certify
 from manyclass.solvers.out_of_core.state import BlockState, LogSums
 from manyclass.solvers.out_of_core.steps import Schedule, visit
@@ -46,7 +45,7 @@ def optimum(problem, stores):
     X, y = problem
 
     def solve(intercept, weights):
-        fit = SDCAClassifier(
+        fit = LinearClassifier(
             "multinomial", alpha=ALPHA, tol=1e-7, max_iter=500, fit_intercept=intercept, dtype="float64", solver="lbfgs"
         )
         return fit.fit(X, y, sample_weight=weights).model_.record["objective"]
@@ -161,8 +160,8 @@ def test_a_store_of_one_shard_feeds_every_solver_as_it_is(tmp_path, problem):
     data = RowStore(tmp_path / "s").dataset()
     assert not data.X.data.flags.writeable
     assert not data.X.data.flags.owndata
-    found = SDCAClassifier("multinomial", alpha=ALPHA, random_state=0).fit(data.X, data.y)
-    expected = SDCAClassifier("multinomial", alpha=ALPHA, random_state=0).fit(X, y)
+    found = LinearClassifier("multinomial", alpha=ALPHA, random_state=0).fit(data.X, data.y)
+    expected = LinearClassifier("multinomial", alpha=ALPHA, random_state=0).fit(X, y)
     np.testing.assert_array_equal(found.model_.weights, expected.model_.weights)
 
 

@@ -203,7 +203,7 @@ def refuses_what_it_cannot_send(comm: Communicator) -> None:
 
 
 def accounts_for_what_it_receives(comm: Communicator) -> None:
-    """What all ranks have posted to others is what all have received from others, here as in all laws before."""
+    """What all ranks have posted to others is what all have received from others, here as in all checks before."""
     mine = comm.traffic
     sent = comm.allreduce(np.array([mine.messages, mine.bytes]))
     assert sent.tolist() == comm.allreduce(np.array([mine.received, mine.bytes_received])).tolist()
@@ -221,9 +221,9 @@ def ends_together(comm: Communicator) -> None:
     comm.heed()
 
 
-LAWS = {
-    law.__name__: law
-    for law in (
+PROPERTIES = {
+    check.__name__: check
+    for check in (
         delivers_once_and_in_order,
         never_blocks,
         passes_blocks_round_the_ring,
@@ -250,14 +250,14 @@ def _fault(comm: Communicator, how: str) -> None:
 
 
 def main() -> None:
-    """All laws, or a fault, on MPI."""
+    """All properties, or a fault, on MPI."""
     from manyclass.distributed.mpi import MPICommunicator
 
     with MPICommunicator(timeout=60.0) as comm:
-        if sys.argv[1] != "laws":
+        if sys.argv[1] != "properties":
             _fault(comm, sys.argv[1])
-        for name, law in LAWS.items():
-            law(comm)
+        for name, check in PROPERTIES.items():
+            check(comm)
             sys.stdout.write(f"{comm.rank} {name}\n")
 
 
