@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,20 @@ from sklearn.preprocessing import StandardScaler
 import helpers
 import references
 from helpers import Data
-from manyclass import LinearModel, SDCAClassifier, SDCARegressor
-from manyclass.objective.losses import OPTIONS, CrammerSingerLoss, HuberLoss, LogisticLoss, MultinomialLoss
+from manyclass import CrammerSinger, Huber, LinearClassifier, LinearModel, LinearRegressor
+from manyclass.objective.losses import (
+    CLASSIFICATION,
+    OPTIONS,
+    REGRESSION,
+    CrammerSingerLoss,
+    HuberLoss,
+    LogisticLoss,
+    MultinomialLoss,
+)
 from manyclass.objective.penalties import L1, L2, ElasticNet
-from manyclass.optimize.choice import make_solver
-from manyclass.solvers import SDCA, AcceleratedSDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA
+from manyclass.optimize.choice import choose
+from manyclass.optimize.loop import prepared
+from manyclass.solvers import SDCA, SOLVERS, AcceleratedSDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA
 from manyclass.solvers.dual.sdca import SAMPLINGS
 from registry import LossCase
 
@@ -32,7 +42,7 @@ def value(formula: helpers.Formula, data: Data, model: Any, W: Any = None, b: An
     b = model.model_.intercept if b is None else b
     ratio = model.l1_ratio
     losses = helpers.objective(formula, data, L2(), 0.0, W, b)
-    return losses + model.alpha * (0.5 * (1 - ratio) * float((W**2).sum()) + ratio * float(np.abs(W).sum()))
+    return losses + model.alpha_ * (0.5 * (1 - ratio) * float((W**2).sum()) + ratio * float(np.abs(W).sum()))
 
 
 def certified(model: Any, formula: helpers.Formula, data: Data, best: float) -> None:
@@ -82,7 +92,7 @@ def test_lasso_is_scikit_learns(diabetes, solver, ran, tol, intercept):
     alpha = 10.0
     theirs = Lasso(alpha=alpha, fit_intercept=intercept, tol=1e-13, max_iter=100_000).fit(X, y)
     args = {"alpha": alpha, "l1_ratio": 1.0, "tol": tol, "fit_intercept": intercept, "random_state": 0}
-    ours = SDCARegressor(solver=solver, max_iter=20_000, **args).fit(X, y)
+    ours = LinearRegressor(solver=solver, max_iter=20_000, **args).fit(X, y)
     assert ours.solver_ == ran
     assert ours.duality_gap_ <= tol
     data = Data(X, y[:, None], 1, None)
@@ -103,10 +113,10 @@ def test_joint_losses_with_a_pure_l1_penalty(iris, loss, intercept):
         "crammer_singer": helpers.crammer_singer(0.1),
     }[loss]
     args = {"loss": loss, "alpha": 0.01, "l1_ratio": 1.0, "fit_intercept": intercept, "max_iter": 50_000}
-    best = SDCAClassifier(solver="fista", tol=1e-8, **args).fit(X, y).objective_
+    best = LinearClassifier(solver="fista", tol=1e-8, **args).fit(X, y).objective_
     data = Data(X, y, 3, None)
     for solver, ran in (("auto", "accelerated + slight l2"), ("accelerated", "accelerated + slight l2")):
-        model = SDCAClassifier(solver=solver, tol=1e-5, random_state=0, **args).fit(X, y)
+        model = LinearClassifier(solver=solver, tol=1e-5, random_state=0, **args).fit(X, y)
         assert model.solver_ == ran
         certified(model, formula, data, best)
         assert 0 < np.count_nonzero(model.coef_) < model.coef_.size
@@ -117,7 +127,7 @@ def test_one_vs_rest_with_a_pure_l1_penalty(iris, loss):
     X, y = iris
     y = y == 1
     args = {"loss": loss, "alpha": 0.05, "l1_ratio": 1.0, "tol": 1e-3, "max_iter": 20_000, "random_state": 0}
-    fits = [SDCAClassifier(solver=solver, **args).fit(X, y) for solver in ("auto", "sdca", "accelerated")]
+    fits = [LinearClassifier(solver=solver, **args).fit(X, y) for solver in ("auto", "sdca", "accelerated")]
     assert fits[0].solver_ == ("accelerated + slight l2" if loss == "hinge" else "cd")
     assert max(fit.history_.last.dual for fit in fits) <= min(fit.objective_ for fit in fits)
     assert max(fit.duality_gap_ for fit in fits) <= 1e-3
@@ -134,7 +144,7 @@ def test_huber_is_scipys(diabetes, ratio, solver):
     y[::25] += 1000.0  # outliers
     data = Data(X, y[:, None], 1, None)
     epsilon, alpha = 40.0, 1.0
-    model = SDCARegressor("huber", epsilon=epsilon, alpha=alpha, l1_ratio=ratio, solver=solver, tol=1e-6)
+    model = LinearRegressor(Huber(epsilon=epsilon), alpha=alpha, l1_ratio=ratio, solver=solver, tol=1e-6)
     model.set_params(max_iter=20_000, random_state=0).fit(X, y)
     case = LossCase(HuberLoss(epsilon), helpers.huber(epsilon), "band")
     reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
@@ -142,15 +152,15 @@ def test_huber_is_scipys(diabetes, ratio, solver):
     certified(model, case.formula, data, best)
     # What the outliers can do is bounded: the intercept stays where most of y is, the squared loss's does not.
     assert abs(model.intercept_ - np.median(y)) < 30
-    assert abs(SDCARegressor(alpha=alpha, random_state=0).fit(X, y).intercept_ - np.median(y)) > 30
+    assert abs(LinearRegressor(alpha=alpha, random_state=0).fit(X, y).intercept_ - np.median(y)) > 30
 
 
 def test_huber_of_several_targets_is_each_by_itself(diabetes):
     X, y = diabetes
-    args = {"loss": "huber", "epsilon": 20.0, "alpha": 0.5, "tol": 1e-9, "max_iter": 20_000, "random_state": 0}
-    both = SDCARegressor(**args).fit(X, np.column_stack([y, -2 * y]))
+    args = {"loss": Huber(epsilon=20.0), "alpha": 0.5, "tol": 1e-9, "max_iter": 20_000, "random_state": 0}
+    both = LinearRegressor(**args).fit(X, np.column_stack([y, -2 * y]))
     for k, target in enumerate((y, -2 * y)):
-        np.testing.assert_allclose(both.coef_[k], SDCARegressor(**args).fit(X, target).coef_, atol=0.05)
+        np.testing.assert_allclose(both.coef_[k], LinearRegressor(**args).fit(X, target).coef_, atol=0.05)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -166,7 +176,7 @@ def test_softmax_hinge_is_scipys(iris, classes, ratio, solver):
         )
     else:
         case, data = LossCase(MultinomialLoss(1.0), helpers.softmax_hinge, "simplex"), Data(X, y, 3, None)
-    model = SDCAClassifier("softmax_hinge", alpha=0.02, l1_ratio=ratio, solver=solver, tol=1e-7)
+    model = LinearClassifier("softmax_hinge", alpha=0.02, l1_ratio=ratio, solver=solver, tol=1e-7)
     model.set_params(max_iter=20_000, random_state=0).fit(X, y)
     reg = ElasticNet(ratio / (1 - ratio)) if ratio else L2()
     best = references.quasi_newton(case, data, reg, 0.02 * (1 - ratio), True)
@@ -178,21 +188,74 @@ def test_softmax_hinge_is_scipys(iris, classes, ratio, solver):
 def test_softmax_hinge_is_an_upper_bound_of_crammer_singer(iris):
     X, y = iris
     args = {"alpha": 0.01, "tol": 1e-5, "max_iter": 5000, "random_state": 0}
-    upper = SDCAClassifier("softmax_hinge", **args).fit(X, y)
-    lower = SDCAClassifier("crammer_singer", gamma=0.0, **args).fit(X, y)
+    upper = LinearClassifier("softmax_hinge", **args).fit(X, y)
+    lower = LinearClassifier(CrammerSinger(gamma=0), **args).fit(X, y)
     assert upper.objective_ > lower.history_.last.dual
 
 
 # --- every solver -----------------------------------------------------------------------------------------------------
 
+#: What solvers take, of the losses with their default parameters and an l2 penalty; all of them if nothing is said.
+SMOOTH = (set(CLASSIFICATION) | set(REGRESSION)) - {"hinge"}
+TAKES = {
+    **dict.fromkeys(
+        ("fista", "lbfgs", "preconditioned_lbfgs", "newton", "cg", "gd", "generalized_least_squares"), SMOOTH
+    ),
+    "cd": {"log_loss", "squared_hinge", "smooth_hinge", "squared", "huber"},
+    "sdca_active": {"crammer_singer"},
+    "bound": {"multinomial", "softmax_hinge"},
+    "ds_mlr": {"multinomial"},
+    "log_concavity": {"multinomial"},
+    "memoir": set(),
+}
+
+
+def model_of(loss: str, **parameters: Any) -> Any:
+    made = LinearClassifier if loss in CLASSIFICATION else LinearRegressor
+    return made(loss, alpha=0.05, random_state=0, max_iter=3000, **parameters)
+
+
+@cache
+def best_of(loss: str) -> tuple[float, float]:
+    """A lower and an upper bound of the least objective."""
+    X, y = load_digits(return_X_y=True)
+    model = model_of(loss, solver="sdca", tol=1e-5 if loss in SMOOTH else 1e-3).fit(X[:300] / 16, y[:300])
+    return model.history_.last.dual, model.objective_
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("loss", [*CLASSIFICATION, *REGRESSION])
+def test_every_solver_fits_a_loss_or_refuses_it_by_name(digits, loss, solver):
+    X, y = digits
+    X, y = X[:300], y[:300]
+    model = model_of(loss, solver=solver, tol=0.05 if solver == "sgd" else 1e-3)
+    if loss not in TAKES.get(solver, {loss}):
+        with pytest.raises(ValueError, match=rf"^solver '{solver}' .*\b{loss}\b"):
+            model.fit(X, y)
+        return
+    model.fit(X, y)
+    assert model.solver_ == solver
+    assert model.duality_gap_ <= model.tol
+    lower, upper = best_of(loss)
+    # No lower bound is above any objective: they agree to their gaps.
+    assert model.objective_ >= lower * (1 - 1e-12)
+    assert model.history_.last.dual <= upper * (1 + 1e-12)
+
+
+def test_memoir_takes_the_plain_loss_of_crammer_and_singer(digits):
+    X, y = digits
+    model = LinearClassifier(CrammerSinger(gamma=0), solver="memoir", alpha=1e-4, random_state=0).fit(X, y)
+    assert model.solver_ == "memoir"
+    assert model.score(X, y) > 0.97
+    assert np.isnan(model.duality_gap_)
+    assert np.isnan(model.objective_)
+
+
 #: loss, l1_ratio -> the solvers that fit it.
 DUALS = ("sdca", "accelerated", "sdca_async")
 FITS = {
-    ("multinomial", 0.0): (*DUALS, "fista", "lbfgs", "newton", "cg", "sgd", "asgd"),
     ("multinomial", 0.5): (*DUALS, "fista"),
-    ("crammer_singer", 0.0): (*DUALS, "sdca_active", "fista", "lbfgs", "newton", "cg", "sgd", "asgd"),
     ("crammer_singer", 0.5): (*DUALS, "sdca_active", "fista"),
-    ("squared_hinge", 0.0): (*DUALS, "cd", "fista", "lbfgs", "newton", "cg", "sgd", "asgd"),
     ("log_loss", 0.5): (*DUALS, "cd", "fista"),
 }
 
@@ -202,8 +265,7 @@ def test_every_solver_reaches_the_same_objective(digits, loss, ratio):
     X, y = digits
     models = {}
     for solver in ("auto", *FITS[loss, ratio]):
-        slow = solver in ("sgd", "asgd")
-        model = SDCAClassifier(loss, alpha=0.05, l1_ratio=ratio, solver=solver, tol=0.05 if slow else 1e-3)
+        model = LinearClassifier(loss, alpha=0.05, l1_ratio=ratio, solver=solver)
         model.set_params(max_iter=3000, random_state=0, n_jobs=2).fit(X, y)
         assert model.duality_gap_ <= model.tol
         assert solver in ("auto", model.solver_)
@@ -214,28 +276,46 @@ def test_every_solver_reaches_the_same_objective(digits, loss, ratio):
     )
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_every_solver_takes_an_l1_part_or_refuses_it_by_name(digits, solver, ratio):
+    X, y = digits
+    loss = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}.get(
+        solver, "multinomial"
+    )
+    takes = ["sdca", "accelerated", "sdca_async", "cd", "fista", "memoir"] + ["sdca_active"] * (ratio < 1)
+    model = LinearClassifier(loss, solver=solver, alpha=0.05, l1_ratio=ratio, tol=0.05, random_state=0)
+    model.set_params(max_iter=20 if solver == "memoir" else 500)
+    if solver in takes:
+        assert 0 < np.count_nonzero(model.fit(X, y).coef_) < 640
+        assert model.solver_.split()[0] == solver
+        return
+    penalty = "elastic net" if ratio < 1 else "l1"
+    with pytest.raises(ValueError, match=rf"^solver '{solver}' needs .* penalty.*\b{penalty}\b"):
+        model.fit(X, y)
+
+
 REFUSED = [
-    ({"solver": "lbfgs", "l1_ratio": 0.5}, "solver 'lbfgs' needs a penalty with a gradient; ElasticNet has none"),
-    ({"solver": "lbfgs", "l1_ratio": 1.0}, "solver 'lbfgs' needs a penalty with a gradient; L1 has none"),
-    ({"solver": "sgd", "l1_ratio": 0.5}, "solver 'sgd' needs a penalty with a gradient"),
-    ({"solver": "asgd", "l1_ratio": 1.0}, "solver 'asgd' needs a penalty with a gradient"),
-    ({"solver": "cd"}, "solver 'cd' needs a loss that is separable and smooth; Multinomial is joint"),
     (
-        {"solver": "cd", "loss": "hinge"},
-        "solver 'cd' needs a loss that is separable and smooth; SmoothHinge has a kink",
+        {"solver": "lbfgs", "l1_ratio": 0.5},
+        "solver 'lbfgs' needs a penalty with a gradient, and 'elastic net' has none",
     ),
-    ({"solver": "fista", "loss": "hinge"}, "solver 'fista' needs a smooth loss"),
-    ({"solver": "lbfgs", "loss": "crammer_singer", "gamma": 0.0}, "solver 'lbfgs' needs a smooth loss"),
-    ({"solver": "sdca_active"}, "solver 'sdca_active' needs a loss with a sparse_dual; Multinomial has none"),
-    ({"solver": "sdca_active", "loss": "smooth_hinge"}, "solver 'sdca_active' needs a loss with a sparse_dual"),
+    ({"solver": "sgd", "l1_ratio": 1.0}, "solver 'sgd' needs a penalty with a gradient, and 'l1' has none"),
+    ({"solver": "cd"}, "solver 'cd' needs a loss that is separable and smooth; multinomial is joint"),
+    ({"solver": "cd", "loss": "hinge"}, "solver 'cd' needs a loss that is separable and smooth; hinge has a kink"),
+    ({"solver": "fista", "loss": "hinge"}, "solver 'fista' needs a smooth loss, got hinge with smoothness 0"),
+    ({"solver": "lbfgs", "loss": CrammerSinger(gamma=0)}, "solver 'lbfgs' needs a smooth loss, got crammer_singer"),
+    ({"solver": "sdca_active"}, "solver 'sdca_active' needs a loss with a sparse dual, and 'multinomial' has none"),
     (
         {"solver": "sdca_active", "loss": "crammer_singer", "l1_ratio": 1.0},
-        "solver 'sdca_active' needs a penalty with a conjugate; L1 has none",
+        "solver 'sdca_active' needs a penalty with a conjugate, and 'l1' has none",
     ),
-    ({"option": "IV", "loss": "hinge"}, "option 'IV' takes steps in proportion to the smoothness of the loss"),
-    ({"option": "V", "loss": "crammer_singer", "gamma": 0.0, "solver": "sdca"}, "take option 'I', gamma > 0"),
-    ({"option": "II", "solver": "cd"}, "option and sampling belong to Prox-SDCA: solver 'cd' has none"),
-    ({"sampling": "uniform", "solver": "sdca_active"}, "option and sampling belong to Prox-SDCA"),
+    (
+        {"solver": SDCA(option="IV"), "loss": "hinge"},
+        "option 'IV' takes steps in proportion to the smoothness of the loss, and hinge has none",
+    ),
+    ({"solver": SDCA(option="V"), "loss": CrammerSinger(gamma=0)}, "take option 'I', gamma > 0"),
+    ({"solver": ActiveSetSDCA(storage="sparse"), "loss": "crammer_singer"}, "sparse"),
 ]
 
 
@@ -244,77 +324,75 @@ def test_what_a_solver_cannot_do_is_refused_before_any_work(digits, monkeypatch,
     X, y = digits
     monkeypatch.setattr("manyclass.objective.history.Reporter.iterated", lambda *_: pytest.fail("iterated"))
     with pytest.raises(ValueError, match=message):
-        SDCAClassifier(**parameters).fit(X, y)
+        LinearClassifier(**parameters).fit(X, y)
 
 
 def test_what_a_regressor_cannot_do_is_refused_before_any_work(diabetes):
     X, y = diabetes
     for parameters, message in (
-        ({"solver": "sdca_active"}, "needs a loss with a sparse_dual; Squared has none"),
+        ({"solver": "sdca_active"}, "needs a loss with a sparse dual, and 'squared' has none"),
         ({"solver": "lbfgs", "l1_ratio": 0.1}, "needs a penalty with a gradient"),
         ({"solver": "simplex"}, "solver must be one of 'auto'"),
-        ({"solver": "fista", "sampling": "uniform"}, "option and sampling belong to"),
+        ({"solver": "memoir"}, "solver 'memoir' is for losses of classes, got loss 'squared'"),
+        ({"solver": SDCA(option="VI")}, "The 'option' parameter of SDCA must be"),
     ):
         with pytest.raises(ValueError, match=message):
-            SDCARegressor(**parameters).fit(X, y)
+            LinearRegressor(**parameters).fit(X, y)
 
 
 def test_auto_chooses_by_the_problem(digits, diabetes):
     X, y = digits
     chosen = {
-        "sdca": SDCAClassifier(alpha=1.0),
-        "accelerated": SDCAClassifier(alpha=1e-5, tol=0.1),
-        "cd": SDCAClassifier("log_loss", alpha=0.05, l1_ratio=0.5),
-        "accelerated + slight l2": SDCAClassifier(alpha=0.05, l1_ratio=1.0),
+        "sdca": LinearClassifier(alpha=1.0),
+        "accelerated": LinearClassifier(alpha=1e-5, tol=0.1),
+        "cd": LinearClassifier("log_loss", alpha=0.05, l1_ratio=0.5),
+        "accelerated + slight l2": LinearClassifier(alpha=0.05, l1_ratio=1.0),
     }
     for name, model in chosen.items():
         assert model.set_params(random_state=0).fit(X, y).solver_ == name
-    # Who names an option or a sampling gets a solver that has them.
-    for given in ({"option": "II"}, {"sampling": "uniform"}):
-        model = SDCAClassifier("log_loss", alpha=0.05, l1_ratio=0.5, max_iter=1000, random_state=0, **given)
-        assert model.fit(X, y).solver_ in ("sdca", "accelerated")
     X, y = diabetes
-    assert SDCARegressor(alpha=1.0, l1_ratio=1.0).fit(X, y).solver_ == "cd"
+    assert LinearRegressor(alpha=1.0, l1_ratio=1.0).fit(X, y).solver_ == "cd"
 
 
 def test_many_classes_have_rivals_to_be_active():
     data = helpers.make_data("class", n=240, K=120)
     net, pure = (helpers.make_problem(CrammerSingerLoss(0.1), data, reg=reg) for reg in (ElasticNet(0.5), L1()))
-    assert type(make_solver("auto", net)) is ActiveSetSDCA
-    assert type(make_solver("sdca_async", net)) is AsyncActiveSetSDCA
+    assert type(choose(net)) is ActiveSetSDCA
+    assert type(prepared(net, AsyncSDCA())) is AsyncActiveSetSDCA
     # Active sets take no options, and need an l2 part.
-    assert type(make_solver("auto", net, option="II")) in (SDCA, AcceleratedSDCA)
-    assert type(make_solver("sdca_async", net, sampling="uniform")) is AsyncSDCA
-    assert make_solver("auto", pure).name == "accelerated + slight l2"
-    assert make_solver("sdca_async", pure).name == "sdca_async + slight l2"
+    assert type(prepared(net, AsyncSDCA(sampling="uniform"))) is AsyncSDCA
+    assert type(prepared(net, SDCA())) is SDCA
+    assert type(choose(pure)) is AcceleratedSDCA
+    assert prepared(pure, choose(pure)).name == "accelerated + slight l2"
+    assert prepared(pure, AsyncSDCA()).name == "sdca_async + slight l2"
 
 
 def test_two_classes_have_no_rivals_to_be_active(iris):
     X, y = iris
     args = {"loss": "crammer_singer", "alpha": 0.01, "random_state": 0}
-    model = SDCAClassifier(solver="sdca_active", **args).fit(X[:100], y[:100])
+    model = LinearClassifier(solver="sdca_active", **args).fit(X[:100], y[:100])
     assert model.solver_ == "sdca"
-    np.testing.assert_array_equal(model.coef_, SDCAClassifier(solver="sdca", **args).fit(X[:100], y[:100]).coef_)
+    np.testing.assert_array_equal(model.coef_, LinearClassifier(solver="sdca", **args).fit(X[:100], y[:100]).coef_)
 
 
 # --- options and samplings --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["sdca", "accelerated"])
+@pytest.mark.parametrize("solver", [SDCA, AcceleratedSDCA])
 @pytest.mark.parametrize(
     ("option", "sampling"), [(option, SAMPLINGS[0]) for option in OPTIONS[1:]] + [("I", s) for s in SAMPLINGS[1:]]
 )
 def test_options_and_samplings_end_at_the_same_objective(iris, solver, option, sampling):
     X, y = iris
-    args = {"alpha": 0.05, "solver": solver, "tol": 1e-4, "max_iter": 20_000, "random_state": 0}
-    plain = SDCAClassifier(**args).fit(X, y)
-    model = SDCAClassifier(option=option, sampling=sampling, **args).fit(X, y)
+    args = {"alpha": 0.05, "tol": 1e-4, "max_iter": 20_000, "random_state": 0}
+    plain = LinearClassifier(solver=solver(), **args).fit(X, y)
+    model = LinearClassifier(solver=solver(option=option, sampling=sampling), **args).fit(X, y)
     assert model.duality_gap_ <= 1e-4
     assert max(plain.history_.last.dual, model.history_.last.dual) <= min(plain.objective_, model.objective_)
     # They are other methods, and not the same under another name.
     assert (model.coef_ != plain.coef_).any()
-    assert model.model_.parameters["option"] == option
-    assert model.model_.parameters["sampling"] == sampling
+    assert model.model_.parameters["solver__option"] == option
+    assert model.model_.parameters["solver__sampling"] == sampling
 
 
 # --- sparse weights ---------------------------------------------------------------------------------------------------
@@ -324,7 +402,7 @@ def test_options_and_samplings_end_at_the_same_objective(iris, solver, option, s
 def few(digits):
     """A fit that leaves few weights."""
     X, y = digits
-    return SDCAClassifier(alpha=0.03, l1_ratio=1.0, max_iter=1000, random_state=0).fit(X, y)
+    return LinearClassifier(alpha=0.03, l1_ratio=1.0, max_iter=1000, random_state=0).fit(X, y)
 
 
 def test_few_weights_are_kept_sparse(digits, few, tmp_path):
@@ -342,17 +420,17 @@ def test_few_weights_are_kept_sparse(digits, few, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), few.predict(X))
     np.testing.assert_array_equal(loaded.decision_function(X), few.decision_function(X))
     # Without an l1 part the weights stay as they are, and so they do where sparse ones would take as much room.
-    dense = SDCAClassifier(alpha=0.03, random_state=0).fit(X, y)
+    dense = LinearClassifier(alpha=0.03, random_state=0).fit(X, y)
     assert not dense.model_.is_sparse
     np.testing.assert_array_equal(dense.sparse_coef_.toarray(), dense.coef_)
-    many = SDCAClassifier(alpha=1e-4, l1_ratio=0.01, max_iter=500, random_state=0).fit(X, y)
+    many = LinearClassifier(alpha=1e-4, l1_ratio=0.01, max_iter=500, random_state=0).fit(X, y)
     assert not many.model_.is_sparse
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
 def test_sparsify_and_densify(digits, tmp_path, ratio):
     X, y = digits
-    model = SDCAClassifier(alpha=0.03, l1_ratio=ratio, max_iter=1000, random_state=0).fit(X, y)
+    model = LinearClassifier(alpha=0.03, l1_ratio=ratio, max_iter=1000, random_state=0).fit(X, y)
     before, predicted, scores = model.coef_.copy(), model.predict(X), model.decision_function(X)
     assert model.sparsify() is model
     assert sp.issparse(model.coef_)
@@ -374,7 +452,7 @@ def test_sparsify_and_densify(digits, tmp_path, ratio):
 
 def test_sparse_weights_of_regressions(diabetes):
     X, y = diabetes
-    one = SDCARegressor(alpha=20.0, l1_ratio=1.0).fit(X, y)
+    one = LinearRegressor(alpha=20.0, l1_ratio=1.0).fit(X, y)
     assert one.model_.is_sparse
     assert one.coef_.shape == (10,)
     assert one.sparse_coef_.shape == (1, 10)
@@ -383,7 +461,7 @@ def test_sparse_weights_of_regressions(diabetes):
     np.testing.assert_allclose(predicted, X @ one.coef_ + one.intercept_)
     assert one.sparsify().coef_.shape == (1, 10)
     np.testing.assert_allclose(one.predict(X), predicted)
-    two = SDCARegressor(alpha=20.0, l1_ratio=1.0).fit(X, np.column_stack([y, y[::-1]]))
+    two = LinearRegressor(alpha=20.0, l1_ratio=1.0).fit(X, np.column_stack([y, y[::-1]]))
     assert two.coef_.shape == two.sparse_coef_.shape == (2, 10)
 
 
@@ -391,7 +469,7 @@ def test_sparse_weights_of_regressions(diabetes):
 def test_float32_and_threads(digits, solver):
     X, y = digits
     ratio = 0.0 if solver == "sgd" else 1.0
-    model = SDCAClassifier("squared_hinge", alpha=0.05, l1_ratio=ratio, solver=solver, tol=1e-2, max_iter=2000)
+    model = LinearClassifier("squared_hinge", alpha=0.05, l1_ratio=ratio, solver=solver, tol=1e-2, max_iter=2000)
     model.set_params(random_state=0)
     double = clone(model).fit(X, y)
     single = clone(model).fit(X.astype(np.float32), y)
