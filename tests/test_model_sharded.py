@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from manyclass import LinearModel, StagedModel, load
 from manyclass.io.store import StoreError
 from manyclass.models.sharded import ShardedModel
-from manyclass.models.splitting import ShardedModelWriter, block_width, split_model
+from manyclass.models.splitting import ShardedModelWriter, block_width, sparsify_model, split_model
 from manyclass.models.staged import Stage
 
 D, K, N = 37, 53, 40
@@ -105,11 +105,11 @@ def test_what_is_not_weights_is_kept_and_can_be_changed(tmp_path):
     copy = load(tmp_path / "copy")
     copy.verify()
     equal(copy.scores(rows_of("dense")), whole.scores(rows_of("dense")))
-    copy.sparsify_to(tmp_path / "sparse")
+    sparsify_model(copy, tmp_path / "sparse")
     sparse = load(tmp_path / "sparse")
     assert sparse.layout == "sparse"
     equal(sparse.assemble().weights, whole.sparsify().weights)
-    with pytest.raises(ValueError, match="sparsify_to"):
+    with pytest.raises(ValueError, match="sparsify_model"):
         sparse.sparsify()
 
 

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from manyclass import load
 from manyclass.io import DataFormatError, read, write_npy, write_npz, write_svmlight, write_xmc
-from manyclass.io.store import RowStore, convert
+from manyclass.io import convert
+from manyclass.io.store import RowStore
 from test_cli_support import make, refused, run, table, texts
 
 N, D = 400, 30
@@ -159,12 +160,12 @@ def test_convert_there_and_back(capsys, tmp_path):
     refused(run(capsys, "info", tmp_path), "no manifest.json")
 
 
-@pytest.mark.parametrize("method", ["sdca", "blocks"])
-def test_columns_of_a_table_go_with_its_store(capsys, tmp_path, method):
+@pytest.mark.parametrize("estimator", ["linear", "blocks"])
+def test_columns_of_a_table_go_with_its_store(capsys, tmp_path, estimator):
     rows, labels = texts()
     path, store, model = table(tmp_path / "a.csv", {"title": rows, "queue": labels}), tmp_path / "s", tmp_path / "m"
     assert run(capsys, "convert", path, "-o", store, "--to", "store", "--text-column", "title").code == 0
-    assert run(capsys, "fit", store, "-o", model, "--method", method, "--quiet").code == 0
+    assert run(capsys, "fit", store, "-o", model, "--estimator", estimator, "--quiet").code == 0
     new = table(tmp_path / "b.csv", {"text": labels[::-1], "queue": labels, "title": rows})
     assert run(capsys, "predict", model, new).lines == run(capsys, "predict", model, store).lines == labels
     assert run(capsys, "score", model, new).code == 0
@@ -178,8 +179,8 @@ def test_fit_predict_and_score_on_stores(capsys, tmp_path):
     path = make("svm", tmp_path)
     store, model = tmp_path / "a.store", tmp_path / "m.blocks"
     assert run(capsys, "convert", path, "-o", store, "--shard-rows", 70, "--dtype", "float32").code == 0
-    fit = ("fit", store, "-o", model, "--method", "blocks", "--max-iter", 3, "--alpha", "1e-2")
-    ran = run(capsys, *fit, "--block-classes", 4, "--history", tmp_path / "h.csv")
+    fit = ("fit", store, "-o", model, "--estimator", "blocks", "--max-iter", 3, "--alpha", "1e-2")
+    ran = run(capsys, *fit, "--set", "block_classes=4", "--history", tmp_path / "h.csv")
     assert ran.code == 0, ran.err
     assert "certified relative gap" in ran.out
     assert (tmp_path / "h.csv").read_text().startswith("iteration,passes")
@@ -198,6 +199,6 @@ def test_fit_predict_and_score_on_stores(capsys, tmp_path):
         )
     assert "in 4 blocks of classes" in run(capsys, "info", again, "--verify").out
     refused(run(capsys, *fit), "exists already")
-    refused(run(capsys, "fit", path, "-o", tmp_path / "x", "--method", "blocks"), "manyclass convert")
-    refused(run(capsys, *fit[:3], tmp_path / "x", *fit[4:], "--set", "depth=3"), "no parameter 'depth'")
-    refused(run(capsys, *fit[:3], tmp_path / "x", *fit[4:], "--plot", "p.png"), "--plot is not for --method blocks")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "x", "--estimator", "blocks"), "manyclass convert")
+    refused(run(capsys, *fit[:3], tmp_path / "x", *fit[4:], "--set", "depth=3"), "depth: no such parameter.")
+    refused(run(capsys, *fit[:3], tmp_path / "x", *fit[4:], "--plot", "p.png"), "--plot is not for --estimator blocks")

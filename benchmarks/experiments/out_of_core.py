@@ -83,7 +83,7 @@ def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int
 
 def _all_stages(folder: Path, facts: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
     from manyclass.io.store import RowStore
-    from manyclass.models.base import load
+    from manyclass.models.loading import load
     from manyclass.solvers.out_of_core import fit_blocks
 
     data, model = folder / f"{prefix}data.store", folder / f"{prefix}made.blocks"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
         RandomPolynomial as RandomPolynomial,
     )
     from manyclass.io.text import TextVectorizer as TextVectorizer
-    from manyclass.models.base import load as load, save as save
     from manyclass.models.linear import LinearModel as LinearModel
+    from manyclass.models.loading import load as load, save as save
     from manyclass.models.sharded import ShardedModel as ShardedModel
     from manyclass.models.staged import StagedModel as StagedModel
     from manyclass.objective.losses import (
@@ -107,7 +107,7 @@ _HOMES = {
         ),
         "features",
     ),
-    **dict.fromkeys(("load", "save"), "models.base"),
+    **dict.fromkeys(("load", "save"), "models.loading"),
     **dict.fromkeys(("TextVectorizer",), "io.text"),
     **dict.fromkeys(("LinearModel",), "models.linear"),
     **dict.fromkeys(("StagedModel",), "models.staged"),

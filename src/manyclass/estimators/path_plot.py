@@ -12,7 +12,6 @@ from manyclass.objective.problem import Array
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from manyclass.estimators.path import RegularizationPath
 
 __all__ = ["new_axes", "plot_path"]
 
@@ -39,7 +38,7 @@ def new_axes(ax: Axes | None) -> Axes:
     return plt.subplots()[1]
 
 
-def plot_path(path: RegularizationPath, ax: Axes | None, max_features: int) -> Axes:
+def plot_path(path: Any, ax: Axes | None, max_features: int) -> Axes:
     """See `RegularizationPath.plot`."""
     ax = new_axes(ax)
     from mpl_toolkits.axes_grid1 import make_axes_locatable  # type: ignore[import-untyped]
@@ -71,7 +70,7 @@ def plot_path(path: RegularizationPath, ax: Axes | None, max_features: int) -> A
     return ax
 
 
-def _lines(path: RegularizationPath, max_features: int) -> tuple[Array, Array]:
+def _lines(path: Any, max_features: int) -> tuple[Array, Array]:
     """The features that become largest, and what is drawn of them: (n_alphas, n_lines)."""
     largest = np.max([_norms(model.weights) for model in path.models], axis=0)
     chosen = np.argsort(-largest, kind="stable")[:max_features]

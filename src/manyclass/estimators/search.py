@@ -21,6 +21,7 @@ from manyclass.estimators.aligned import align
 from manyclass.estimators.base import LinearEstimator
 from manyclass.estimators.classifier import LinearClassifier
 from manyclass.estimators.walk import Checked, alpha_grid, check, check_grid, check_parameters, walk
+from manyclass.metrics import log_loss
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import resolve_n_jobs
 
@@ -259,6 +260,8 @@ def _scorer(scoring: Any, weighted: bool) -> Callable[..., Any]:
     """The function (estimator, X, y) -> score, greater is better."""
     if not (isinstance(scoring, str) or callable(scoring)):
         raise ValueError(f"scoring must be the name of a score, a callable or None, got {scoring!r}")
+    if scoring == "neg_log_loss":
+        return _neg_log_loss
     scorer: Callable[..., Any] = get_scorer(scoring)
     metric = getattr(scorer, "_score_func", scorer)
     parameters = inspect.signature(metric).parameters
@@ -266,3 +269,14 @@ def _scorer(scoring: Any, weighted: bool) -> Callable[..., Any]:
     if weighted and not takes:
         raise ValueError(f"scoring {scoring!r} takes no sample_weight: choose another, or leave sample_weight out")
     return scorer
+
+
+def _neg_log_loss(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+    """Minus the log loss. scikit-learn's asks for every class in every fold, and makes an n x K indicator of y."""
+    proba = estimator.predict_proba(X)
+    if np.ndim(y) == 1:
+        return -log_loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
+    truth = y.toarray() if sp.issparse(y) else np.asarray(y)
+    eps = np.finfo(proba.dtype).eps
+    kept = np.clip(np.where(truth > 0, proba, 1.0 - proba), eps, 1.0)
+    return float(np.average(np.log(kept).sum(axis=1), weights=sample_weight))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,14 +10,11 @@ import scipy.sparse as sp
 from manyclass.objective.problem import Array
 from manyclass.solvers import Solver
 
-if TYPE_CHECKING:
-    from manyclass.estimators.classifier import LinearClassifier
-
 __all__ = ["take"]
 
 
 def take(
-    estimator: LinearClassifier,
+    estimator: Any,
     solver: Solver,
     X: Any,
     y: Array,
@@ -25,7 +22,7 @@ def take(
     weights: Array | None,
     first: bool,
 ) -> None:
-    """Learn some checked rows, and make the model anew."""
+    """Learn some checked rows for a `LinearClassifier`, and make its model anew."""
     if first:
         stream, known, seen = None, np.empty(0, y.dtype), 0
     else:
@@ -101,7 +98,7 @@ def _order(known: Array, y: Array, classes: Any, solver: Solver, *, fresh: bool)
     return order
 
 
-def _columns(estimator: LinearClassifier, n_classes: int) -> Any:
+def _columns(estimator: Any, n_classes: int) -> Any:
     """The weights of the model that a fit has left, a column for each class, zeros for new ones."""
     W: Any = estimator.model_.weights
     if W.shape[1] == 1:  # one margin m: columns -m/2 and m/2

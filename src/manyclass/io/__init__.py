@@ -3,6 +3,7 @@
 from ._layout import TableLayout
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
+from .convert import convert
 from .dataset import Dataset
 from .errors import DataFormatError
 from .reader import FORMATS, detect_format, named_format, read, write
@@ -12,6 +13,7 @@ from .text import TextVectorizer
 from .xmc import read_xmc
 
 __all__ = [
+    "convert",
     "FORMATS",
     "DataFormatError",
     "Dataset",

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 from manyclass.kernels.rows import check_sparse, csr_fault, make_rows
-from manyclass.kernels.scoring import check_rows, row_fault
+from manyclass.kernels.scoring import Scorer, check_rows, row_fault
 
 __all__ = ["INDEX", "SearchIndex", "whole"]
 
@@ -189,14 +189,11 @@ class SearchIndex(ABC):
         float
             Between 0 and 1; NaN without rows.
         """
-        from manyclass.mips.exact import ExactSearch
-
         _, found = self.query(X, k, exclude, n_jobs=n_jobs)
-        exact = ExactSearch().build(self.weights())
-        dead = np.flatnonzero(~self._alive)
-        if len(dead):
-            exact.delete(dead)
-        _, best = exact.query(X, k, exclude, n_jobs=n_jobs)
+        weights, dead = self.weights(), np.flatnonzero(~self._alive)
+        scorer = Scorer(weights, np.zeros(weights.shape[1], weights.dtype))
+        out = None if exclude is None else _checked_exclude(exclude, X.shape[0])
+        _, best = scorer.best(X, k, n_jobs, exclude=out, closed=dead if len(dead) else None)
         if not len(found):
             return float("nan")
         # Inner products are summed in another order: their last digits do not count.

@@ -16,15 +16,12 @@ The arrays are ``weights`` (an array or a CSR matrix), ``intercept``, where the 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from manyclass.io.tensors import SMALL, FileError, Kind, TensorFile, Written, write_arrays
-
-if TYPE_CHECKING:
-    from manyclass.models.base import Model
 
 __all__ = ["MODEL", "ModelFileError", "Stored", "read_model", "write_model"]
 
@@ -62,7 +59,7 @@ class Stored(NamedTuple):
     arrays: dict[str, Any]
 
 
-def write_model(path: str | os.PathLike[str], model: Model) -> Written:
+def write_model(path: str | os.PathLike[str], model: Any) -> Written:
     """Write ``model``, whole or not at all.
 
     Raises

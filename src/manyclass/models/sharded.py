@@ -318,7 +318,7 @@ class ShardedModel(Model):
                 weights[:, block.lo : block.hi] = found.weights
         if sparse:
             weights = sp.csr_matrix(sp.hstack(pieces, format="csr"))
-        return LinearModel(weights, intercept, **self._common())
+        return LinearModel(weights, intercept, **self.common())
 
     def sparsify(self, threshold: float = 0.0) -> ShardedModel:
         """Not in place: the weights are on disk.
@@ -326,20 +326,14 @@ class ShardedModel(Model):
         Raises
         ------
         ValueError
-            Always; it names `sparsify_to`.
-        """
-        raise ValueError("a model in blocks of classes stays on disk: write a sparse one with sparsify_to(path)")
+            Always; it names `manyclass.models.splitting.sparsify_model`.
+        """        raise ValueError(
+            "a model in blocks of classes stays on disk: write a sparse one with "
+            "manyclass.models.splitting.sparsify_model(model, path)"
+        )
 
-    def sparsify_to(self, path: StrPath, threshold: float = 0.0) -> None:
-        """Write the same model with sparse blocks to another folder, without weights of ``threshold`` or less."""
-        from manyclass.models.splitting import ShardedModelWriter
-
-        with ShardedModelWriter(path, self.n_features, **self._common()) as writer:
-            for number in range(len(self.blocks)):
-                block = self.block(number).sparsify(threshold)
-                writer.add(block.weights, block.intercept)
-
-    def _common(self) -> dict[str, Any]:
+    def common(self) -> dict[str, Any]:
+        """What the model is besides its weights and its folder."""
         names = ("classes", "task", "link", "parameters", "record", "feature_names", "vectorizer", "library_version")
         return {name: getattr(self, name) for name in names}
 

@@ -17,7 +17,7 @@ from manyclass.models.sharded import Block, ShardedModel, finish
 from manyclass.runtime.files import atomic_folder
 from manyclass.runtime.threads import ranges
 
-__all__ = ["BLOCK_BYTES", "ShardedModelWriter", "block_width", "split_model"]
+__all__ = ["BLOCK_BYTES", "ShardedModelWriter", "block_width", "split_model", "sparsify_model"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -160,3 +160,11 @@ def split_model(
             part = columns[:, lo:hi]
             weights = sp.csr_matrix(part) if model.is_sparse else np.ascontiguousarray(part)
             writer.add(weights, np.ascontiguousarray(model.intercept[lo:hi]))
+
+
+def sparsify_model(model: ShardedModel, path: StrPath, threshold: float = 0.0) -> None:
+    """Write a model in blocks of classes to another folder, without weights of magnitude ``threshold`` or less."""
+    with ShardedModelWriter(path, model.n_features, **model.common()) as writer:
+        for number in range(len(model.blocks)):
+            block = model.block(number).sparsify(threshold)
+            writer.add(block.weights, block.intercept)

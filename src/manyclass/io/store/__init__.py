@@ -2,7 +2,6 @@
 
 from manyclass.io.folder import StoreError, folder_format
 
-from .reading import convert
 from .rows import RowStore, open_store
 from .view import RowView, Window
 from .writer import RowStoreWriter, write_store
@@ -13,7 +12,6 @@ __all__ = [
     "RowView",
     "StoreError",
     "Window",
-    "convert",
     "folder_format",
     "open_store",
     "write_store",

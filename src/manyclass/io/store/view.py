@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
-
-if TYPE_CHECKING:
-    from .rows import RowStore
 
 __all__ = ["WINDOW_BYTES", "RowView", "Window", "make_csr"]
 
@@ -54,7 +51,7 @@ class RowView:
 
     ndim = 2
 
-    def __init__(self, store: RowStore, begin: int, end: int) -> None:
+    def __init__(self, store: Any, begin: int, end: int) -> None:
         self.store = store
         self.begin, self.end = begin, end
 
@@ -182,7 +179,7 @@ def make_csr(data: Array, indices: Array, indptr: Array, width: int, canonical: 
     return matrix
 
 
-def _stacked(pieces: list[Any], store: RowStore) -> Any:
+def _stacked(pieces: list[Any], store: Any) -> Any:
     """CSR matrices, one below the other, copied once."""
     nnz = sum(len(piece.data) for piece in pieces)
     data, indices = np.empty(nnz, store.dtype), np.empty(nnz, store.index_dtype)

@@ -133,7 +133,7 @@ class LogConcavity(BatchSolver):
             yield self._ended(state, self.inner)
 
     def _classes(self, problem: Problem, state: State, point: Array, lo: int, hi: int) -> Array:
-        """Steps on the classes lo <= k < hi, all at once, each with a step length of its own; log-sum-exps of groups."""
+        """Steps on the classes lo <= k < hi, at once, each with a step length of its own; log-sum-exps of groups."""
         n, lam, total = problem.n_samples, problem.lam, state["total"]
         y, c, bar = problem.targets.y, problem.weights, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
         W = np.ascontiguousarray(point[:, lo:hi])

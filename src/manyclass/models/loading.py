@@ -1,0 +1,104 @@
+"""Saving fitted estimators and pipelines, and loading models of every kind."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from manyclass.io.text import TextVectorizer
+from manyclass.models.base import Model, restore
+from manyclass.models.file import ModelFileError, read_model
+from manyclass.models.linear import LinearModel
+from manyclass.models.sharded import ShardedModel
+from manyclass.models.staged import StagedModel
+
+__all__ = ["load", "save"]
+
+#: Kind of a model in files -> its class.
+_KINDS: dict[str, type[Model]] = {model.kind: model for model in (LinearModel, StagedModel, ShardedModel)}
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator, or a pipeline of a `TextVectorizer` and one, to a file.
+
+    `load` reads it, and the command line does.
+
+    Parameters
+    ----------
+    estimator : estimator of this package, or scikit-learn pipeline
+        Fitted. Of a pipeline the last step is an estimator of this package, and the one before, if there is one, a
+        `manyclass.TextVectorizer`: the model then predicts texts.
+    path : path
+        The file; it takes its name only when it is complete.
+
+    Raises
+    ------
+    ValueError
+        If a step of the pipeline cannot be kept.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import manyclass
+    >>> from sklearn.pipeline import make_pipeline
+    >>> pipeline = make_pipeline(manyclass.TextVectorizer(), manyclass.LinearClassifier(random_state=0))
+    >>> pipeline = pipeline.fit(["lost my card", "card stolen", "pay rent"], ["card", "card", "rent"])
+    >>> path = os.path.join(tempfile.mkdtemp(), "tickets.model")
+    >>> manyclass.save(pipeline, path)
+    >>> manyclass.load(path).predict(["where is my card"])
+    array(['card'], dtype='<U4')
+    """
+    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
+    last, before = steps[-1], [step for step in steps[:-1] if step is not None and step != "passthrough"]
+    if not hasattr(last, "model_") or len(before) > 1 or not all(isinstance(step, TextVectorizer) for step in before):
+        raise ValueError(
+            "a model is kept of a fitted estimator of this package, alone or behind a manyclass.TextVectorizer in a "
+            f"pipeline, got {' -> '.join(type(step).__name__ for step in steps)}"
+        )
+    model: Any = last.model_
+    if before:
+        model = replace(model, vectorizer=before[0].to_state(), feature_names=None)
+    model.save(path)
+
+
+def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
+    """Read a model of any kind: `LinearModel`, `StagedModel`, or the folder of a `ShardedModel`.
+
+    Parameters
+    ----------
+    path : path
+        What ``save`` of a model, or ``manyclass fit``, wrote.
+    mmap : bool, default=True
+        Map the weights into memory, read-only, see `LinearModel.load`.
+
+    Returns
+    -------
+    Model
+        It predicts, ranks classes, and is saved.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened.
+    ModelFileError
+        A ValueError: it is no model file, is damaged or cut short, or has a newer format version.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from manyclass import LinearModel, load
+    >>> path = os.path.join(tempfile.mkdtemp(), "eye.model")
+    >>> LinearModel(np.eye(2), np.zeros(2), classes=None, task="regression").save(path)
+    >>> type(load(path)).__name__
+    'LinearModel'
+    """
+    if os.path.isdir(path):
+        return ShardedModel.open(path)
+    stored = read_model(path, mmap)
+    if stored.kind not in _KINDS:
+        raise ModelFileError(path, f"the model file is damaged (it holds a model of kind {stored.kind!r})")
+    return restore(path, stored, _KINDS[stored.kind])
