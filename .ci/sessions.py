@@ -26,14 +26,17 @@ from readme_commands import commands
 
 # --- what runs, and for how long -------------------------------------------------------------------------------------
 
-#: Minutes for everything. What has not ended by then is ended and counts as failed.
-MINUTES = 59
+#: Minutes for everything: it should end within an hour on two quiet cores. What has not ended by then is ended and
+#: counts as failed; other work on the machine may take a part of them.
+MINUTES = 84
 
 #: Sessions that run at the same time, each on one core.
 LANES = 2
 
-#: What README.md promises on two cores: seconds from the end of the installation to the end of each of its commands.
+#: What README.md promises on two quiet cores: seconds from the end of the installation to the end of each of its
+#: commands. CI fails beyond `GRACE` times that, for a machine that others use as well.
 README_SECONDS = (60, 600)
+GRACE = 1.5
 
 #: The commands of README.md run on the Python that runs this file, the complete set on `NEWEST`, a part on the others.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -46,6 +49,8 @@ PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 #: installs, take a quarter of the time, and run in the commands of README.md and in the complete set. One process: the
 #: other lane has the other core.
 PART = (*PYTEST, "-n0", "--level", "brief", "-m", "not benchmarks")
+#: numpydoc's checks of the public interface.
+DOCSTRINGS = (*PYTEST, "-n0", "--full", "tests/test_docstrings.py", "-k", "public")
 
 
 @dataclass
@@ -69,7 +74,7 @@ SESSIONS = [
         "full",
         "the complete set with the newest dependencies; as root on Linux, also ranks that are frozen or cut off",
         NEWEST,
-        35,
+        50,
         [[*PYTEST, "-n", str(LANES), "--dist", "loadfile", "--full", "--durations=20"]],
         [".[test]", "array-api-strict>=2.2"],
         ["liblinear-official"],  # which the benchmarks are compared with; compiled when it is installed
@@ -104,7 +109,7 @@ SESSIONS = [
         "lint, types, imports",
         THIS_PYTHON,
         10,
-        [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"], ["lint-imports"]],
+        [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"], ["lint-imports"], DOCSTRINGS],
         [".[test,lint]"],
     ),
 ]
@@ -260,8 +265,8 @@ def run_readme(machine: Machine, number: int, line: str) -> Outcome:
         # The last file that pip writes.
         (record,) = Path(environment["VIRTUAL_ENV"]).glob("lib/python*/site-packages/manyclass-*.dist-info/RECORD")
         outcome.seconds = ended - record.stat().st_mtime
-        if outcome.seconds > README_SECONDS[number]:
-            raise Failed(f"{outcome.seconds:.0f} s after the installation; at most {README_SECONDS[number]}")
+        if outcome.seconds > GRACE * README_SECONDS[number]:
+            raise Failed(f"{outcome.seconds:.0f} s after the installation; README promises {README_SECONDS[number]}")
         outcome.result = "passed"
     except Failed as why:
         outcome.result = f"FAILED: {why}"

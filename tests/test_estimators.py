@@ -371,7 +371,7 @@ def test_bad_input_is_refused_with_a_sentence(parameters, data, message):
 
 def test_regressor_refuses():
     X = np.eye(3)
-    with pytest.raises(ValueError, match="loss must be one of 'squared', 'huber',.*got 'absolute'"):
+    with pytest.raises(ValueError, match=r"loss must be one of 'squared', 'huber',.*got 'absolute'"):
         LinearRegressor(loss="absolute").fit(X, [1.0, 2.0, 3.0])
     for epsilon in (0.0, -1.0, np.inf, np.nan, "1"):
         with pytest.raises(ValueError, match="The 'epsilon' parameter of Huber must be a float in the range"):

@@ -15,6 +15,12 @@ import pytest
 import manyclass
 
 ROOT = Path(__file__).parents[1]
+#: README and the pages of the documentation with Python in them.
+PAGES = [
+    str(page.relative_to(ROOT))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if "```python" in page.read_text(encoding="utf-8")
+]
 
 
 def _floors() -> dict[str, str]:
@@ -27,7 +33,16 @@ def test_the_oldest_session_tests_the_oldest_versions():
     lines = (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines()
     oldest = dict(line.split("==") for line in lines if not line.startswith("#"))
     floors = _floors()
-    ours = ("hatchling", "ruff", "mypy", "import-linter", "nox", "pre-commit", "array-api-strict")  # developers' own
+    ours = (
+        "hatchling",
+        "ruff",
+        "mypy",
+        "import-linter",
+        "numpydoc",
+        "nox",
+        "pre-commit",
+        "array-api-strict",
+    )  # developers' own
     floors = {name: floor for name, floor in floors.items() if name not in ours}
     assert oldest.keys() == floors.keys()
     for name, version in oldest.items():
@@ -89,7 +104,7 @@ def test_a_run_says_how_many_cases_it_left_out():
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/distributed.md", "docs/memoir.md", "docs/paths.md", "docs/search.md", "docs/store.md"],
+    PAGES,
 )
 def test_pages_run(page, tmp_path):
     text = (ROOT / page).read_text(encoding="utf-8")
