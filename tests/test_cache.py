@@ -152,6 +152,29 @@ def test_a_full_disk_only_warns(caplog, monkeypatch, tmp_path):
     assert "No space left" in caplog.text
 
 
+def test_processes_that_save_at_the_same_time_do_not_mix_up_their_machine_code(tmp_path):
+    """Both read the index before the other writes it; one writes all of its files between two of the other's."""
+    from manyclass.kernels.jit import _CacheFile
+
+    class Second(_CacheFile):
+        def _load_index(self):
+            return {}
+
+    class First(_CacheFile):
+        def _save_data(self, name, data):
+            Second(str(tmp_path), "kernel", "stamp").save(("float64",), "machine code for float64")
+            super()._save_data(name, data)
+
+    First(str(tmp_path), "kernel", "stamp").save(("float32",), "machine code for float32")
+    third = _CacheFile(str(tmp_path), "kernel", "stamp")
+    assert third.load(("float32",)) in (None, "machine code for float32")
+    assert third.load(("float64",)) in (None, "machine code for float64")
+    third.save(("float32",), "machine code for float32")
+    third.save(("float64",), "machine code for float64")
+    assert third.load(("float32",)) == "machine code for float32"
+    assert third.load(("float64",)) == "machine code for float64"
+
+
 def test_compilation_is_counted_and_timed(monkeypatch, tmp_path):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
 

@@ -168,8 +168,8 @@ def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
 
 def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
     """A model to blocks of classes, or back."""
+    from manyclass import load
     from manyclass.models.linear import LinearModel
-    from manyclass.models.loading import load
     from manyclass.models.sharded import ShardedModel
     from manyclass.models.splitting import split_model
     from manyclass.runtime.memory import human

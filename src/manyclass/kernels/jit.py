@@ -81,16 +81,29 @@ compile_clock = CompileClock()
 
 
 class _CacheFile(IndexDataCacheFile):
-    """Numba's files of one cached function, read with suspicion.
+    """Numba's files of one cached function, read with suspicion, and written by several processes at the same time.
 
     A file that a full disk or a killed process has cut short counts as missing, so that the kernel is compiled anew.
     The stamp stands before the part that is unpickled: entries of other sources, which may name modules that are gone,
     are not looked into.
+
+    Numba numbers the data files in the order in which they are saved, and writes the index first: of two processes
+    that save two signatures at once, both take the same number, and the index of one can end beside the machine code
+    of the other. Here a data file is named after its signature and written before the index: the worst that can happen
+    is that an entry is missing from the index, and is compiled again.
     """
 
     def __init__(self, cache_path: str, filename_base: str, source_stamp: str) -> None:
         super().__init__(cache_path, filename_base, source_stamp)
         self._version = f"{self._version} {source_stamp}"
+
+    def save(self, key: Any, data: Any) -> None:
+        digest = hashlib.sha256(self._dump(key)).digest()
+        name = self._data_name(int.from_bytes(digest[:8], "big"))
+        self._save_data(name, data)
+        overloads = self._load_index()
+        overloads[key] = name
+        self._save_index(overloads)
 
     def _load_index(self) -> dict[Any, str]:
         try:
