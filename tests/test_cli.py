@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import subprocess
 import sys
 import warnings
 
 import pytest
 
-from manyclass import SDCAClassifier, SDCARegressor, __version__
-from manyclass.cli import _common, _data, convert, demo, fit
+from manyclass import __version__
+from manyclass.cli import _common, _data, _estimators, convert, demo
 from manyclass.cli._common import in_options
 from manyclass.cli.main import build_parser, main
-from manyclass.estimators import classifier, regressor
+from manyclass.features import BLOCKS
 from manyclass.io import FORMATS
 from manyclass.io.labels import TASKS
 from manyclass.io.reader import _SUFFIXES
-from manyclass.objective.losses import OPTIONS
-from manyclass.optimize import choice as solving
-from manyclass.solvers.dual.sdca import SAMPLINGS
+from manyclass.objective.losses import CLASSIFICATION, REGRESSION
+from manyclass.solvers import SOLVERS
 from test_cli_support import digits, left, make, refused, run
 
 COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench")
@@ -61,7 +59,6 @@ def test_version(capsys):
         (["train"], "train"),
         (["fit"], "DATA"),
         (["fit", "data.svm"], "-o"),
-        (["fit", "data.svm", "-o", "m", "--loss", "perceptron"], "crammer_singer"),
         (["fit", "data.svm", "-o", "m", "--alpha", "much"], "--alpha"),
         (["fit", "data.svm", "-o", "m", "--alph", "1"], "--alph"),
         (["fit", "data.svm", "-o", "m", "--zero-based", "--one-based"], "--one-based"),
@@ -77,25 +74,44 @@ def test_wrong_usage_is_one_sentence(capsys, words, needle):
 
 
 def test_names_are_those_of_the_library():
-    assert set(fit.LOSSES) == set(classifier._LOSSES)
-    assert set(fit.REGRESSION) == set(regressor._LOSSES)
-    assert set(fit.SOLVERS) == {"auto", *solving.SOLVERS}
-    assert set(fit.SEARCHES) == set(solving.SEARCHES)
-    assert fit.OPTIONS == OPTIONS
-    assert fit.SAMPLINGS == SAMPLINGS
-    assert set(demo.LOSSES) <= set(fit.LOSSES)
+    assert set(demo.LOSSES) <= set(CLASSIFICATION)
     assert _data.FORMATS == FORMATS
     assert _data.TASKS == TASKS
     assert set(convert.TARGETS) == set(FORMATS) - {"csv", "tsv"} <= set(_SUFFIXES.values())
 
 
-@pytest.mark.parametrize("estimator", [SDCAClassifier, SDCARegressor])
-def test_defaults_are_those_of_the_library(estimator):
-    args = vars(build_parser().parse_args(["fit", "data", "-o", "model"]))
-    defaults = {name: parameter.default for name, parameter in inspect.signature(estimator).parameters.items()}
-    shared = set(args) & set(defaults) - {"loss", "solver"}
-    assert shared >= {"alpha", "l1_ratio", "tol", "max_iter", "fit_intercept", "n_jobs", "dtype"}
-    assert {name: args[name] for name in shared} == {name: defaults[name] for name in shared}
+def test_help_of_fit_is_what_the_library_declares(capsys):
+    out = run(capsys, "fit", "--help").out
+    words = " ".join(out.split())
+    for name, kind in {**CLASSIFICATION, **REGRESSION, **SOLVERS}.items():
+        assert f" {name} {kind.summary} " in words
+        for parameter in kind().get_params():
+            assert parameter == "comm" or f"{parameter}=" in out
+    for name, (_, _, summary) in _estimators.ESTIMATORS.items():
+        assert f" {name} {summary} " in words
+    assert "n_workers=1, schedule=ring, block_classes=none" in words
+    assert "(default: 0.001)" in out  # tol of LinearClassifier
+    assert all(name in out.rpartition("features: ")[2] for name in BLOCKS)
+    assert max(map(len, out.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    ("words", "needle"),
+    [
+        (["--alhpa", "1"], "did you mean --alpha?"),
+        (["--max-iters", "1"], "did you mean --max-iter?"),
+        (["--C", "1"], "--alpha is 1 / (C * rows)"),
+        (["--penalty", "l1"], "--l1-ratio 0 is l2, 1 is l1"),
+        (["--method", "bound"], "--solver"),
+        (["--gamma=0.5"], "a parameter of loss crammer_singer, smooth_hinge: --set loss.gamma=VALUE"),
+        (["--rank", "8"], "a parameter of solver bound: --set solver.rank=VALUE"),
+        (["--n-blocks", "3"], "a parameter of --estimator stagewise: --set n_blocks=VALUE"),
+        (["--wxyz"], "unrecognized arguments: --wxyz (see"),
+        (["more.svm"], "unrecognized arguments: more.svm (see"),
+    ],
+)
+def test_unknown_options_are_answered_with_what_is_meant(capsys, words, needle):
+    refused(run(capsys, "fit", "data.svm", "-o", "m", *words), needle, "(see: manyclass fit --help)")
 
 
 def test_options_for_all_stand_before_or_after_the_command():
@@ -112,7 +128,7 @@ def test_options_for_all_stand_before_or_after_the_command():
 def test_help_and_version_import_nothing_heavy():
     code = (
         "import sys; from manyclass.cli.main import main; "
-        "codes = [main(words) for words in (['--version'], ['--help'], ['fit', '--help'], ['fit'])]; "
+        "codes = [main(words) for words in (['--version'], ['--help'], ['predict', '--help'], ['fit'])]; "
         "heavy = {'numpy', 'scipy', 'numba', 'sklearn', 'rich', 'matplotlib', 'safetensors'} & set(sys.modules); "
         "sys.exit(f'{codes} {heavy}')"
     )
@@ -156,6 +172,7 @@ def test_a_fault_of_the_program_is_no_fault_of_the_user(capsys, monkeypatch, tmp
         (PermissionError(13, "Permission denied", "data.svm"), "data.svm: Permission denied"),
         (OSError("the disk is full"), "the disk is full"),
         (ValueError("two\n  lines"), "two lines"),
+        (ValueError("got np.int64(0) and np.str_('a')"), "got 0 and 'a'"),
     ],
 )
 def test_errors_become_one_line(capsys, monkeypatch, tmp_path, error, sentence):
@@ -232,6 +249,13 @@ def test_warnings_of_the_library_are_lines(capsys, monkeypatch, tmp_path):
         ("its number (text_column=0, header=False)", "its number (--text-column 0, --no-header)"),
         ("data/max_iter.svm: the labels, and max_iter/x, x-max_iter", None),
         ("label_names has shape 3; X=4, alpha is 3", None),
+        ("give loss=CrammerSinger(gamma=0)", "give --loss crammer_singer --set loss.gamma=0"),
+        (
+            "solver=SDCA(option='II', sampling='uniform')",
+            "--solver sdca --set solver.option=II --set solver.sampling=uniform",
+        ),
+        ("give fit_intercept=False, or 'auto'", "give --no-intercept, or neither"),
+        ("'hinge', or an object such as Multinomial(), got 'x'", "'hinge', got 'x'"),
     ],
 )
 def test_arguments_are_named_as_options(text, said):
@@ -285,7 +309,7 @@ def test_counts(number, noun, text):
 
 
 def test_json_has_no_nan(capsys):
-    _common.write_json({"a": float("inf"), "b": [float("nan"), 1.5], "c": {"d": "ü"}})
+    _common.Screen().json({"a": float("inf"), "b": [float("nan"), 1.5], "c": {"d": "ü"}})
     out = capsys.readouterr().out
     assert "".join(out.split()) == '{"a":null,"b":[null,1.5],"c":{"d":"ü"}}'
 

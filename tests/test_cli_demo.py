@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from manyclass import SDCAClassifier
+from manyclass import LinearClassifier
 from manyclass.cli import bench, demo
 from test_cli_support import left, refused, run
 
@@ -64,14 +64,14 @@ def test_demo_needs_a_folder(capsys, tmp_path):
 
 @pytest.mark.parametrize("words", [["demo", "--quick", "--out"], ["bench", "--quick", "--out"]])
 def test_ctrl_c(capsys, monkeypatch, tmp_path, words):
-    real = SDCAClassifier.fit
+    real = LinearClassifier.fit
 
     def fit(self, X, y):
         real(self, X, y)
         self.history_.outcome = "interrupted"
         return self
 
-    monkeypatch.setattr(SDCAClassifier, "fit", fit)
+    monkeypatch.setattr(LinearClassifier, "fit", fit)
     ran = run(capsys, *words, tmp_path / "out")
     assert ran.code == 130
     assert ran.out == ""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import csv
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
-from manyclass import CrammerSinger, Huber, LinearClassifier, LinearClassifierCV, LinearModel, LinearRegressor
+from manyclass import CrammerSinger, Huber, LinearClassifier, LinearClassifierCV, LinearRegressor
 from manyclass.cli import fit as command
 from manyclass.cli._advice import penalty_share
 from manyclass.io import Dataset, TextVectorizer, read, write, write_svmlight
 from manyclass.objective.losses import CLASSIFICATION
-from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
-from manyclass.solvers import LBFGS, SDCA, Memoir
+from manyclass.solvers import LBFGS, SDCA, AcceleratedSDCA, Memoir
 from test_cli_support import KINDS, digits, fitted, label_sets, left, make, refused, run, table, texts
 
 # --- from every format to the model of the library --------------------------------------------------------------------
@@ -191,7 +189,11 @@ def test_alpha_chosen_on_held_out_rows(capsys, tmp_path):
             {"solver": SDCA(option="II", sampling="importance")},
             "sdca",
         ),
-        ("--loss log_loss --l1-ratio 1 --solver sdca", {"l1_ratio": 1.0, "solver": "sdca"}, "sdca + slight l2"),
+        (
+            "--loss log_loss --l1-ratio 1 --solver accelerated --set solver.option=III",
+            {"l1_ratio": 1.0, "solver": AcceleratedSDCA(option="III")},
+            "accelerated + slight l2",
+        ),
     ],
 )
 def test_solvers_and_their_parameters(capsys, tmp_path, words, given, solver):
@@ -313,6 +315,17 @@ def test_what_a_fit_will_take_is_what_the_driver_asks_for(capsys, monkeypatch, t
         assert line.startswith("solver ")
         for name, size in asked[number].items():
             assert f"{name} {human(size)}" in line
+
+
+def test_a_fit_of_gigabytes_says_what_takes_less(capsys, monkeypatch, tmp_path):
+    path, less = make("svm", tmp_path), "that is much; less take: "
+    _, ran = fitted(capsys, path, "-o", tmp_path / "m")
+    assert less not in ran.err
+    monkeypatch.setattr("manyclass.cli._advice._MUCH", 1000)
+    _, ran = fitted(capsys, path, "-o", tmp_path / "m")
+    line = next(line for line in ran.err.splitlines() if less in line)
+    assert "--solver memoir" in line
+    assert "--estimator blocks" in line
 
 
 # --- advice ----------------------------------------------------------------------------------------------------------
@@ -516,69 +529,3 @@ def test_a_delimiter_can_be_spelt(capsys, tmp_path):
     path = table(tmp_path / "data.csv", {"text": rows, "queue": labels}, "\t")
     model, _ = fitted(capsys, path, "-o", tmp_path / "m", "--delimiter", "\\t", "--no-quotes", "--header")
     assert model.classes.tolist() == ["account", "card", "loan"]
-
-
-# --- interrupts ------------------------------------------------------------------------------------------------------
-
-
-def interrupt_after(monkeypatch, epochs):
-    real = SDCA.iterate
-
-    def iterate(self, problem, state, seed):
-        for progress in real(self, problem, state, seed):
-            yield progress
-            if progress.iteration >= epochs:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(SDCA, "iterate", iterate)
-
-
-def test_ctrl_c_keeps_the_model_reached(capsys, monkeypatch, tmp_path):
-    interrupt_after(monkeypatch, 3)
-    words = ["--tol", "1e-6", "--solver", "sdca"]
-    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
-    assert "interrupted after 3 epochs: the model reached so far is kept" in ran.err
-    assert "warm_start" not in ran.err
-    assert "certified" in ran.out
-    X, y = digits()
-    expected = LinearClassifier(random_state=0, tol=1e-6, solver="sdca")
-    with pytest.warns(match="interrupted"):
-        expected.fit(X, y)
-    np.testing.assert_array_equal(model.weights, expected.model_.weights)
-    assert model.record["outcome"] == "interrupted"
-
-
-def test_ctrl_c_before_the_first_epoch_keeps_nothing(capsys, monkeypatch, tmp_path):
-    def iterate(*_):
-        raise KeyboardInterrupt
-        yield
-
-    monkeypatch.setattr(SDCA, "iterate", iterate)
-    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", "--solver", "sdca")
-    assert ran.code == 130
-    assert left(tmp_path) == {"data.svm"}
-
-
-def test_ctrl_c_while_the_model_is_judged(capsys, monkeypatch, tmp_path):
-    def evaluate(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "evaluate", evaluate)
-    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
-    assert ran.code == 0
-    assert f"{tmp_path / 'm'} is written" in ran.err
-    assert LinearModel.load(tmp_path / "m").task == "multiclass"
-
-
-def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
-    @contextmanager
-    def interrupted(path):
-        with atomic_path(path) as temporary:
-            yield temporary
-            assert temporary.stat().st_size > 1000
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("manyclass.io.tensors.atomic_path", interrupted)
-    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
-    assert ran.code == 130
-    assert left(tmp_path) == {"data.svm"}

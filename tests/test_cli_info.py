@@ -72,7 +72,8 @@ def test_what_a_model_is(capsys, tmp_path):
     assert shown["weights"].startswith("sparse float32")
     assert shown["probabilities"] == "softmax"
     assert "tfidf" in shown["texts"]
-    assert shown["training"].startswith(f"converged after {model.record['n_iter']} epochs")
+    by = model.record["solver"]
+    assert shown["training"].startswith(f"converged after {model.record['n_iter']} epochs of {by}, objective ")
     assert shown["trained on"] == "data.csv (csv), 60 rows"
     assert shown["table"] == "a header, texts in column 'text', labels in 'queue', ',' between fields"
 
@@ -83,6 +84,16 @@ def test_a_model_of_the_library_has_no_data_to_tell_of(capsys, tmp_path):
     assert shown["outputs"] == "2"
     assert not {"trained on", "training", "texts", "parameters"} & set(shown)
     assert json.loads(run(capsys, "info", tmp_path / "m", "--json").out)["record"] == {}
+
+
+def test_models_without_a_certificate(capsys, tmp_path):
+    words = ["--solver", "memoir", "--set", "solver.batch_size=20", "--max-iter", "2"]
+    assert run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", *words, "--quiet").code == 0
+    ran = run(capsys, "info", tmp_path / "m")
+    assert facts(ran)["training"] == "max_iter after 2 epochs of memoir"
+    assert "loss=CrammerSinger(gamma=0)" in ran.out
+    assert "solver=Memoir(batch_size=20)" in ran.out
+    assert "loss__gamma" not in ran.out
 
 
 def test_infinite_numbers_are_null(capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""``manyclass fit`` on workers: options, refusals, and several processes."""
+"""``manyclass fit --solver ds_mlr``: workers, refusals, and several processes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,22 @@ import pytest
 from manyclass import load
 from manyclass.cli import _ranks
 from manyclass.io import read
-from manyclass.solvers.ds_mlr import SCHEDULES
 from test_cli_support import make, refused, run
 from test_communicators import launch
 
-METHOD = ("--method", "ds_mlr")
-
-
-def test_names_are_those_of_the_library():
-    assert _ranks.SCHEDULES == SCHEDULES
+SOLVER = ("--solver", "ds_mlr")
 
 
 @pytest.mark.parametrize(
     ("words", "needle"),
     [
-        (["--resume", *METHOD], "--checkpoint"),
-        (["--resume"], "--resume is for --method ds_mlr, got --method sdca"),
-        (["--n-workers", "2", "--method", "bound"], "--n-workers is for --method ds_mlr, got --method bound"),
-        (["--checkpoint", "there"], "--checkpoint is for --method ds_mlr"),
-        (["--n-workers", "0", *METHOD], "--n-workers"),
-        (["--block-classes", "0", *METHOD], "--block-classes"),
-        (["--silence", "0", *METHOD], "--silence"),
-        (["--checkpoint-seconds", "-1", *METHOD], "--checkpoint-seconds"),
-        (["--schedule", "star", *METHOD], "ring"),
+        (["--resume", *SOLVER], "--checkpoint"),
+        (["--set", "solver.n_workers=0", *SOLVER], "'n_workers' parameter of DSMLR"),
+        (["--set", "solver.block_classes=0", *SOLVER], "'block_classes' parameter of DSMLR"),
+        (["--set", "solver.schedule=star", *SOLVER], "ring"),
+        (["--silence", "0", *SOLVER], "--silence"),
+        (["--checkpoint", "c", "--checkpoint-seconds", "-1", *SOLVER], "--checkpoint-seconds"),
+        (["--loss", "hinge", *SOLVER], "ds_mlr"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(capsys, tmp_path, words, needle):
@@ -43,14 +36,15 @@ def test_options_that_do_not_go_together_are_refused(capsys, tmp_path, words, ne
 
 def test_a_checkpoint_is_not_overwritten_and_is_resumed(capsys, tmp_path):
     path, kept = make("svm", tmp_path), tmp_path / "state"
-    command = ["fit", path, "-o", tmp_path / "m", *METHOD, "--tol", "1e-7", "--dtype", "float64", "--alpha", "1e-3"]
+    command = ["fit", path, "-o", tmp_path / "m", *SOLVER, "--tol", "1e-7", "--dtype", "float64", "--alpha", "1e-3"]
     keep = ["--checkpoint", kept, "--checkpoint-seconds", "0"]
     ran = run(capsys, *command, *keep, "--max-iter", "4")
     assert ran.code == 0, ran.err
     assert (kept / "manifest.json").exists()
     refused(run(capsys, *command, *keep), "--resume")
-    ran = run(capsys, *command, *keep, "--n-workers", "2", "--resume")
+    ran = run(capsys, *command, *keep, "--set", "solver.n_workers=2", "--resume")
     assert ran.code == 0, ran.err
+    assert f"going on after epoch 4 from {kept}" in ran.err
     assert not kept.exists()
     whole = run(capsys, *command[:3], tmp_path / "whole", *command[4:])
     found, expected = (load(tmp_path / name) for name in ("m", "whole"))
@@ -89,7 +83,8 @@ def test_what_is_wrong_for_several_processes_is_said_by_the_first(capsys, monkey
     monkeypatch.setenv("PMI_SIZE", "2")
     path = make("svm", tmp_path)
     for words, needle in (
-        (["fit", path, "-o", tmp_path / "m"], "--method ds_mlr"),
+        (["fit", path, "-o", tmp_path / "m"], "--solver ds_mlr"),
+        (["fit", path, "-o", tmp_path / "m", *SOLVER, "--alphas", "1,2"], "give an --alpha"),
         (["info", path], "only fit is for several"),
         (["fit", path], "required: -o"),
     ):
@@ -105,17 +100,20 @@ def test_without_mpi_the_command_says_what_to_install(capsys, monkeypatch, tmp_p
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", *METHOD)
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", *SOLVER)
     assert ran.code == 2
     assert "    python -m pip install 'manyclass[mpi]'\n    mpiexec -n 4 python -m mpi4py" in ran.err
 
 
 def test_processes_fit_what_threads_fit(capsys, tmp_path):
     path = make("svm", tmp_path)
-    command = [*METHOD, "--tol", "1e-6", "--dtype", "float64", "--alpha", "1e-3"]
+    command = [*SOLVER, "--tol", "1e-6", "--dtype", "float64", "--alpha", "1e-3"]
+    done = launch(2, "-m", "manyclass", "fit", str(path), "-o", str(tmp_path / "short"), *command, "--max-iter", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("--max-iter was reached") == 1
     done = launch(2, "-m", "manyclass", "fit", str(path), "-o", str(tmp_path / "two"), *command)
     assert done.returncode == 0, done.stderr
-    ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--n-workers", "2")
+    ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--set", "solver.n_workers=2")
     assert ran.code == 0, ran.err
     two, one = load(tmp_path / "two"), load(tmp_path / "one")
     data = read(path)
@@ -128,10 +126,10 @@ def test_processes_fit_what_threads_fit(capsys, tmp_path):
 def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
     path, store = make("svm", tmp_path), tmp_path / "rows.store"
     assert run(capsys, "convert", path, "-o", store, "--shard-rows", "7").code == 0
-    command = [*METHOD, "--tol", "1e-6", "--dtype", "float64", "--alpha", "1e-3"]
+    command = [*SOLVER, "--tol", "1e-6", "--dtype", "float64", "--alpha", "1e-3"]
     done = launch(2, "-m", "manyclass", "fit", str(store), "-o", str(tmp_path / "two"), *command)
     assert done.returncode == 0, done.stderr
-    ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--n-workers", "2")
+    ran = run(capsys, "fit", path, "-o", tmp_path / "one", *command, "--set", "solver.n_workers=2")
     assert ran.code == 0, ran.err
     two, one = load(tmp_path / "two"), load(tmp_path / "one")
     data = read(path)
@@ -146,7 +144,7 @@ def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
 
 
 def test_what_is_wrong_on_all_processes_is_said_once(tmp_path):
-    done = launch(2, "-m", "manyclass", "fit", str(tmp_path / "none.svm"), "-o", str(tmp_path / "m"), *METHOD)
+    done = launch(2, "-m", "manyclass", "fit", str(tmp_path / "none.svm"), "-o", str(tmp_path / "m"), *SOLVER)
     assert done.returncode != 0
     said = [line for line in done.stderr.split("\n") if line.startswith("manyclass: error: ")]
     assert len(said) == 1
@@ -170,7 +168,7 @@ def test_an_interrupt_of_one_process_stops_all_and_keeps_the_model(capsys, tmp_p
         "sys.exit(main(sys.argv[1:]))\n"
     )
     path, kept = make("svm", tmp_path), tmp_path / "state"
-    command = ["fit", str(path), "-o", str(tmp_path / "m"), *METHOD, "--tol", "1e-7"]
+    command = ["fit", str(path), "-o", str(tmp_path / "m"), *SOLVER, "--tol", "1e-7"]
     command += ["--dtype", "float64", "--checkpoint", str(kept)]
     done = launch(2, str(program), *command)
     assert done.returncode == 0, done.stderr

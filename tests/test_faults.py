@@ -128,7 +128,7 @@ def test_a_fit_that_a_fault_ended_is_resumed_to_the_same_optimum(fault, hosts, t
 
     def command(output, *more):
         fit = ["-m", "manyclass", "fit", str(tmp_path / "rows.npy"), "-o", str(tmp_path / output)]
-        return [*fit, "--method", "ds_mlr", "--alpha", "1e-3", "--dtype", "float64", "--tol", "1e-6", *more]
+        return [*fit, "--solver", "ds_mlr", "--alpha", "1e-3", "--dtype", "float64", "--tol", "1e-6", *more]
 
     kept = tmp_path / "state"
     resumable = command("model", "--checkpoint", str(kept), "--checkpoint-seconds", "0", "--resume")

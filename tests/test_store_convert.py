@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from manyclass import load
-from manyclass.io import DataFormatError, read, write_npy, write_npz, write_svmlight, write_xmc
-from manyclass.io import convert
+from manyclass.io import DataFormatError, convert, read, write_npy, write_npz, write_svmlight, write_xmc
 from manyclass.io.store import RowStore
 from test_cli_support import make, refused, run, table, texts
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         _describe_store(args, screen)
         return 0
     if is_model(args.file):
-        from manyclass.models.loading import load
+        from manyclass import load
 
         model = load(args.file)
         if args.verify:

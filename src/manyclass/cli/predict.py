@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Predict."""
-    from manyclass.models.loading import load
+    from manyclass import load
     from manyclass.runtime.files import atomic_path
     from manyclass.runtime.threads import resolve_n_jobs
 

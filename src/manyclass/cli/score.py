@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Score the model."""
-    from manyclass.models.loading import load
+    from manyclass import load
     from manyclass.runtime.threads import resolve_n_jobs
 
     resolve_n_jobs(args.n_jobs)
