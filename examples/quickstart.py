@@ -1,6 +1,6 @@
 """Fit, read the certificate, predict the best classes, save, load.
 
-    python examples/quickstart.py
+python examples/quickstart.py
 """
 
 import tempfile

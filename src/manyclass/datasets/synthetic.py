@@ -44,7 +44,7 @@ def make_many_classes(
 ) -> tuple[sparse.csr_matrix[Any], IntArray]:
     """A random classification problem like text: sparse rows, up to millions of classes, most of them rare.
 
-    Classes are the leaves of a tree of topics in which ``branching`` neighbours share a parent. Every class
+    Classes are the leaves of a tree of topics in which ``branching`` neighbors share a parent. Every class
     and every topic owns ``n_informative`` features ("words"), drawn from all. A row of class c is a bag of
     words: each is one of the class's own with probability ``class_share``, one of those of its topics (all
     ancestors alike) with ``topic_share``, and else any word by a Zipf-Mandelbrot law. Counts become tf-idf
@@ -86,7 +86,7 @@ def make_many_classes(
     X : scipy.sparse.csr_matrix of shape (n_samples, n_features)
         Rows of unit length, indices sorted and unique, no row empty.
     y : array of shape (n_samples,), int64
-        Classes 0 .. n_classes - 1, each at least once if ``n_samples >= n_classes``; neighbouring numbers
+        Classes 0 .. n_classes - 1, each at least once if ``n_samples >= n_classes``; neighboring numbers
         share topics, and the number says nothing about the size.
 
     Raises

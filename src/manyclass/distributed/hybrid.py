@@ -43,7 +43,7 @@ class _Gate:
 class HybridCommunicator(Communicator):
     """One thread of a process among the threads of all processes: rank ``process * threads + thread``.
 
-    Neighbouring ranks are mostly threads of one process: what goes round by rank visits all threads of a machine before
+    Neighboring ranks are mostly threads of one process: what goes round by rank visits all threads of a machine before
     it leaves for the next one. Blocks between threads are not copied. Collectives combine the threads of a process
     first, then the processes: the bits depend on how many threads a process has, unless all but one addend are zero.
 

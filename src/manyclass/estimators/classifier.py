@@ -50,8 +50,7 @@ def without_intercept(n_classes: int, sparse: bool) -> bool:
 
 def _streams(estimator: LinearClassifier) -> bool:
     solver = estimator.solver
-    kind = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
-    return bool(getattr(kind, "streams", False))
+    return bool(getattr(SOLVERS.get(solver) if isinstance(solver, str) else solver, "streams", False))
 
 
 class LinearClassifier(ClassPredictions, LinearEstimator):

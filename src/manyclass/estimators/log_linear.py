@@ -33,10 +33,10 @@ __all__ = ["LogLinearModel"]
 class LogLinearModel(Named):
     """Maximum conditional likelihood of p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), with an l2 penalty.
 
-    Minimises ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features
+    Minimizes ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features
     f and a base measure h that are given for every label of every example. The label sets may differ in size and in
     meaning from example to example: the labels of a chain are its sequences, those of a ranking its candidates. By
-    bound majorisation (Jebara and Choromanska 2012), for whose full curvature nothing is to be tuned.
+    bound majorization (Jebara and Choromanska 2012), for whose full curvature nothing is to be tuned.
 
     Parameters
     ----------

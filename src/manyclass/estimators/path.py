@@ -31,7 +31,7 @@ class PathPoint:
     objective : float
         Of the model, with this alpha.
     relative_gap : float
-        Certified: bounds how far the objective is from the least one.
+        Certified: bounds how far the objective is from the least one. NaN with a solver that gives no certificate.
     n_features : int
         Features with a weight that is not zero, in any output.
     n_nonzero : int
@@ -95,8 +95,9 @@ class RegularizationPath:
         least, most = int(self.n_features.min()), int(self.n_features.max())
         return (
             f"RegularizationPath({len(self)} alphas from {first.alpha:.3g} to {last.alpha:.3g}, "
-            f"l1_ratio={self.l1_ratio:g}, {least} to {most} of {self.models[0].n_features} features, relative gaps at "
-            f"most {self.gaps.max():.1e}{', interrupted' if self.interrupted else ''})"
+            f"l1_ratio={self.l1_ratio:g}, {least} to {most} of {self.models[0].n_features} features, "
+            f"{'no certificates' if np.isnan(self.gaps).all() else f'relative gaps at most {self.gaps.max():.1e}'}"
+            f"{', interrupted' if self.interrupted else ''})"
         )
 
     # --- columns ----------------------------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ def regularization_path(
             interrupted = True
     points, models = (list(part) for part in zip(*reached))
     path = RegularizationPath(points, models, float(estimator.l1_ratio), float(estimator.tol), interrupted)
-    _warn(path, len(grid))
+    _warn(path, len(grid), fitted._certified)
     return path
 
 
@@ -345,12 +346,12 @@ def _point(fitted: Any, model: LinearModel) -> PathPoint:
     )
 
 
-def _warn(path: RegularizationPath, asked: int) -> None:
+def _warn(path: RegularizationPath, asked: int, certified: bool) -> None:
     if path.interrupted:
         warnings.warn(
             f"the path was interrupted: {len(path)} of {asked} alphas are there", ConvergenceWarning, stacklevel=3
         )
-    missed = np.flatnonzero(~(path.gaps <= path.tol))
+    missed = np.flatnonzero(~(path.gaps <= path.tol)) if certified else ()
     if len(missed):
         worst = path.points[missed[np.argmax(path.gaps[missed])]]
         warnings.warn(

@@ -1,4 +1,4 @@
-"""The picture of a regularisation path."""
+"""The picture of a regularization path."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, for the losses that have them: multinomial and log_loss.
 
-        One-vs-rest probabilities of more than two classes are normalised to sum to one, as scikit-learn does; those
+        One-vs-rest probabilities of more than two classes are normalized to sum to one, as scikit-learn does; those
         of a multi-label fit are not.
 
         Parameters

@@ -1,4 +1,4 @@
-"""The search behind the cross-validated estimators: each fold a regularisation path with warm starts."""
+"""The search behind the cross-validated estimators: each fold a regularization path with warm starts."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ class Search(LinearEstimator):
 
     def _search(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Choose on folds, fit on all rows, take over what that fit has left."""
+        self._check_parameters()
         given = check_grid(self.alphas, self.n_alphas, self.eps)
         if self.selection not in _SELECTIONS:
             raise ValueError(f"selection must be one of {', '.join(map(repr, _SELECTIONS))}, got {self.selection!r}")
@@ -209,7 +210,7 @@ def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list
                 raise KeyboardInterrupt
             if stopped.is_set():
                 break
-            missed += not fitted.duality_gap_ <= fitted.tol
+            missed += fitted._certified and not fitted.duality_gap_ <= fitted.tol
             if classes is not None:
                 fitted.model_ = align(fitted.model_, classes)
                 fitted.classes_ = classes

@@ -44,7 +44,7 @@ def check_estimator(estimator: Any) -> None:
     ValueError
     """
     if not isinstance(estimator, LinearEstimator) or "loss" not in estimator.get_params(deep=False):
-        raise ValueError(f"estimator must be an LinearClassifier or an LinearRegressor, got {estimator!r}")
+        raise ValueError(f"estimator must be a LinearClassifier or a LinearRegressor, got {estimator!r}")
 
 
 def check_parameters(estimator: LinearEstimator) -> Any:
@@ -139,7 +139,7 @@ def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: fl
 
 
 def _problem(estimator: LinearEstimator, data: Checked) -> Problem:
-    """The problem that a fit would minimise, at alpha = 1."""
+    """The problem that a fit would minimize, at alpha = 1."""
     probe = clone(estimator).set_params(alpha=1.0, verbose=0)
     with config_context(assume_finite=True):
         problem: Problem = probe._build(data.X, data.y, data.sample_weight)[0]

@@ -39,7 +39,7 @@ _SCALES = ("centre_", "deviation_")
 
 
 class _Patches(Block):
-    """Patches of images, normalised and whitened; what filters make of them."""
+    """Patches of images, normalized and whitened; what filters make of them."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("contrast_", "radius_")
     _arrays: ClassVar[tuple[str, ...]] = ("mean_", "whitening_")
@@ -225,7 +225,7 @@ class _Patches(Block):
 
     @abstractmethod
     def _learn(self, Q: Array) -> None:
-        """Filters from normalised, whitened patches."""
+        """Filters from normalized, whitened patches."""
 
     def _sample_size(self, n: int) -> int:
         return min(int(self.n_patches), n * math.prod(self._places))
@@ -283,7 +283,7 @@ class _Patches(Block):
         return made
 
     def _averages(self, X: Any) -> Array:
-        """The features as they are before they are standardised."""
+        """The features as they are before they are standardized."""
         dtype = np.dtype(working_dtype(X))
         cells = self._cells()
         sizes = np.bincount(cells).astype(dtype)
@@ -397,11 +397,11 @@ _PARAMETERS = """shape : (height, width, channels), optional
         stays the same where an image becomes its mirror image, and a second half changes its sign: sums and differences
         of both images' features, over sqrt(2). A linear fit to the first half is one to all images and their mirror
         images; random features of all take the second half as ``n_odd`` (`RandomFourier`). No ``expand`` then.
-    standardise : bool
+    standardize : bool
         Whether features are centred and divided by their standard deviations, of up to 2000 images (with ``mirror``, of
         these and their mirror images).
     n_patches : int
-        How many patches the normalisation is learned of.
+        How many patches the normalization is learned of.
     random_state : int, RandomState or None, default=None
         Seed of what is drawn; kept with the model.
     n_jobs : int or None
@@ -411,7 +411,7 @@ _PARAMETERS = """shape : (height, width, channels), optional
     ----------
     mean_ : ndarray of shape (patch_size,)
     whitening_ : ndarray of shape (patch_size, patch_size)
-        Of normalised patches.
+        Of normalized patches.
     contrast_ : float
         What is added to the variance of a patch.
     radius_ : float

@@ -5,7 +5,7 @@ A decimal number is w * 10^q with an integer w. Two ways lead to the nearest dou
 * Clinger (PLDI 1990): w <= 2^53 and |q| <= 22 make both factors exact doubles, so one multiplication or
   division, which IEEE 754 rounds correctly, is the answer.
 * Lemire, "Number parsing at a gigabyte per second" (Software: Practice and Experience 51, 2021, algorithm 1):
-  w < 2^64 times the leading 128 bits of 5^q decides the rounding but for a few cases that it recognises.
+  w < 2^64 times the leading 128 bits of 5^q decides the rounding but for a few cases that it recognizes.
 
 What neither decides (more than 19 digits, results that are not normal numbers, those few cases) is left to
 Python's ``float``, which is exact and slow.

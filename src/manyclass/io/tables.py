@@ -260,7 +260,7 @@ def read_table(
     dtype : float32 or float64
         The type of the features, unless `vectorizer` has its own.
     n_features : int, optional
-        What the vectoriser is expected to give.
+        What the vectorizer is expected to give.
     task : str
         What the labels are, as for `read_svmlight`.
     text_column, label_column : str or int, optional

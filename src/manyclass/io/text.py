@@ -1,4 +1,4 @@
-"""Texts to features: scikit-learn's vectorisers, with a state of plain parameters and arrays."""
+"""Texts to features: scikit-learn's vectorizers, with a state of plain parameters and arrays."""
 
 from __future__ import annotations
 

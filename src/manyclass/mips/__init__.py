@@ -42,5 +42,5 @@ def make_index(kind: str | SearchIndex) -> SearchIndex:
 
 
 def proposer(search: str | SearchIndex) -> SearchIndex | None:
-    """The index that proposes rivals to a solver; None for its own exact search ("exact", "auto")."""
-    return None if isinstance(search, str) and search in ("exact", "auto") else make_index(search)
+    """The index that proposes rivals to a solver; None for its own exact search ("exact")."""
+    return None if isinstance(search, str) and search == "exact" else make_index(search)

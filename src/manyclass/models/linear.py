@@ -49,7 +49,7 @@ class LinearModel(Model):
     feature_names : ndarray of str of shape (n_features,), optional
         Names of the columns of X.
     vectorizer : tuple of dict and dict of ndarray, optional
-        The state of the text vectoriser that makes the features: what JSON can hold, and arrays by name.
+        The state of the text vectorizer that makes the features: what JSON can hold, and arrays by name.
     library_version : str
         Of the library that fitted the model.
 

@@ -98,7 +98,7 @@ def plain(name: str, value: Any) -> dict[str, Any]:
 
 
 def plain_vectorizer(vectorizer: Any) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The state of a vectoriser, with `plain` parameters.
+    """The state of a vectorizer, with `plain` parameters.
 
     Raises
     ------

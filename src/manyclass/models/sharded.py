@@ -3,7 +3,7 @@
 Layout (format version 1)
 -------------------------
 A folder with ``manifest.json`` (what the model is, and the name, size, SHA-256 and classes of each block),
-``model-NUMBER.safetensors`` (all that is not weights: labels, names, vectoriser, record; see `manyclass.models.file`)
+``model-NUMBER.safetensors`` (all that is not weights: labels, names, vectorizer, record; see `manyclass.models.file`)
 and a file for each block, which is a model file of its own: the `LinearModel` of its classes.
 """
 
@@ -327,7 +327,8 @@ class ShardedModel(Model):
         ------
         ValueError
             Always; it names `manyclass.models.splitting.sparsify_model`.
-        """        raise ValueError(
+        """
+        raise ValueError(
             "a model in blocks of classes stays on disk: write a sparse one with "
             "manyclass.models.splitting.sparsify_model(model, path)"
         )

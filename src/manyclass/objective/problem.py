@@ -1,10 +1,10 @@
-"""The problem that every solver of the package minimises, its dual, and the gap between them.
+"""The problem that every solver of the package minimizes, its dual, and the gap between them.
 
     P(W, b) = (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W)                                             (primal)
     D(a)    = (1/n) sum_i -c_i phi*(-a_i) - lam g*(v),      v = X^T (c * a) / (lam n)                        (dual)
 
 W is d x K with the K weights of a feature contiguous; phi is a loss, g a penalty that is 1-strongly convex in the
-l2 norm, c_i are sample weights of mean 1. With an unpenalised intercept b, D is the dual only where
+l2 norm, c_i are sample weights of mean 1. With an unpenalized intercept b, D is the dual only where
 sum_i c_i a_i = 0; `Problem.balance` brings any feasible dual point there exactly, so that P - D bounds the true
 suboptimality. The one scaling: lam weighs the penalty against the MEAN loss (scikit-learn's C is 1 / (lam n)).
 """
@@ -88,7 +88,7 @@ class Problem:
     weights : ndarray of shape (n,), optional
         Sample weights, non-negative; scaled here to mean 1.
     intercept : bool
-        Whether the model has an unpenalised intercept.
+        Whether the model has an unpenalized intercept.
     shift : ndarray of shape (d, K), optional
         Z: the penalty is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
         throughout. Not copied: who changes it has the image of the duals made afresh.

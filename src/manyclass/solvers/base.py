@@ -56,7 +56,7 @@ class Solver(Component):
     certified: ClassVar[bool] = True
     #: Whether two classes are one column of weights, their margin; if not, a column each (of twice the penalty).
     one_margin: ClassVar[bool] = True
-    #: Whether it can fit an unpenalised intercept.
+    #: Whether it can fit an unpenalized intercept.
     takes_intercept: ClassVar[bool] = True
     #: Whether `partial_fit` can stream with it, and whether classes may be new in later calls.
     streams: ClassVar[bool] = False

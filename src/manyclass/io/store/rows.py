@@ -30,7 +30,7 @@ ROWS = Kind(
     "copy the folder again, or write it again",
     StoreError,
 )
-#: The file of what belongs to no shard: classes, names of features, the arrays of a vectoriser.
+#: The file of what belongs to no shard: classes, names of features, the arrays of a vectorizer.
 FACTS = "facts.safetensors"
 
 _KINDS = ("none", "classes", "labels", "numbers")
@@ -220,7 +220,7 @@ class RowStore:
         return RowView(self, begin, end)
 
     def parts(self, rank: int, size: int) -> RowView:
-        """The rows of one of ``size`` ranks: neighbours, with about as many stored values as the others have.
+        """The rows of one of ``size`` ranks: neighbors, with about as many stored values as the others have.
 
         Whole shards, as soon as there are as many shards as ranks: a rank then needs no other files than its own.
 

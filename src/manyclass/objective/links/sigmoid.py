@@ -1,4 +1,4 @@
-"""The logistic link, one probability per output, and its normalised form for one-vs-rest classes."""
+"""The logistic link, one probability per output, and its normalized form for one-vs-rest classes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Form(ABC):
         Where the labels of an example begin.
     true : ndarray of shape (n,)
         The position of the observed label.
-    penalised : ndarray of shape (rows, 1)
+    penalized : ndarray of shape (rows, 1)
         1 where a row of the point bears the penalty, 0 for an intercept.
     reduced : int
         Parameters that are left without what changes no probability: the size of a full curvature.
@@ -136,7 +136,7 @@ class KroneckerForm(Form):
 
     Softmax leaves a freedom: the same vector added to the weights of all classes changes no probability. In the
     curvature it is taken out: K - 1 classes are left, the last weights are minus the sum of the others, and the
-    unpenalised intercept is determined.
+    unpenalized intercept is determined.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Bound majorisation: steps from the quadratic bound of the partition function, in batches and stochastic."""
+"""Bound majorization: steps from the quadratic bound of the partition function, in batches and stochastic."""
 
 from __future__ import annotations
 
@@ -123,7 +123,6 @@ class BoundMajorization(BatchSolver):
     needs_penalty = frozenset({"gradient"})
     summary = "bound majorization, stochastic or batch: a handful of passes, nothing to tune; few parameters"
     synonyms = ("bbm", "sbm", "bound_majorization", "bound_majorisation")
-    streams = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "stochastic": ["boolean"],
         "rank": [Interval(Integral, 1, None, closed="left"), StrOptions({"full"}), None],
@@ -161,6 +160,11 @@ class BoundMajorization(BatchSolver):
                 f"batch_size={self.batch_size!r} goes with the full curvature, and rank is {self.rank!r}: its steps "
                 "are of all examples; leave batch_size=None, or take rank='full'"
             )
+
+    @property
+    def streams(self) -> bool:  # type: ignore[override]
+        """With the full curvature, which can be summed."""
+        return not self._is_low_rank
 
     @property
     def _is_low_rank(self) -> bool:
@@ -226,11 +230,17 @@ class BoundMajorization(BatchSolver):
             yield self._ended(state, self.advance(steps, state, seed))
 
     def open_stream(self, problem: Problem) -> BoundStream:
-        """What learns a stream whose first rows are those of ``problem``: with the full curvature alone."""
+        """What learns a stream whose first rows are those of ``problem``.
+
+        Raises
+        ------
+        ValueError
+            If there are too many parameters for the full curvature.
+        """
         if self._is_low_rank:
             raise ValueError(
-                f"partial_fit keeps sums of full curvatures, and rank is {self.rank!r} here: take rank='full', or "
-                "fewer features"
+                f"partial_fit keeps the full curvature, and rank=None is {self.rank} for as many parameters: take "
+                "rank='full', fewer features, or solver='sgd'"
             )
         return BoundStream(self, problem)
 

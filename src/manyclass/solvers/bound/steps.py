@@ -1,4 +1,4 @@
-"""Steps of bound majorisation on any log-linear model: curvatures, exact searches, passes over random batches.
+"""Steps of bound majorization on any log-linear model: curvatures, exact searches, passes over random batches.
 
     P(theta) = sum_i scale_i (log Z_i - log a_i(true)) + lam ||theta||^2 / 2
 
@@ -30,7 +30,7 @@ _NEWTON, _HALVINGS = 60, 40
 
 
 class Steps:
-    """What a majorisation does at one point of one problem.
+    """What a majorization does at one point of one problem.
 
     Parameters
     ----------

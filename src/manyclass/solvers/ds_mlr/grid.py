@@ -19,7 +19,7 @@ class Grid:
 
     Shards are the places of a ring: at step s a block is ``s`` shards below its home, so that no two blocks meet and
     every block has been with every shard after ``n_shards`` steps. The order in which a block meets the rows does not
-    depend on the number of workers, which only says how many neighbouring shards one of them has.
+    depend on the number of workers, which only says how many neighboring shards one of them has.
 
     Attributes
     ----------

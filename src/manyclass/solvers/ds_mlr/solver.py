@@ -54,7 +54,7 @@ class DSMLR(Solver):
     """Softmax regression with rows and classes partitioned (Raman et al. 2019), on threads, processes and machines.
 
     Workers own shards of the rows; blocks of the classes' weights travel between them. In the first phase a block that
-    visits a shard takes a stochastic step for each of its rows, with fresh normalisers: each row keeps the log-sum-exp
+    visits a shard takes a stochastic step for each of its rows, with fresh normalizers: each row keeps the log-sum-exp
     of its scores in each block. The second phase is L-BFGS on the blocks, deterministic and fast at the end. The
     certificate is the duality gap, from the parts that workers hold.
 
@@ -72,7 +72,7 @@ class DSMLR(Solver):
     block_classes, n_shards : int, optional
         The grid: most classes of a block, cuts of the rows, >= 1. See `make_grid`.
     algorithm : {"two_phase", "stochastic", "printed"}, default="two_phase"
-        stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalisers
+        stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalizers
         are refreshed once an iteration: they stall far from the optimum.
     start : int, optional
         Iterations of the first phase, of "two_phase", >= 0. None: 2, or none where L-BFGS begins with a spectrum.

@@ -1,4 +1,4 @@
-"""The first phase: stochastic steps on blocks, with fresh normalisers; and the algorithms as they were printed."""
+"""The first phase: stochastic steps on blocks, with fresh normalizers; and the algorithms as they were printed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: 
 
 
 def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
-    """One outer iteration as printed: normalisers are refreshed once, at its end.
+    """One outer iteration as printed: normalizers are refreshed once, at its end.
 
     By ring (algorithm 1) in a second round over the weights at rest; by queue (algorithm 2) from the partial sums of
     the only round, each taken at its meeting.

@@ -37,7 +37,7 @@ class Line:
     value, fall : float
         P and its slope where the line begins.
     ww, wd, dd : float
-        Inner products of the penalised weights and the direction.
+        Inner products of the penalized weights and the direction.
     noise : float
         Rounding of P.
     """

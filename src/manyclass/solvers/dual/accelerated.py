@@ -1,12 +1,12 @@
 """Accelerated Prox-SDCA (Shalev-Shwartz & Zhang 2014, section 3): an accelerated proximal point method around SDCA.
 
-Outer step t minimises, roughly and by epochs of Prox-SDCA started from the last duals,
+Outer step t minimizes, roughly and by epochs of Prox-SDCA started from the last duals,
 
     (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W) + (kappa/2) ||W||^2 - kappa <W, Y_{t-1}>
 
 and extrapolates: Y_t = W_t + beta (W_t - W_{t-1}). In terms of lam' = lam + kappa the inner problem has the penalty
 g' = ||W||^2/2 + (threshold lam/lam') ||W||_1 - <W, (kappa/lam') Y>: the kernels of SDCA on a shifted dual image V. The
-unpenalised intercept has a proximal term of its own and takes part in the extrapolation.
+unpenalized intercept has a proximal term of its own and takes part in the extrapolation.
 
 The certificate is that of the ORIGINAL problem: the duals of an inner problem are feasible for it, and the best point
 of the segment between the best dual point so far and the present one is found by a line search, which reads no data.
@@ -437,7 +437,7 @@ def _each(problem: Problem, kernel: Callable[[int, int], Any]) -> list[Any]:
 def _maximise(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:
     """The place on [0, 1] and the height of a concave function's maximum, by five evaluations or less.
 
-    Each is at the top of the parabola through the best point and its neighbours.
+    Each is at the top of the parabola through the best point and its neighbors.
     """
     points = [(0.0, value(0.0) if at_zero is None else at_zero), (1.0, value(1.0))]
     x = 0.3

@@ -42,7 +42,7 @@ _SHARED = 500
 _TRIAL = 2
 #: A relative gap to which the rounding errors of some epochs' updates of the dual image are nothing.
 _NEAR = 0.1
-#: Classes from which active sets serve Crammer-Singer: below, whole rows of scores vectorise better.
+#: Classes from which active sets serve Crammer-Singer: below, whole rows of scores vectorize better.
 _MANY = 100
 
 

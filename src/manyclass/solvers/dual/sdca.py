@@ -1,7 +1,7 @@
 """Prox-SDCA: stochastic dual coordinate ascent (Shalev-Shwartz & Zhang 2012, 2014), all its options.
 
 Each step raises the dual over the dual vector of one example: exactly (Option I), or on the segment to the negative
-gradient (Options II to V, `manyclass.objective.losses.Segment`). An unpenalised intercept is carried by the
+gradient (Options II to V, `manyclass.objective.losses.Segment`). An unpenalized intercept is carried by the
 proximal point method: within an epoch it is held by (kappa/2) ||b - centre||^2, which makes it one more, constant
 feature of the dual; after the epoch the centre moves to b. kappa is chosen so that this feature weighs a tenth of the
 mean example in a step (measured on six problems: of 0.003 .. 10, a tenth was never far from the fewest epochs). The

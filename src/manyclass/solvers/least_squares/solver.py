@@ -32,7 +32,7 @@ class GeneralizedLeastSquares(BatchSolver):
     W <- W - (L Sigma + lam I)^-1 grad P(W), Sigma = X' diag(c) X / n, L the Lipschitz constant of the link (1/2 for
     multinomial, 1/4 for log loss, 1 for squared).
 
-    The matrix bounds the Hessian of P at every W, so that each step minimises a bound that touches P: it needs no step
+    The matrix bounds the Hessian of P at every W, so that each step minimizes a bound that touches P: it needs no step
     length and no line search, and the number of iterations does not depend on the conditioning of X. One factor serves
     all iterations. For the squared loss the first step is the ridge solution.
 

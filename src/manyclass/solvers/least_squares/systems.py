@@ -123,7 +123,7 @@ class ConjugateGradients:
     """Conjugate gradients with a diagonal preconditioner, each right-hand side with steps of its own.
 
     From zero, each iterate is the least of the quadratic (1/2) <X, A X> - <B, X> over a growing space: a solution that
-    stops early still lowers it, so that a majorisation-minimisation step taken with it still lowers the objective.
+    stops early still lowers it, so that a majorization-minimization step taken with it still lowers the objective.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def takes_table(n_features: int, n_classes: int) -> bool:
 class MemoirLearner:
     """Stochastic subgradient descent for the multi-class SVM, rivals by maximum-inner-product search [1]_.
 
-    Minimises ``(1/n) sum_i c_i max(0, 1 + max_{r != y_i} x_i.(w_r - w_{y_i})) + alpha ((1 - l1_ratio)/2 ||W||^2 +
+    Minimizes ``(1/n) sum_i c_i max(0, 1 + max_{r != y_i} x_i.(w_r - w_{y_i})) + alpha ((1 - l1_ratio)/2 ||W||^2 +
     l1_ratio ||W||_1)``. Step t, on a batch of b rows, W = s U with a number s:
 
         s = (1 - eta_t b alpha (1 - l1_ratio)) s                           O(1)

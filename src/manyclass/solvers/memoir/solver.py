@@ -44,11 +44,11 @@ class Memoir(Solver):
 
     Parameters
     ----------
-    search : {"auto", "exact", "lsh", "graph"} or SearchIndex, default="auto"
+    search : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
         How rivals are found. ``exact``: on the live weights, with no index. ``lsh``: `manyclass.mips.SimpleLSH`,
         ``graph``: `manyclass.mips.SmallWorldGraph` (the paper's), or an index object (it is copied): they propose
         rivals, which are scored on the live weights, and take in the classes that a batch has touched. A fit that goes
-        on from a checkpoint builds its index anew, and a new graph may propose other rivals. ``auto``: exact.
+        on from a checkpoint builds its index anew, and a new graph may propose other rivals.
     batch_size : int, optional
         Rows whose rivals are searched at the same weights. None: an eighth of the classes, 16 to 1024.
     eta0 : float, optional
@@ -96,7 +96,7 @@ class Memoir(Solver):
     streams = True
     grows = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "search": [StrOptions({"auto", *PROPOSERS}), SearchIndex],
+        "search": [StrOptions(set(PROPOSERS)), SearchIndex],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "eta0": [Interval(Real, 0, None, closed="neither"), None],
         "eta_step": [Interval(Real, 0, None, closed="left"), None],
@@ -110,7 +110,7 @@ class Memoir(Solver):
     def __init__(
         self,
         *,
-        search: str | SearchIndex = "auto",
+        search: str | SearchIndex = "exact",
         batch_size: int | None = None,
         eta0: float | None = None,
         eta_step: float | None = None,

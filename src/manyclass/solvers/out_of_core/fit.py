@@ -62,7 +62,7 @@ def fit_blocks(
 ) -> ShardedModel:
     """Fit softmax regression to a row store, window by window and block of classes by block of classes.
 
-    Minimises ``mean loss + alpha/2 ||W||^2``, as ``LinearClassifier("multinomial", alpha=alpha)`` does. In memory are
+    Minimizes ``mean loss + alpha/2 ||W||^2``, as ``LinearClassifier("multinomial", alpha=alpha)`` does. In memory are
     one block of the weights (and of their mean), two windows of rows, and 8 bytes a row for the certificate. An epoch
     visits each block of classes with all rows in a new order: stochastic steps, with the other blocks known by the
     log of the sum of exp of a row's scores in them, which is kept on disk. With several ranks each has a part of the

@@ -7,10 +7,10 @@ fraction of the violation found. Nothing is ever screened out: each certificate 
 
 The squared loss is its own quadratic model. Any other separable smooth loss is modelled by its second derivative at
 the current scores (prox-Newton: Lee, Sun & Saunders 2014) and the step is searched along a line. How a model is
-minimised is told in `manyclass.solvers.primal._columns`: on a Gram matrix where the features are few, else by cyclic
+minimized is told in `manyclass.solvers.primal._columns`: on a Gram matrix where the features are few, else by cyclic
 descent on the residuals with Anderson's extrapolation (Bertrand & Massias 2021).
 
-An unpenalised intercept is eliminated from every model exactly: it moves with each weight.
+An unpenalized intercept is eliminated from every model exactly: it moves with each weight.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class _Work:
             else:
                 h = np.empty(len(s))
                 kernels.curvatures(self.loss, s, y, self.share, _FLOOR / self.loss.smoothness, h)
-                # A model is worth minimising no further than it is true.
+                # A model is worth minimizing no further than it is true.
                 model, finish = Model(u, h), max(enough, 0.1 * left)
             new, shift, cost = self.view.minimize(features, w, model, self.l1, self.l2, finish)
             passes += cost
