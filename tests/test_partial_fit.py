@@ -326,7 +326,9 @@ def test_only_some_solvers_stream():
     ]
     assert not hasattr(LinearClassifier(), "partial_fit")
     X, y = iris()
-    with pytest.raises(ValueError, match=r"rank is 3 here: take rank='full'"):
-        LinearClassifier(solver=BoundMajorization(rank=3)).partial_fit(X, y)
+    assert not hasattr(LinearClassifier(solver=BoundMajorization(rank=3)), "partial_fit")
+    assert hasattr(LinearClassifier(solver=BoundMajorization(rank="full")), "partial_fit")
+    with pytest.raises(ValueError, match=r"rank=None is 8 for as many parameters: take rank='full', fewer features"):
+        LinearClassifier(solver="bound").partial_fit(sp.csr_matrix((150, 5000)), y)
     with pytest.raises(ValueError, match="class_weight is not known for a stream"):
         LinearClassifier(solver="sgd", class_weight="balanced").partial_fit(X, y)
