@@ -17,11 +17,20 @@ from sklearn.linear_model import LinearRegression, enet_path
 from sklearn.preprocessing import StandardScaler
 
 import helpers
-from manyclass import LinearModel, RegularizationPath, SDCAClassifier, SDCARegressor, regularization_path
+from manyclass import (
+    CrammerSinger,
+    Huber,
+    LinearClassifier,
+    LinearModel,
+    LinearRegressor,
+    RegularizationPath,
+    SmoothHinge,
+    regularization_path,
+)
 from manyclass.estimators.walk import check, walk
+from manyclass.objective.losses import CLASSIFICATION
 from manyclass.objective.penalties import L2
-from manyclass.optimize import choice as solving
-from manyclass.solvers import SDCA
+from manyclass.solvers import SDCA, SOLVERS
 
 
 class Case(NamedTuple):
@@ -32,22 +41,22 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "ridge": Case(SDCARegressor(), helpers.squared),
-    "elastic net": Case(SDCARegressor(l1_ratio=0.9), helpers.squared),
-    "lasso": Case(SDCARegressor(l1_ratio=1.0), helpers.squared),
-    "lasso-slight": Case(SDCARegressor(l1_ratio=1.0, solver="accelerated"), helpers.squared),
-    "huber": Case(SDCARegressor("huber", epsilon=30.0), helpers.huber(30.0)),
-    "multinomial": Case(SDCAClassifier(), helpers.multinomial),
-    "multinomial-accelerated": Case(SDCAClassifier(solver="accelerated"), helpers.multinomial),
-    "multinomial-fista": Case(SDCAClassifier(solver="fista", l1_ratio=1.0), helpers.multinomial),
-    "multinomial-lbfgs": Case(SDCAClassifier(solver="lbfgs"), helpers.multinomial),
-    "softmax_hinge": Case(SDCAClassifier("softmax_hinge"), helpers.softmax_hinge),
-    "multinomial-l1": Case(SDCAClassifier(l1_ratio=0.9), helpers.multinomial),
-    "crammer_singer-l1": Case(SDCAClassifier("crammer_singer", l1_ratio=0.5), helpers.crammer_singer(0.1)),
-    "sdca_active": Case(SDCAClassifier("crammer_singer", solver="sdca_active"), helpers.crammer_singer(0.1)),
-    "log_loss-l1": Case(SDCAClassifier("log_loss", l1_ratio=0.9), helpers.log_loss),
-    "smooth_hinge-l1": Case(SDCAClassifier("smooth_hinge", gamma=0.5, l1_ratio=0.9), helpers.smooth_hinge(0.5)),
-    "squared_hinge": Case(SDCAClassifier("squared_hinge"), helpers.squared_hinge),
+    "ridge": Case(LinearRegressor(), helpers.squared),
+    "elastic net": Case(LinearRegressor(l1_ratio=0.9), helpers.squared),
+    "lasso": Case(LinearRegressor(l1_ratio=1.0), helpers.squared),
+    "lasso-slight": Case(LinearRegressor(l1_ratio=1.0, solver="accelerated"), helpers.squared),
+    "huber": Case(LinearRegressor(Huber(epsilon=30.0)), helpers.huber(30.0)),
+    "multinomial": Case(LinearClassifier(), helpers.multinomial),
+    "multinomial-accelerated": Case(LinearClassifier(solver="accelerated"), helpers.multinomial),
+    "multinomial-fista": Case(LinearClassifier(solver="fista", l1_ratio=1.0), helpers.multinomial),
+    "multinomial-lbfgs": Case(LinearClassifier(solver="lbfgs"), helpers.multinomial),
+    "softmax_hinge": Case(LinearClassifier("softmax_hinge"), helpers.softmax_hinge),
+    "multinomial-l1": Case(LinearClassifier(l1_ratio=0.9), helpers.multinomial),
+    "crammer_singer-l1": Case(LinearClassifier("crammer_singer", l1_ratio=0.5), helpers.crammer_singer(0.1)),
+    "sdca_active": Case(LinearClassifier("crammer_singer", solver="sdca_active"), helpers.crammer_singer(0.1)),
+    "log_loss-l1": Case(LinearClassifier("log_loss", l1_ratio=0.9), helpers.log_loss),
+    "smooth_hinge-l1": Case(LinearClassifier(SmoothHinge(gamma=0.5), l1_ratio=0.9), helpers.smooth_hinge(0.5)),
+    "squared_hinge": Case(LinearClassifier("squared_hinge"), helpers.squared_hinge),
 }
 #: FISTA may stop, on its gap, before the last weight is zero.
 L1 = [name for name, case in CASES.items() if case.estimator.l1_ratio and case.estimator.solver != "fista"]
@@ -59,7 +68,7 @@ def make(name: str, **parameters: Any) -> Any:
 
 def load(name: str) -> tuple[Any, Any]:
     """Standardised rows; three classes of unequal size."""
-    if isinstance(CASES[name].estimator, SDCARegressor):
+    if isinstance(CASES[name].estimator, LinearRegressor):
         X, y = load_diabetes(return_X_y=True)
     else:
         X, y = load_iris(return_X_y=True)
@@ -68,9 +77,10 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def data_of(name: str, X: Any, y: Any, weights: Any = None) -> helpers.Data:
-    if isinstance(CASES[name].estimator, SDCARegressor):
+    if isinstance(CASES[name].estimator, LinearRegressor):
         return helpers.Data(X, y[:, None], 1, weights)
-    by_class = CASES[name].estimator.loss in ("multinomial", "softmax_hinge", "crammer_singer")
+    loss = CASES[name].estimator.loss
+    by_class = isinstance(loss, str) and CLASSIFICATION[loss].joint
     return helpers.Data(X, y if by_class else np.where(y[:, None] == np.arange(3), 1.0, -1.0), 3, weights)
 
 
@@ -191,8 +201,8 @@ def test_duals_pass_from_one_solver_to_another():
 
 def test_duals_that_are_not_feasible_are_not_taken_over():
     X, y = load("huber")
-    model = make("huber", alpha=0.1, epsilon=50.0, warm_start=True, solver="sdca", tol=1e-8).fit(X, y)
-    model.set_params(epsilon=5.0).fit(X, y)  # its duals are at most 5
+    model = make("huber", alpha=0.1, loss__epsilon=50.0, warm_start=True, solver="sdca", tol=1e-8).fit(X, y)
+    model.set_params(loss__epsilon=5.0).fit(X, y)  # its duals are at most 5
     cold = clone(model).set_params(warm_start=False).fit(X, y)
     np.testing.assert_array_equal(model.coef_, cold.coef_)
     assert model.n_iter_ == cold.n_iter_
@@ -227,7 +237,7 @@ def test_alphas_are_sorted_and_checked():
     for eps in (0.0, 1.0, -1.0, np.nan, "small"):
         with pytest.raises(ValueError, match="eps must be"):
             regularization_path(estimator, X, y, eps=eps)
-    with pytest.raises(ValueError, match="estimator must be an SDCAClassifier"):
+    with pytest.raises(ValueError, match="estimator must be a LinearClassifier"):
         regularization_path(LinearRegression(), X, y)
     with pytest.raises(ValueError, match="NaN"):
         regularization_path(estimator, np.where(np.arange(len(X))[:, None] == 5, np.nan, X), y)
@@ -236,7 +246,7 @@ def test_alphas_are_sorted_and_checked():
 
 
 def test_features_that_say_nothing_have_a_path_too():
-    for estimator in (SDCARegressor(l1_ratio=0.9, tol=1e-8), SDCARegressor(tol=1e-8)):
+    for estimator in (LinearRegressor(l1_ratio=0.9, tol=1e-8), LinearRegressor(tol=1e-8)):
         path = regularization_path(estimator, np.ones((20, 3)), np.arange(20.0), n_alphas=3)
         assert path.alphas[0] == 1.0
         np.testing.assert_allclose(path.intercepts, 9.5, rtol=1e-3)
@@ -255,8 +265,10 @@ def test_the_estimator_is_left_alone():
 
 def test_the_rows_are_not_copied(monkeypatch):
     X, y = load("multinomial")
-    build, seen = SDCAClassifier._problem, []
-    monkeypatch.setattr(SDCAClassifier, "_problem", lambda self, X, *rest: seen.append(X) or build(self, X, *rest))
+    build, seen = LinearClassifier._problem, []
+    monkeypatch.setattr(
+        LinearClassifier, "_problem", lambda self, X, *rest, **more: seen.append(X) or build(self, X, *rest, **more)
+    )
     for given in (X, sp.csr_matrix(X)):
         data = check(make("multinomial"), given, y, None)
         for _ in walk(make("multinomial"), data, [0.2, 0.1]):
@@ -349,7 +361,7 @@ def test_an_interrupted_path_keeps_what_it_has(monkeypatch):
     X, y = load("multinomial-l1")
     estimator = make("multinomial-l1", tol=1e-6, solver="sdca")
     whole = regularization_path(estimator, X, y, n_alphas=6, eps=0.1)
-    monkeypatch.setitem(solving.DUAL, "sdca", _Interrupted)
+    monkeypatch.setitem(SOLVERS, "sdca", _Interrupted)
     _Interrupted.left = int(whole.epochs[:3].sum()) + 1
     with pytest.warns(ConvergenceWarning, match="interrupted: 3 of 6 alphas") as caught:
         path = regularization_path(estimator, X, y, n_alphas=6, eps=0.1)
@@ -361,6 +373,34 @@ def test_an_interrupted_path_keeps_what_it_has(monkeypatch):
     _Interrupted.left = 1
     with pytest.raises(KeyboardInterrupt):
         regularization_path(estimator, X, y, n_alphas=6, eps=0.1)
+
+
+def test_a_solver_without_certificates_walks_a_path_and_warns_of_none():
+    X, y = load("multinomial")
+    estimator = LinearClassifier(CrammerSinger(gamma=0), solver="memoir", max_iter=3, random_state=0)
+    path = regularization_path(estimator, X, y, alphas=[1e-2, 1e-3])
+    assert np.isnan(path.gaps).all()
+    assert path.column("outcome").tolist() == ["max_iter"] * 2
+    assert "no certificates" in repr(path)
+    np.testing.assert_array_equal(path.coefs[0], clone(estimator).set_params(alpha=1e-2).fit(X, y).coef_)
+    assert not np.array_equal(path.coefs[0], path.coefs[1])
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_walks_a_path(name):
+    X, y = load("multinomial")
+    loss = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}.get(
+        name, "multinomial"
+    )
+    solver = SOLVERS[name]()
+    estimator = LinearClassifier(
+        loss, solver=solver, tol=0.05, max_iter=2000 if solver.certified else 3, random_state=0
+    )
+    path = regularization_path(estimator, X, y, alphas=[1.0, 0.1])
+    assert (path.gaps <= 0.05).all() == solver.certified
+    if solver.certified:
+        alone = clone(estimator).set_params(alpha=0.1).fit(X, y)
+        assert path.objectives[1] == pytest.approx(alone.objective_, rel=0.06)
 
 
 def test_fits_above_tol_are_told_of_once():
@@ -433,7 +473,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
 
 def test_a_path_on_digits_is_monotone():
     X, y = load_digits(return_X_y=True)
-    estimator = SDCAClassifier(l1_ratio=0.9, max_iter=500, random_state=0)
+    estimator = LinearClassifier(l1_ratio=0.9, max_iter=500, random_state=0)
     path = regularization_path(estimator, X / 16, y, n_alphas=8, eps=0.02)
     assert path.n_features[0] == 0
     assert np.all(np.diff(path.objectives) < 0)  # the least objective falls with alpha

@@ -43,7 +43,7 @@ def check_estimator(estimator: Any) -> None:
     ------
     ValueError
     """
-    if not isinstance(estimator, LinearEstimator) or "loss" not in estimator.get_params(deep=False):
+    if not isinstance(estimator, LinearEstimator) or not {"loss", "alpha"} <= estimator.get_params(deep=False).keys():
         raise ValueError(f"estimator must be a LinearClassifier or a LinearRegressor, got {estimator!r}")
 
 
