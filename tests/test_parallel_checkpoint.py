@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -167,3 +170,23 @@ def test_digest_is_of_the_data_not_of_its_division():
     nudged = OFFSETS.copy()
     nudged[3] = np.nextafter(nudged[3], 1)
     assert whole != of(1, norms=nudged)
+
+
+_FULL = """
+import resource, sys
+import numpy as np
+from manyclass.distributed import SerialCommunicator
+from manyclass.distributed.checkpoint import Piece, save
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # as a disk that is full
+try:
+    save(SerialCommunicator(), sys.argv[1], 1, rows=[Piece(0, 1000, {"a": np.ones(1000)})])
+except OSError as error:
+    print(error.errno, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE")
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    done = subprocess.run([sys.executable, "-c", _FULL, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith(f"{errno.EFBIG} cannot write {tmp_path}"), (done.stdout, done.stderr)
+    assert not list(tmp_path.iterdir())

@@ -109,6 +109,12 @@ def _temporary(target: Path) -> Iterator[Path]:
     _OWN.add(name)
     try:
         yield target.with_name(name)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        told = OSError(f"cannot write {target}: {error.strerror or error}")  # a full disk does not say of which file
+        told.errno = error.errno
+        raise told from error
     finally:
         _remove(target.with_name(name))
         _OWN.discard(name)
