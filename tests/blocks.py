@@ -38,7 +38,7 @@ BLOCKS = {
     "triangle patches": RandomPatches(5, shape=SHAPE, patch=3, activation="triangle", n_patches=300, random_state=0),
     "k-means patches": KMeansPatches(5, shape=SHAPE, patch=3, n_patches=300, random_state=0),
     "patches and their mirror images": KMeansPatches(
-        4, shape=SHAPE, patch=3, n_patches=300, mirror=True, standardise=True, power=0.5, random_state=0
+        4, shape=SHAPE, patch=3, n_patches=300, mirror=True, standardize=True, power=0.5, random_state=0
     ),
     "fourier with odd features": RandomFourier(24, n_odd=30, random_state=0),
     "logits with odd features": RandomLogits(24, n_odd=30, random_state=0),

@@ -113,11 +113,11 @@ def _mirrored(X: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", [KMeansPatches, RandomPatches])
 @pytest.mark.parametrize("activation", ["rectified", "triangle"])
-@pytest.mark.parametrize("standardise", [False, True])
-def test_a_mirror_image_keeps_half_of_the_features_and_turns_the_others(kind, activation, standardise):
+@pytest.mark.parametrize("standardize", [False, True])
+def test_a_mirror_image_keeps_half_of_the_features_and_turns_the_others(kind, activation, standardize):
     X, turned = rows(9, seed=6), _mirrored(rows(9, seed=6))
     block = kind(
-        5, shape=SHAPE, patch=3, mirror=True, power=0.5, activation=activation, standardise=standardise, random_state=0
+        5, shape=SHAPE, patch=3, mirror=True, power=0.5, activation=activation, standardize=standardize, random_state=0
     ).fit(rows())
     here, there = block.transform(X), block.transform(turned)
     half = here.shape[1] // 2
@@ -126,7 +126,7 @@ def test_a_mirror_image_keeps_half_of_the_features_and_turns_the_others(kind, ac
     np.testing.assert_allclose(there[:, half:], -here[:, half:], atol=1e-11)
     assert np.abs(here[:, half:]).max() > 0.01
     # Sums and differences of what the same filters make of both images without the option.
-    if not standardise and kind is RandomPatches:
+    if not standardize and kind is RandomPatches:
         plain = clone(block).set_params(mirror=False).fit(rows())
         plain.mean_, plain.whitening_, plain.contrast_ = block.mean_, block.whitening_, block.contrast_
         plain.radius_ = block.radius_
@@ -137,9 +137,9 @@ def test_a_mirror_image_keeps_half_of_the_features_and_turns_the_others(kind, ac
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-def test_standardised_features_have_mean_zero_and_variance_one(mirror):
+def test_standardized_features_have_mean_zero_and_variance_one(mirror):
     X = rows(200)
-    block = KMeansPatches(4, shape=SHAPE, patch=3, mirror=mirror, standardise=True, random_state=0).fit(X)
+    block = KMeansPatches(4, shape=SHAPE, patch=3, mirror=mirror, standardize=True, random_state=0).fit(X)
     made = block.transform(np.vstack([X, _mirrored(X)]) if mirror else X)
     np.testing.assert_allclose(made.mean(axis=0), 0, atol=1e-9)
     variances = made.var(axis=0)

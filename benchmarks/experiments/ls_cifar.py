@@ -26,7 +26,7 @@ PATCH, PATCHES = 6, (9, 12)
 #: Principal components of features that stay and that change their sign in a mirror image, as many of each.
 COMPONENTS = 1000
 
-PLAIN: dict[str, Any] = {"n_filters": FILTERS, "pool": 2, "standardise": True}
+PLAIN: dict[str, Any] = {"n_filters": FILTERS, "pool": 2, "standardize": True}
 MIRRORED: dict[str, Any] = {
     "n_filters": FILTERS // 2,
     "mirror": True,
@@ -34,7 +34,7 @@ MIRRORED: dict[str, Any] = {
     "power": 0.5,
     "threshold": 0.4,
     "n_patches": 200_000,
-    "standardise": True,
+    "standardize": True,
 }
 LINEAR: dict[str, Any] = {"make": "GeneralizedLeastSquaresClassifier", "alpha": 1e-3}
 STAGEWISE: dict[str, Any] = {"make": "StagewiseClassifier", "update": "calibrated", "basis": "linear"}

@@ -24,7 +24,7 @@ PATCHES: dict[str, Any] = {
         "pool": 4,
         "power": 0.5,
         "contrast": None,
-        "standardise": True,
+        "standardize": True,
     },
     "second": {"make": "PrincipalComponents", "n_components": 300},
 }

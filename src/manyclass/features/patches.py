@@ -59,7 +59,7 @@ class _Patches(Block):
         power: float = 1.0,
         expand: str | None = None,
         mirror: bool = False,
-        standardise: bool = False,
+        standardize: bool = False,
         n_patches: int = 50_000,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -76,7 +76,7 @@ class _Patches(Block):
         self.power = power
         self.expand = expand
         self.mirror = mirror
-        self.standardise = standardise
+        self.standardize = standardize
         self.n_patches = n_patches
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -92,7 +92,7 @@ class _Patches(Block):
                 check_real(name, getattr(self, name), instead="None or ")
         check_real("threshold", self.threshold, low_open=False)
         check_real("power", self.power)
-        for name in ("mirror", "standardise"):
+        for name in ("mirror", "standardize"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.mirror and self.expand is not None:
@@ -200,7 +200,7 @@ class _Patches(Block):
         radius = math.sqrt(float(np.einsum("ij,ij->", Q, Q, dtype=np.float64)) / len(Q))
         self.radius_ = radius if radius > 0.0 else 1.0
         self._learn(Q)
-        if self.standardise:
+        if self.standardize:
             self._learn_scales(self._averages(sample_rows(X, _SCALED, self._generator(3))))
 
     def _symmetric(self, moments: Array) -> Array:
@@ -277,7 +277,7 @@ class _Patches(Block):
 
     def _transform(self, X: Any) -> Array:
         made = self._averages(X)
-        if self.standardise:
+        if self.standardize:
             made -= self.centre_.astype(made.dtype)
             made /= self.deviation_.astype(made.dtype)
         return made
@@ -354,13 +354,13 @@ class _Patches(Block):
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         m = self._patch_size
-        scales = dict.fromkeys(_SCALES if self.standardise else (), (self.n_features_out_,))
+        scales = dict.fromkeys(_SCALES if self.standardize else (), (self.n_features_out_,))
         return {"mean_": (m,), "whitening_": (m, m), **scales}
 
     def to_state(self) -> StateOf:
         """All that is needed to have the same features again, bit for bit."""
         spec, arrays = super().to_state()
-        return spec, arrays | {name: getattr(self, name) for name in (_SCALES if self.standardise else ())}
+        return spec, arrays | {name: getattr(self, name) for name in (_SCALES if self.standardize else ())}
 
     def _own_parameters(self) -> dict[str, Any]:
         # Threads are those of the machine it is used on.
@@ -417,7 +417,7 @@ _PARAMETERS = """shape : (height, width, channels), optional
     radius_ : float
         Root mean squared length of a whitened patch.
     centre_, deviation_ : ndarray
-        Means and standard deviations of features; with ``standardise`` alone.
+        Means and standard deviations of features; with ``standardize`` alone.
     """
 
 
