@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from manyclass.cli._common import CommandError
+from manyclass.report.advice import Facts, advise
+
 if TYPE_CHECKING:
     from manyclass.io import Dataset
 
-__all__ = ["memory_advice", "penalty_advice", "penalty_share"]
+__all__ = ["cost_advice", "facts_of", "penalty_advice", "penalty_share"]
 
 #: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely.
 _ACCURACY = 0.5
@@ -15,6 +18,8 @@ _ACCURACY = 0.5
 _SHARE = 0.5
 #: Bytes besides the data from which on a fit says what would take less.
 _MUCH = 1 << 30
+#: Seconds from which on it says so, too.
+_LONG = 120
 #: Weights that are summed up at a time, in float64.
 _PIECE = 1 << 20
 
@@ -81,16 +86,55 @@ def penalty_advice(estimator: Any, data: Dataset, metrics: dict[str, Any], where
     )
 
 
-def memory_advice(solver: str, size: int, data: Dataset) -> str | None:
-    """What takes less memory than a fit that takes gigabytes; None if this one does not."""
+def facts_of(data: Dataset) -> Facts:
+    """What `advise` needs to know of some data.
+
+    Raises
+    ------
+    CommandError
+        If the rows have no labels.
+    """
     from scipy.sparse import issparse
 
-    if size < _MUCH or data.multilabel or data.y is None or data.y.dtype.kind == "f":
+    from manyclass.runtime.memory import available
+
+    facts = data.summary()
+    if facts["targets"] == "none":
+        raise CommandError("the rows have no labels; expected labeled rows, for which a loss can be chosen")
+    return Facts(
+        n_samples=facts["rows"],
+        n_features=facts["features"],
+        n_stored=facts["non_zeros"],
+        n_outputs=facts.get("outputs", 1) if facts["targets"] == "numbers" else facts["classes"],
+        targets=facts["targets"],
+        sparse=issparse(data.X),
+        available=available(),
+        itemsize=data.X.dtype.itemsize,
+    )
+
+
+def cost_advice(solver: str, size: int, data: Dataset) -> str | None:
+    """What would suit the data better than a fit that takes gigabytes or minutes; None if this one takes neither.
+
+    Parameters
+    ----------
+    solver : str
+        The one that will fit.
+    size : int
+        Bytes it takes besides the data.
+    data : Dataset
+    """
+    from scipy.sparse import issparse
+
+    if size >= _MUCH and not data.multilabel and data.y.dtype.kind != "f":
+        others = ["--vectorizer hashing or fewer features"]
+        if issparse(data.X):
+            others.append("--solver memoir (no certificate)")
+        if solver not in ("sdca_active", "sdca_active_async"):
+            others.append("--loss crammer_singer")
+        others.append("--estimator blocks on a store (manyclass convert)")
+        return f"  that is much; less take: {', '.join(others)}"
+    advice = advise(facts_of(data))
+    if advice.seconds < _LONG:
         return None
-    others = ["--vectorizer hashing or fewer features"]
-    if issparse(data.X):
-        others.append("--solver memoir (no certificate)")
-    if solver not in ("sdca_active", "sdca_active_async"):
-        others.append("--loss crammer_singer")
-    others.append("--estimator blocks on a store (manyclass convert)")
-    return f"  that is much; less take: {', '.join(others)}"
+    return f"  this may take minutes; advised: {advice.options} (reasons: manyclass info DATA --choose)"

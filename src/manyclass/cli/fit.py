@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli import _estimators, _ranks
-from manyclass.cli._advice import memory_advice, penalty_advice
+from manyclass.cli._advice import cost_advice, penalty_advice
 from manyclass.cli._common import (
     MATPLOTLIB,
     CommandError,
@@ -367,7 +367,7 @@ def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
         f"solver {solver.name}; memory besides the data: {parts or 'what the weights that are not zero take'}"
         + ("" if there is None else f"; {human(there)} are available")
     )
-    advice = memory_advice(solver.name, sum(sizes.values()), data)
+    advice = cost_advice(solver.name, sum(sizes.values()), data)
     if advice:
         screen.say(advice)
 

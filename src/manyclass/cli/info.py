@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._common import Screen, count
+from manyclass.cli._advice import facts_of
+from manyclass.cli._common import CommandError, Screen, count, seconds
 from manyclass.cli._data import TASKS, add_file_options, read_data, stored_layout
 from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
+from manyclass.report.advice import advise
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset
     from manyclass.models.base import Model
+    from manyclass.report.advice import Advice
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
@@ -23,6 +27,7 @@ EPILOG = """\
 examples:
   manyclass info codes.model
   manyclass info train.svm.gz --json
+  manyclass info tickets.csv --text body --choose
 """
 
 
@@ -32,11 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
     parser.add_argument("--verify", action="store_true", help="folders: read every file and compare its checksum")
+    parser.add_argument(
+        "--choose",
+        action="store_true",
+        help="data: the loss, the solver and the alpha that suit it, with memory, time and reasons",
+    )
     add_file_options(parser)
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Describe the file."""
+    if args.choose and (is_store(args.file) or is_model(args.file)):
+        raise CommandError(f"--choose needs a file of labeled rows; {args.file} is a folder or a model")
     if is_store(args.file):
         _describe_store(args, screen)
         return 0
@@ -65,11 +77,34 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         **_class_sizes(data),
         "notes": list(data.notes),
     }
+    advice = advise(facts_of(data)) if args.choose else None
     if args.json:
-        screen.json(facts)
-    else:
-        screen.facts(args.file, _data_rows(facts))
+        screen.json(facts if advice is None else {**facts, "advice": asdict(advice)})
+        return 0
+    screen.facts(args.file, _data_rows(facts))
+    if advice is not None:
+        screen.facts("what suits it", _advice_rows(advice, args.file))
     return 0
+
+
+def _advice_rows(advice: Advice, path: str) -> dict[str, str]:
+    from manyclass.runtime.memory import human
+
+    reasons = advice.reasons
+    rows = {
+        "loss": f"{advice.loss}: {reasons['loss']}",
+        "solver": f"{advice.solver}: {reasons['solver']}",
+        "alpha": f"{advice.alpha}: {reasons['alpha']}",
+    }
+    if "intercept" in reasons:
+        rows["intercept"] = reasons["intercept"]
+    rows["memory"] = f"about {human(advice.nbytes)} besides the data"
+    rows["time"] = f"about {seconds(advice.seconds)} s a fit on one core, counted; --alpha auto takes several fits"
+    rows["in Python"] = advice.call
+    rows["here"] = f"manyclass fit {path} {advice.options}"
+    for place, other in enumerate(advice.alternatives, 1):
+        rows["or" if place == 1 else f"or {place}"] = other
+    return rows
 
 
 def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
