@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from manyclass import SDCA, CrammerSinger, Huber, LinearClassifier, LinearRegressor, SmoothHinge
 from manyclass.objective.losses import CLASSIFICATION
+from manyclass.solvers import SOLVERS
 
 LOSSES = list(CLASSIFICATION)
 ONE_VS_REST = [name for name, loss in CLASSIFICATION.items() if not loss.joint]
@@ -117,6 +118,22 @@ def test_integer_weights_are_repeated_rows(loss, intercept):
     repeated = LinearClassifier(**args).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-8)
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("solver", [name for name, solver in SOLVERS.items() if solver.certified])
+def test_integer_weights_are_repeated_rows_to_every_solver(solver):
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    weights = np.random.default_rng(0).integers(0, 4, len(y))
+    loss = {"sdca_active": "crammer_singer", "cd": "log_loss"}.get(solver, "multinomial")
+    model = LinearClassifier(loss, solver=solver, tol=1e-3, max_iter=5000, random_state=0)
+    weighted = clone(model).fit(X, y, sample_weight=weights)
+    repeated = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert weighted.alpha_ == pytest.approx(repeated.alpha_)
+    assert max(weighted.duality_gap_, repeated.duality_gap_) <= 1e-3
+    # They have the same least objective: the lower bound of each is below the other's.
+    assert weighted.history_.last.dual <= repeated.objective_ * (1 + 1e-12)
+    assert repeated.history_.last.dual <= weighted.objective_ * (1 + 1e-12)
 
 
 def test_class_weight_is_sample_weight(digits):

@@ -1,4 +1,5 @@
-"""scikit-learn's own checks: of the estimators with every loss, of the classifier with every solver, of the searches."""
+"""scikit-learn's own checks: of the estimators with every loss, of the classifier with every solver, of the
+searches."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ LOSS_OF: dict[str, Any] = {"sdca_active": "crammer_singer", "cd": "log_loss", "m
 
 #: Solvers that draw rows at random. scikit-learn asks that weights and repeated rows give the same model to 1e-7; with
 #: more rows other ones are drawn, and the fit stops on a gap: the two models agree to the tolerance, which
-#: `test_integer_weights_are_repeated_rows` proves. (scikit-learn lists its own SGD and SAG estimators likewise.)
+#: `test_integer_weights_are_repeated_rows_to_every_solver` proves. (scikit-learn lists its own SGD and SAG estimators likewise.)
 RANDOM = {"sdca", "accelerated", "sdca_active", "sdca_async", "sgd", "bound", "memoir"}
 
 
@@ -37,6 +38,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     if estimator.solver in RANDOM or (estimator.solver == "auto" and not by_columns):
         found |= same_weights("equal to tol, not to 1e-7: see test_estimators")
     if estimator.solver == "memoir":
+        found |= same_weights("no certificate, and steps in another order end elsewhere")
         # To call every row of the check by the class that weighs a million times as much takes an intercept.
         found["check_class_weight_classifiers"] = "memoir fits no intercept: rows on both sides of zero"
     return found
@@ -65,7 +67,8 @@ def test_every_loss(estimator, check):
     run(estimator, check)
 
 
-# 64 checks of each of 17 solvers: two minutes. Where nobody asks for all tests, a solver has some of them.
+# Some 64 checks of each solver, on tiny data: about a tenth of a second each. Of the whole grid `pytest` alone runs a
+# sample; the others are run where this file is named, and with --full.
 @parametrize_with_checks(
     [LinearClassifier(LOSS_OF.get(solver, "multinomial"), solver=solver, max_iter=300) for solver in SOLVERS],
     expected_failed_checks=expected_failures,

@@ -1,4 +1,4 @@
-"""Regularisation paths: each point is the fit at its alpha, reached from the one before."""
+"""Regularization paths: each point is the fit at its alpha, reached from the one before."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def make(name: str, **parameters: Any) -> Any:
 
 
 def load(name: str) -> tuple[Any, Any]:
-    """Standardised rows; three classes of unequal size."""
+    """Standardized rows; three classes of unequal size."""
     if isinstance(CASES[name].estimator, LinearRegressor):
         X, y = load_diabetes(return_X_y=True)
     else:
@@ -111,7 +111,7 @@ def test_the_path_begins_where_the_weights_begin(name, intercept):
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], len(y))
     estimator = make(name, tol=1e-10, fit_intercept=intercept)
     first = regularization_path(estimator, X, y, n_alphas=1, sample_weight=weights).alphas[0]
-    # By brute force: the gradient of the mean loss at the intercept that minimises it.
+    # By brute force: the gradient of the mean loss at the intercept that minimizes it.
     data = data_of(name, X, y, weights)
     share = weights / weights.sum()
 

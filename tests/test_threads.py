@@ -9,8 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
