@@ -18,7 +18,8 @@ LOSS_OF: dict[str, Any] = {"sdca_active": "crammer_singer", "cd": "log_loss", "m
 
 #: Solvers that draw rows at random. scikit-learn asks that weights and repeated rows give the same model to 1e-7; with
 #: more rows other ones are drawn, and the fit stops on a gap: the two models agree to the tolerance, which
-#: `test_integer_weights_are_repeated_rows_to_every_solver` proves. (scikit-learn lists its own SGD and SAG estimators likewise.)
+#: `test_integer_weights_are_repeated_rows_to_every_solver` proves. (scikit-learn lists its own SGD and SAG estimators
+#: likewise.)
 RANDOM = {"sdca", "accelerated", "sdca_active", "sdca_async", "sgd", "bound", "memoir"}
 
 
