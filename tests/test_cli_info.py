@@ -96,6 +96,22 @@ def test_models_without_a_certificate(capsys, tmp_path):
     assert "loss__gamma" not in ran.out
 
 
+def test_choose_advises_what_fits(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    found = json.loads(run(capsys, "info", path, "--choose", "--json").out)
+    advice = found["advice"]
+    assert set(advice["reasons"]) >= {"loss", "solver", "alpha"}
+    lines = run(capsys, "info", path, "--choose").lines
+    shown = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[lines.index("what suits it") + 1 :])
+    assert shown["loss"].startswith(advice["loss"])
+    # The command that is shown fits.
+    command = shown["here"].split()
+    assert command[:2] == ["manyclass", "fit"]
+    run(capsys, *command[1:], "-o", tmp_path / "advised.model")
+    assert run(capsys, "predict", tmp_path / "advised.model", path).lines
+    assert "is a folder or a model" in refused(capsys, "info", tmp_path / "advised.model", "--choose")
+
+
 def test_infinite_numbers_are_null(capsys, tmp_path):
     model = LinearModel(np.eye(2), np.zeros(2), classes=None, task="regression", record={"dual": float("-inf")})
     model.save(tmp_path / "m")

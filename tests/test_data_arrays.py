@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.sparse import csc_matrix, csr_matrix
 
 from manyclass.io import DataFormatError, read, read_labels, read_npy, read_npz, write_npy, write_npz

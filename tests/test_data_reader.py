@@ -7,8 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.sparse import csr_matrix
 
 from manyclass.io import FORMATS, DataFormatError, Dataset, detect_format, read, write

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from indexes import INDEXES, THOROUGH, brute_force, whole_rows, whole_weights
 from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph

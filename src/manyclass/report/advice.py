@@ -1,7 +1,7 @@
 """Which loss, solver and penalty suit some data, with memory, time and the reason of each choice.
 
 The rules are those of the documentation page "Which one do I take?". Times are from counted work and rates measured on
-one core of a machine of 2024: right to a factor of about three, which is enough to tell seconds from hours.
+one core: right to a factor of about five, which is enough to tell seconds from hours.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 __all__ = ["Advice", "Facts", "advise"]
 
 #: Multiply-adds a second of stochastic steps on sparse rows, on dense rows, and of exact passes over all classes.
-_SPARSE, _DENSE, _PASS = 2e9, 3e9, 4e9
+_SPARSE, _DENSE, _PASS = 2e9, 3e9, 1.5e9
 #: Epochs that a fit takes, about, and rivals that an example keeps.
 _EPOCHS, _RIVALS = 15, 16
 #: Classes from which the multiclass SVM on active sets is advised, and from which MEMOIR is where memory is short.
@@ -59,7 +59,7 @@ class Advice:
     nbytes : int
         Of the fit, besides the data, about.
     seconds : float
-        Of the fit on one core, to a factor of about three.
+        Of the fit on one core, to a factor of about five.
     reasons : dict of str
         Why, by what is advised.
     alternatives : tuple of str
@@ -152,7 +152,7 @@ def advise(facts: Facts) -> Advice:
         return Advice(
             *("LinearClassifier", "crammer_singer", "memoir", "auto"),
             nbytes=2 * weights,
-            seconds=8 * facts.n_stored * K**0.6 * 100 / _rate(facts),
+            seconds=4 * facts.n_stored * K**0.6 * 100 / _rate(facts),
             reasons=reasons,
             alternatives=("solver='sdca_active': more accurate and certified, where time and memory are there",),
         )
