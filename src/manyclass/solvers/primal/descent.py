@@ -75,9 +75,13 @@ def line_search(
         new, slope = evaluate(step)
         down = new <= value + _DECREASE * step * fall
         down = down or (new <= value + noise and slope <= (2.0 * _DECREASE - 1.0) * fall)
+        # An end that stays while the other one moves counts half (the Illinois rule): slopes that saturate would hold
+        # secants at the far end.
         if not down or (within is not None and slope > -flat * fall):
+            slope_low *= 0.5 if math.isfinite(high) else 1.0
             high, slope_high = step, slope
         elif slope < flat * fall:
+            slope_high *= 0.5 if low > 0 else 1.0
             low, slope_low = step, slope
         else:
             return Found(step, new, tried)
