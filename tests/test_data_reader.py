@@ -200,4 +200,5 @@ def test_a_growing_array_holds_what_came(parts, dtype):
     result = grown.finish()
     assert result.tolist() == expected == other.tolist()
     assert result.dtype == dtype
-    assert result.base is None
+    # Cut to its length, but for slack of at most a 32nd: cutting copies, from NumPy 2.5 on.
+    assert result.base is None or result.base.size <= len(result) + len(result) // 32

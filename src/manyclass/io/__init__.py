@@ -1,5 +1,7 @@
 """Data sets: read and write files of rows, features and labels."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._layout import TableLayout
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
@@ -9,8 +11,10 @@ from .errors import DataFormatError
 from .reader import FORMATS, detect_format, named_format, read, write
 from .svmlight import read_svmlight
 from .tables import read_table
-from .text import TextVectorizer
 from .xmc import read_xmc
+
+if TYPE_CHECKING:
+    from .text import TextVectorizer as TextVectorizer
 
 __all__ = [
     "convert",
@@ -34,3 +38,12 @@ __all__ = [
     "write_svmlight",
     "write_xmc",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`TextVectorizer`, which imports scikit-learn, when it is first asked for."""
+    if name == "TextVectorizer":
+        from .text import TextVectorizer
+
+        return TextVectorizer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,8 @@ class GrowingArray:
     """Values appended in blocks, kept in one array with little slack.
 
     The file's size tells early how long the result will be. Allocations follow that guess, but at most
-    fourfold, because the first lines may be unlike the rest; they go through ``realloc``, which moves pages
-    instead of copying them where the system can.
+    fourfold, because the first lines may be unlike the rest. Where NumPy's ``resize`` copies (from 2.5 on it does), a
+    growth takes the old and the new buffer for a moment; so little slack is kept, not cut off.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
@@ -50,7 +50,8 @@ class GrowingArray:
         return other
 
     def finish(self) -> npt.NDArray[Any]:
-        """The array itself, cut to its length. Nothing can be appended afterwards."""
+        """The array itself, with at most a 32nd of slack behind it. Nothing can be appended afterwards."""
         buffer, self._buffer = self._buffer, np.empty(0, dtype=self.dtype)
-        buffer.resize(self._used, refcheck=False)
-        return buffer
+        if buffer.size - self._used > self._used // 32:
+            buffer.resize(self._used, refcheck=False)
+        return buffer[: self._used]

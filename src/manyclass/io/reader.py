@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,10 @@ from .labels import Task
 from .streams import StrPath, open_bytes
 from .svmlight import read_svmlight
 from .tables import read_table
-from .text import TextVectorizer
 from .xmc import XMC_HEADER, read_xmc
+
+if TYPE_CHECKING:
+    from .text import TextVectorizer
 
 __all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"]
 

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import LabelColumn, Task
 from .streams import Source, StrPath, open_bytes
-from .text import TextVectorizer
+
+if TYPE_CHECKING:
+    from .text import TextVectorizer
 
 __all__ = ["read_table"]
 
@@ -308,6 +310,8 @@ def read_table(
     """
     checked_dtype(dtype, n_features, "error", task)
     if vectorizer is None or isinstance(vectorizer, Mapping):
+        from .text import TextVectorizer  # imports scikit-learn
+
         vectorizer = TextVectorizer(**{"dtype": dtype, **(vectorizer or {})})
         vectorizer.check()  # before a long file is read
     if n_features is not None and vectorizer.__sklearn_is_fitted__() and vectorizer.n_columns != n_features:

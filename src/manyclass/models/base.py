@@ -5,14 +5,16 @@ from __future__ import annotations
 import operator
 import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.io.text import TextVectorizer
 from manyclass.models.file import ModelFileError, Stored, read_model, write_model
 from manyclass.objective.links import LINKS, normalized_sigmoid, sigmoid
+
+if TYPE_CHECKING:
+    from manyclass.io.text import TextVectorizer
 
 __all__ = ["Model", "positive", "restore"]
 
@@ -91,6 +93,8 @@ class Model(ABC):
             return None
         made = self.__dict__.get("_text_vectorizer")
         if made is None:
+            from manyclass.io.text import TextVectorizer  # imports scikit-learn
+
             made = TextVectorizer.from_state(*self.vectorizer)
             object.__setattr__(self, "_text_vectorizer", made)
         return made

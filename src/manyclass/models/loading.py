@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from manyclass.io.text import TextVectorizer
 from manyclass.models.base import Model, restore
 from manyclass.models.file import ModelFileError, read_model
 from manyclass.models.linear import LinearModel
@@ -51,6 +50,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     >>> manyclass.load(path).predict(["where is my card"])
     array(['card'], dtype='<U4')
     """
+    from manyclass.io.text import TextVectorizer  # imports scikit-learn
+
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     last, before = steps[-1], [step for step in steps[:-1] if step is not None and step != "passthrough"]
     if not hasattr(last, "model_") or len(before) > 1 or not all(isinstance(step, TextVectorizer) for step in before):

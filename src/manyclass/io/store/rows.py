@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from manyclass.io.errors import DataFormatError
 from manyclass.io.folder import StoreError, open_file, read_manifest, verify_files
 from manyclass.io.streams import StrPath
 from manyclass.io.tensors import Kind, TensorFile, Written
-from manyclass.io.text import TextVectorizer
 
 from .view import RowView, make_csr
+
+if TYPE_CHECKING:
+    from manyclass.io.text import TextVectorizer
 
 __all__ = ["FACTS", "ROWS", "RowStore", "open_store"]
 
@@ -190,6 +192,8 @@ class RowStore:
         if self._vectorizer is None or self._facts_written is None:
             return None
         arrays = self._named("vectorizer.")
+        from manyclass.io.text import TextVectorizer  # imports scikit-learn
+
         return TextVectorizer.from_state(
             self._vectorizer, {name.removeprefix("vectorizer."): array for name, array in arrays.items()}
         )
