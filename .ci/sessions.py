@@ -38,9 +38,9 @@ LANES = 2
 README_SECONDS = (60, 600)
 GRACE = 1.5
 
-#: The commands of README.md run on the Python that runs this file, the complete set on `NEWEST`, a part on the others.
+#: The commands of README.md and the complete set run on the Python that runs this file, a part on each of the others.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
-OLDEST, NEWEST = PYTHONS[0], PYTHONS[-1]
+OLDEST = PYTHONS[0]
 THIS_PYTHON = "{}.{}".format(*sys.version_info)
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -73,7 +73,7 @@ SESSIONS = [
     Session(
         "full",
         "the complete set with the newest dependencies; as root on Linux, also ranks that are frozen or cut off",
-        NEWEST,
+        THIS_PYTHON,
         50,
         [[*PYTEST, "-n", str(LANES), "--dist", "loadfile", "--full", "--durations=20"]],
         [".[test]", "array-api-strict>=2.2"],
@@ -92,7 +92,7 @@ SESSIONS = [
     *(
         Session(f"tests-{version}", "the first cases, but for the benchmarks", version, 20, [PART], [".[test]"])
         for version in PYTHONS
-        if version not in (THIS_PYTHON, NEWEST)
+        if version != THIS_PYTHON
     ),
     Session(
         "arrays",
