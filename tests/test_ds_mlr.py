@@ -1,4 +1,4 @@
-"""Properties of DS-MLR: the number of workers and their kind change nothing, sums are exact, nothing overflows."""
+"""Property tests of DS-MLR: results are the same for any number and kind of workers, sums are exact."""
 
 from __future__ import annotations
 

@@ -383,3 +383,11 @@ def test_losses_of_the_other_kind_are_refused(digits):
         LinearRegressor(CrammerSinger()).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         LinearRegressor("huber", max_iter=1, tol=1e-12).fit(X, y)
+
+
+@pytest.mark.parametrize(("name", "key"), [("loss", "loss__gamma"), ("solver", "solver__option")])
+def test_a_parameter_of_a_name_asks_for_the_object(name, key):
+    model = LinearClassifier("crammer_singer", solver="sdca")
+    with pytest.raises(ValueError, match=rf"^{key} is a parameter of an object, and {name} is the name"):
+        model.set_params(**{key: 0})
+    assert LinearClassifier(CrammerSinger(), solver=SDCA()).set_params(loss__gamma=0.5).loss.gamma == 0.5

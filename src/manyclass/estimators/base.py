@@ -88,6 +88,34 @@ class Named(BaseEstimator):  # type: ignore[misc]
                 raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}{end} It has {', '.join(known)}")
         return super().__new__(cls)
 
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters of this estimator and, as ``loss__gamma`` or ``solver__epochs``, of its objects.
+
+        Parameters
+        ----------
+        **params : Any
+            Values by name.
+
+        Returns
+        -------
+        object
+            This estimator.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, or the parameter is one of a loss or a solver that is given by name.
+        """
+        for key in params:
+            name, nested, _ = key.partition("__")
+            given = params.get(name, getattr(self, name, None))
+            if nested and isinstance(given, str):
+                raise ValueError(
+                    f"{key} is a parameter of an object, and {name} is the name {given!r}: give {name} as an object "
+                    "first, as in LinearClassifier(CrammerSinger(gamma=0), solver=SDCA(option='II'))"
+                )
+        return super().set_params(**params)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file; `manyclass.load` reads it.
 
