@@ -243,7 +243,7 @@ def make_problem(loss, data: Data, *, reg=None, lam=0.05, view="csr", dtype=np.f
         penalty=L2() if reg is None else reg,
         lam=lam,
         n_features=X.shape[1],
-        weights=data.weights,
+        sample_weight=data.weights,
         dtype=dtype,
         **options,
     )

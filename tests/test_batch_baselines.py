@@ -207,7 +207,7 @@ def test_gains_and_mini_batches_are_the_plain_recursion(gain, batch_size, averag
     case = LOSSES["multinomial"]
     data = make_data("class", n=n, d=5, K=3, seed=8, weighted=True)
     problem = make_problem(case.loss, data, lam=0.5, intercept=True)
-    c = np.asarray(problem.weights)
+    c = np.asarray(problem.sample_weight)
     push = float(np.average((data.X**2).sum(1), weights=c))
     W, b, t = np.zeros((5, 3)), np.zeros(3), 0
     mean, mean_b, taken = W, b, 0

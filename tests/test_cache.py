@@ -31,10 +31,10 @@ from manyclass.objective.losses import SquaredLoss
 from manyclass.objective.penalties import L2
 
 rows, targets = make_rows(np.eye(2)), RealTargets(np.array([[1.0], [2.0]]), 1)
-V, alpha, one = np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2)
+V, dual, one = np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2)
 order, loss = np.arange(2, dtype=np.int32), SquaredLoss()
-sdca_epoch(rows, targets, one, one, order, loss, L2(), V, np.zeros(1), alpha, np.zeros(1, np.int8), 0.5, 0.0, 0, 1)
-print(json.dumps({"alpha": alpha.ravel().tolist(), "kernels": compile_clock.kernels, "seconds": compile_clock.seconds}))
+sdca_epoch(rows, targets, one, one, order, loss, L2(), V, np.zeros(1), dual, np.zeros(1, np.int8), 0.5, 0.0, 0, 1)
+print(json.dumps({"dual": dual.ravel().tolist(), "kernels": compile_clock.kernels, "seconds": compile_clock.seconds}))
 """
 
 
@@ -80,7 +80,7 @@ def copy(tmp_path):
 def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_penalty(copy):
     first, said = copy.epoch()
     # a <- a + (y - s - a) / (1 + q) with q = 1/2.
-    assert first["alpha"] == pytest.approx([2 / 3, 4 / 3])
+    assert first["dual"] == pytest.approx([2 / 3, 4 / 3])
     assert first["kernels"] == 1
     assert 0 < first["seconds"] < 60
     assert said.count("compiling") == 1, "compilation is announced"
@@ -95,13 +95,13 @@ def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_penalt
     # The kernel's own file is untouched: its code has to change because a part of it did.
     copy.edit("objective/losses/squared.py", "a + (y - s - a) /", "a + 0.5 * (y - s - a) /")
     third, said = copy.epoch()
-    assert third["alpha"] == pytest.approx([1 / 3, 2 / 3])
+    assert third["dual"] == pytest.approx([1 / 3, 2 / 3])
     assert third["kernels"] == 1
 
     copy.edit("objective/penalties/l2.py", "(lambda reg, v: v)", "(lambda reg, v: 2 * v)")
     copy.edit("kernels/sdca.py", "s[k] = bias[lo + k]", "s[k] = 3.0")
     fourth, said = copy.epoch()
-    assert fourth["alpha"] == pytest.approx([-2 / 3, -1 / 3])
+    assert fourth["dual"] == pytest.approx([-2 / 3, -1 / 3])
     assert fourth["kernels"] == 1
 
 
@@ -131,7 +131,7 @@ def test_a_cache_that_cannot_be_written_only_warns(copy):
         if folder.is_dir():
             (folder / "__pycache__").touch()
     found, said = copy.epoch(**dict.fromkeys(("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"), NO_FOLDER))
-    assert found["alpha"] == pytest.approx([2 / 3, 4 / 3])
+    assert found["dual"] == pytest.approx([2 / 3, 4 / 3])
     assert found["kernels"] == 1
     assert said.count("cannot be kept on disk") == said.count("NUMBA_CACHE_DIR") == 1
 
@@ -201,7 +201,7 @@ def test_damaged_files_of_the_cache_are_compiled_anew(copy, suffix, damage):
         path.write_bytes(damage(path.read_bytes()))
     again, _ = copy.epoch()
     assert damaged
-    assert again["alpha"] == first["alpha"]
+    assert again["dual"] == first["dual"]
     assert again["kernels"] == first["kernels"]
     third, _ = copy.epoch()
     assert third["kernels"] == 0

@@ -49,7 +49,7 @@ def part(problem: Problem, comm, grid) -> tuple[Problem, float]:
     begin, end = grid.rows_of(comm.rank)
     rows = problem.rows
     X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(problem.n_samples, problem.n_features))[begin:end]
-    weights = problem.weights[begin:end]
+    weights = problem.sample_weight[begin:end]
     mine = Problem(
         rows=make_rows(X),
         targets=ClassTargets(problem.targets.y[begin:end], problem.n_outputs),
@@ -57,7 +57,7 @@ def part(problem: Problem, comm, grid) -> tuple[Problem, float]:
         penalty=problem.penalty,
         lam=problem.lam,
         n_features=problem.n_features,
-        weights=weights,
+        sample_weight=weights,
         intercept=problem.intercept,
         dtype=problem.dtype,
     )
@@ -160,15 +160,15 @@ def test_partial_sums_gradient_and_certificate_are_exact(kept, scale, workers):
         np.testing.assert_allclose(state["lse"][:, block], logsumexp(S[:, lo:hi], axis=1), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(state["value"], objective(multinomial, data, L2(), 0.02, W, b), rtol=1e-12)
     residual = softmax(S, axis=1) - np.eye(7)[data.T]
-    residual *= problem.weights[:, None] / len(S)
+    residual *= problem.sample_weight[:, None] / len(S)
     gradient = data.X.T @ residual + 0.02 * W
     found = np.hstack([state[f"gradient.{block}"] for block in range(4)])
     np.testing.assert_allclose(found[:-1], gradient, rtol=1e-9, atol=1e-12 * scale)
     constant = solver._known(problem).share.constant
     np.testing.assert_allclose(found[-1], constant * residual.sum(axis=0), atol=1e-12)
     ours = solver.certificate(problem, state, final=True)
-    alpha, V = np.zeros((len(S), 7)), np.zeros((problem.n_features, 7))
-    theirs = problem.certify(W, b, problem.respond(W, b, alpha), alpha, V)
+    dual, V = np.zeros((len(S), 7)), np.zeros((problem.n_features, 7))
+    theirs = problem.certify(W, b, problem.respond(W, b, dual), dual, V)
     assert ours.primal == pytest.approx(theirs.primal, rel=1e-12)
     assert ours.dual == pytest.approx(theirs.dual, rel=1e-9)
 
@@ -192,7 +192,7 @@ def test_the_diagonal_is_the_hessians(view, schedule, kept):
     W, b = solver.weights(problem, state)
     X = np.hstack([data.X, np.full((len(data.X), 1), constant)])
     P = softmax(data.X @ W + b, axis=1) * (1 - softmax(data.X @ W + b, axis=1))
-    expected = (X**2).T @ (P * problem.weights[:, None]) / len(X) + problem.lam
+    expected = (X**2).T @ (P * problem.sample_weight[:, None]) / len(X) + problem.lam
     for block in range(4):
         lo, hi = grid.classes(block)
         Q = rng.normal(size=(problem.n_features + 1, hi - lo))

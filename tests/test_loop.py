@@ -149,9 +149,9 @@ def test_the_live_intercept_is_the_image_of_the_duals(case):
     steps = solver.iterate(problem, state, seed=0)
     for _ in range(3):
         before, pull = state["bias"].copy(), state["pull"].copy()
-        duals = problem.weights @ state["alpha"]
+        duals = problem.sample_weight @ state["dual"]
         next(steps)
-        moved = bias_step(problem) * (problem.weights @ state["alpha"] - duals)
+        moved = bias_step(problem) * (problem.sample_weight @ state["dual"] - duals)
         np.testing.assert_allclose(state["pull"], pull + moved, rtol=1e-10, atol=1e-12)
         np.testing.assert_array_equal(state["bias"] - before, state["pull"])
 
@@ -816,6 +816,6 @@ def test_threads_without_locks_when_everybody_is_at_rest():
     steps = solver.iterate(problem, state, 0)
     next(steps)  # the first epoch, and every fifth after it, visits all
     state["idle"][:] = 100
-    before = state["alpha"].copy()
+    before = state["dual"].copy()
     assert next(steps).passes == 1.0
-    np.testing.assert_array_equal(state["alpha"], before)
+    np.testing.assert_array_equal(state["dual"], before)

@@ -109,7 +109,7 @@ def test_samplings_draw_what_they_say():
     counts = {s: np.bincount(SDCA(sampling=s)._order(problem, 0, 0), minlength=2000) for s in SAMPLINGS}
     assert (counts["permutation"] == 1).all()
     assert counts["uniform"].max() > 1
-    share = problem.weights * problem.norms + 1e-3 * 2000
+    share = problem.sample_weight * problem.norms + 1e-3 * 2000
     drawn = sum(np.bincount(SDCA(sampling="importance")._order(problem, 0, e), minlength=2000) for e in range(300))
     expected = 300 * 2000 * share / share.sum()
     # Poisson-like counts: five standard deviations over 2000 of them.

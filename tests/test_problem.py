@@ -39,14 +39,14 @@ def setting(request):
 def random_point(case, data, problem, seed=0):
     """A dual-feasible point, balanced where there is an intercept, its image, and an arbitrary intercept."""
     rng = np.random.default_rng(seed)
-    alpha = random_duals(case.formula, data.T, data.K, rng).astype(problem.dtype)
+    dual = random_duals(case.formula, data.T, data.K, rng).astype(problem.dtype)
     bias = np.zeros(data.K, problem.dtype)
     if problem.intercept:
-        problem.balance(alpha)
+        problem.balance(dual)
         bias[:] = rng.normal(size=data.K)
     V = np.empty((problem.n_features, data.K), problem.dtype)
-    problem.dual_image(alpha, V)
-    return alpha, V, bias
+    problem.dual_image(dual, V)
+    return dual, V, bias
 
 
 def rates(data):
@@ -62,14 +62,14 @@ def test_both_sides_equal_plain_numpy(case, setting, intercept):
     view, dtype, reg = setting
     data = make_data(case.loss.targets, weighted=True, seed=1, dtype=dtype)
     problem = make_problem(case.loss, data, reg=reg, lam=LAM, view=view, dtype=dtype, intercept=intercept)
-    alpha, V, bias = random_point(case, data, problem)
+    dual, V, bias = random_point(case, data, problem)
     c, exact = rates(data), 50 * float(np.finfo(dtype).eps)
-    image = data.X.T.astype(np.float64) @ (c[:, None] * alpha) / (LAM * len(c))
+    image = data.X.T.astype(np.float64) @ (c[:, None] * dual) / (LAM * len(c))
     np.testing.assert_allclose(V, image, rtol=exact, atol=exact * np.abs(image).max())
     W = np.sign(image) * np.maximum(np.abs(image) - getattr(reg, "threshold", 0.0), 0)
     np.testing.assert_allclose(problem.primal(V), W, rtol=exact, atol=exact * np.abs(image).max())
-    conjugates = [evaluate(case.loss, a, t, a).conjugate for a, t in zip(alpha.astype(np.float64), data.T)]
-    found = problem.certificate(V, bias, alpha)
+    conjugates = [evaluate(case.loss, a, t, a).conjugate for a, t in zip(dual.astype(np.float64), data.T)]
+    found = problem.certificate(V, bias, dual)
     assert found.primal == pytest.approx(objective(case.formula, data, reg, LAM, W, bias), rel=exact)
     # g*(v) = ||grad g*(v)||^2 / 2 for both penalties.
     assert found.dual == pytest.approx(-(c @ conjugates) / len(c) - LAM * 0.5 * (W**2).sum(), rel=exact, abs=exact)
@@ -84,8 +84,8 @@ def test_the_dual_is_below_the_primal_wherever_each_is_taken(case, setting, inte
     rng = np.random.default_rng(3)
     duals, primals = [], []
     for seed in range(8):
-        alpha, V, bias = random_point(case, data, problem, seed)
-        found = problem.certificate(V, bias, alpha)
+        dual, V, bias = random_point(case, data, problem, seed)
+        found = problem.certificate(V, bias, dual)
         duals.append(found.dual)
         W = problem.primal(V).astype(np.float64)
         for scale in (0.0, 0.5, 1.0):
@@ -131,30 +131,30 @@ def test_balance_makes_the_weighted_sum_zero_and_stays_feasible(case, dtype, K):
     problem = make_problem(case.loss, data, dtype=dtype, intercept=True)
     eps = np.finfo(dtype).eps
     for seed in range(4):
-        alpha = random_point(case, data, problem, seed)[0]
-        total = np.asarray(problem.weights, np.float64) @ alpha
-        assert np.abs(total).max() <= 4 * len(alpha) * eps * max(1.0, np.abs(alpha).max())
-        worst = max(infeasibility(case.domain, a, t) for a, t in zip(alpha.astype(np.float64), data.T))
+        dual = random_point(case, data, problem, seed)[0]
+        total = np.asarray(problem.sample_weight, np.float64) @ dual
+        assert np.abs(total).max() <= 4 * len(dual) * eps * max(1.0, np.abs(dual).max())
+        worst = max(infeasibility(case.domain, a, t) for a, t in zip(dual.astype(np.float64), data.T))
         assert worst <= 4 * K * eps
 
 
 def test_balance_leaves_a_balanced_point_alone(case):
     data = make_data(case.loss.targets, n=50, seed=5)
     problem = make_problem(case.loss, data, intercept=True)
-    alpha = random_point(case, data, problem)[0]
-    again = alpha.copy()
+    dual = random_point(case, data, problem)[0]
+    again = dual.copy()
     problem.balance(again)
-    np.testing.assert_allclose(again, alpha, atol=1e-13 * max(1.0, np.abs(alpha).max()))
+    np.testing.assert_allclose(again, dual, atol=1e-13 * max(1.0, np.abs(dual).max()))
 
 
 def test_balance_of_zero_and_of_a_class_without_examples():
     data = make_data("class", n=50, K=4)
     data = data._replace(K=6)  # classes 4 and 5 have no example
     problem = make_problem(MultinomialLoss(), data, intercept=True)
-    alpha = random_point(LOSSES["multinomial"], data, problem)[0]
-    assert np.abs(problem.weights @ alpha).max() <= 1e-12
-    np.testing.assert_array_equal(alpha[:, 4:], 0)
-    zero = np.zeros_like(alpha)
+    dual = random_point(LOSSES["multinomial"], data, problem)[0]
+    assert np.abs(problem.sample_weight @ dual).max() <= 1e-12
+    np.testing.assert_array_equal(dual[:, 4:], 0)
+    zero = np.zeros_like(dual)
     problem.balance(zero)
     np.testing.assert_array_equal(zero, 0)
 
@@ -168,12 +168,12 @@ def test_integer_weights_are_repeated_rows(case):
     weighted = make_problem(case.loss, data._replace(weights=times.astype(float)), intercept=True)
     repeated = data._replace(X=data.X.repeat(times, axis=0), T=data.T.repeat(times, axis=0))
     repeated = make_problem(case.loss, repeated, intercept=True)
-    alpha, V, bias = random_point(case, data, weighted)
-    again = alpha.repeat(times, axis=0)
+    dual, V, bias = random_point(case, data, weighted)
+    again = dual.repeat(times, axis=0)
     image = np.empty_like(V)
     repeated.dual_image(again, image)
     np.testing.assert_allclose(image, V, rtol=1e-12, atol=1e-13)
-    one, two = weighted.certificate(V, bias, alpha), repeated.certificate(V, bias, again)
+    one, two = weighted.certificate(V, bias, dual), repeated.certificate(V, bias, again)
     assert one.primal == pytest.approx(two.primal, rel=1e-13)
     assert one.dual == pytest.approx(two.dual, rel=1e-13)
 
@@ -182,8 +182,8 @@ def test_the_scale_of_the_weights_does_not_matter(case):
     data = make_data(case.loss.targets, weighted=True, seed=8)
     one = make_problem(case.loss, data)
     two = make_problem(case.loss, data._replace(weights=data.weights * 1e6))
-    np.testing.assert_allclose(one.weights, two.weights, rtol=1e-15)
-    assert one.weights.mean() == pytest.approx(1.0)
+    np.testing.assert_allclose(one.sample_weight, two.sample_weight, rtol=1e-15)
+    assert one.sample_weight.mean() == pytest.approx(1.0)
 
 
 def test_rows_of_weight_zero_do_not_matter(case):
@@ -192,21 +192,21 @@ def test_rows_of_weight_zero_do_not_matter(case):
     assert ignored.any()
     other = data._replace(X=np.where(ignored[:, None], 1e3, data.X))
     one, two = make_problem(case.loss, data), make_problem(case.loss, other)
-    alpha, V, bias = random_point(case, data, one)
+    dual, V, bias = random_point(case, data, one)
     image = np.empty_like(V)
-    two.dual_image(alpha, image)
+    two.dual_image(dual, image)
     np.testing.assert_array_equal(image, V)
-    assert one.certificate(V, bias, alpha) == two.certificate(V, bias, alpha)
+    assert one.certificate(V, bias, dual) == two.certificate(V, bias, dual)
 
 
 def test_csr_and_dense_agree(case):
     data = make_data(case.loss.targets, seed=10)
     sparse, dense = (make_problem(case.loss, data, view=view) for view in ("csr", "dense"))
-    alpha, V, bias = random_point(case, data, sparse)
+    dual, V, bias = random_point(case, data, sparse)
     image = np.empty_like(V)
-    dense.dual_image(alpha, image)
+    dense.dual_image(dual, image)
     np.testing.assert_allclose(image, V, rtol=1e-13, atol=1e-15)
-    one, two = sparse.certificate(V, bias, alpha), dense.certificate(V, bias, alpha)
+    one, two = sparse.certificate(V, bias, dual), dense.certificate(V, bias, dual)
     assert one.primal == pytest.approx(two.primal, rel=1e-14)
     assert one.dual == pytest.approx(two.dual, rel=1e-14, abs=1e-14)
 
@@ -217,11 +217,11 @@ def test_threads_do_not_change_a_bit(name):
     case = LOSSES[name]
     data = make_data(case.loss.targets, n=9000, d=5000, K=130, density=0.002)
     one, two = (make_problem(case.loss, data, n_threads=n) for n in (1, 2))
-    alpha, V, bias = random_point(case, data, one)
+    dual, V, bias = random_point(case, data, one)
     image = np.empty_like(V)
-    two.dual_image(alpha, image)
+    two.dual_image(dual, image)
     np.testing.assert_array_equal(image, V)
-    assert one.certificate(V, bias, alpha) == two.certificate(V, bias, alpha)
+    assert one.certificate(V, bias, dual) == two.certificate(V, bias, dual)
     assert one.penalty_sums(V) == two.penalty_sums(V)
 
 
@@ -307,20 +307,20 @@ def test_weights_certify_themselves(case):
             problem = make_problem(case.loss, data, reg=reg, intercept=intercept)
             rng = np.random.default_rng(4)
             W, b = rng.normal(size=(8, problem.n_outputs)) * 0.1, rng.normal(size=problem.n_outputs)
-            alpha = np.empty((problem.n_samples, problem.n_outputs))
+            dual = np.empty((problem.n_samples, problem.n_outputs))
             V = np.empty_like(W)
-            losses = problem.respond(W, b, alpha)
+            losses = problem.respond(W, b, dual)
             values, gradients = case.formula(data.X @ W + b, data.T)
-            np.testing.assert_allclose(losses, problem.weights @ values, rtol=1e-12)
-            np.testing.assert_allclose(alpha, -gradients, atol=1e-12)
-            found = problem.certify(W, b, losses, alpha, V)
+            np.testing.assert_allclose(losses, problem.sample_weight @ values, rtol=1e-12)
+            np.testing.assert_allclose(dual, -gradients, atol=1e-12)
+            found = problem.certify(W, b, losses, dual, V)
             assert found.primal == pytest.approx(problem.value(W, b), rel=1e-12)
             # The least objective on a sample of other weights is above the dual.
             others = [rng.normal(size=W.shape) * scale for scale in (0.0, 1e-3, 0.05, 0.3, 1.0)]
             least = min(problem.value(other, b) for other in (W, *others))
             assert found.dual <= least + 1e-12, (name, intercept)
             if intercept:
-                np.testing.assert_allclose(problem.weights @ alpha, 0, atol=1e-9)
+                np.testing.assert_allclose(problem.sample_weight @ dual, 0, atol=1e-9)
             if name == "l1":
                 assert np.abs(V).max() <= 1 + 1e-12
 
@@ -329,15 +329,15 @@ def test_weights_certify_themselves(case):
 @pytest.mark.parametrize("K", [1, 3, 130])
 def test_the_dual_image_does_not_depend_on_threads(view, K):
     data = make_data("sign", n=70, d=9, K=K, seed=5, weighted=True)
-    alpha = np.random.default_rng(0).normal(size=(70, K))
+    dual = np.random.default_rng(0).normal(size=(70, K))
     images = []
     for threads in (1, 2, 5):
         problem = make_problem(LogisticLoss(), data, view=view, n_threads=threads)
         V = np.full((9, problem.n_columns), 7.0)
         V[:, K:] = 0
-        problem.dual_image(alpha, V)
+        problem.dual_image(dual, V)
         images.append(V)
-    expected = data.X.T @ (problem.weights[:, None] * alpha) * problem.inv_lam_n
+    expected = data.X.T @ (problem.sample_weight[:, None] * dual) * problem.inv_lam_n
     np.testing.assert_allclose(images[0][:, :K], expected, atol=1e-12)
     np.testing.assert_array_equal(images[0], images[1])
     np.testing.assert_array_equal(images[0], images[2])

@@ -18,7 +18,7 @@ SOLVERS = {"plain": SGD(), "averaged": SGD(average=True)}
 def plain_steps(case, problem: Problem, data: Data, seed: int, averaged: bool):
     """W, b and their means after each step, by the definition: all weights decay, and enter the mean, at each."""
     n, d = data.X.shape
-    c = np.asarray(problem.weights, np.float64)
+    c = np.asarray(problem.sample_weight, np.float64)
     squares = (data.X**2).sum(1)
     gain = (c @ squares / c.sum() or 1.0) if problem.intercept else 0.0
     rate = 1 / (np.max(c * (squares + gain)) / (case.loss.smoothness or 1.0) + problem.lam)

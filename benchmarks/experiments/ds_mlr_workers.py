@@ -250,7 +250,7 @@ def _costs(case: Case) -> Costs:
 
     def both() -> None:
         kernels.block_scores(problem.rows, 0, rows, W, real.type(1), L2(), S, 0)
-        y, c = problem.targets.y, problem.weights
+        y, c = problem.targets.y, problem.sample_weight
         kernels.block_gradient(problem.rows, 0, rows, S, 0, y, c, zeros, nothing, zeros, nothing, 0, real.type(1), W)
 
     stack, vector, out = np.zeros((2 * _MEMORY, W.size), real), np.zeros(W.size, real), np.zeros((3, 2 * _MEMORY + 3))
@@ -260,8 +260,8 @@ def _costs(case: Case) -> Costs:
         kernels.combine(stack, vector, np.ones(2 * _MEMORY + 1), W.reshape(-1))
 
     def line() -> None:
-        kernels.line_sums(S, S, 0.5, 0, np.zeros(rows, np.int32), problem.weights, np.zeros(2))
-        kernels.line_sums(S, S, 1.0, 0, np.zeros(rows, np.int32), problem.weights, np.zeros(2))
+        kernels.line_sums(S, S, 0.5, 0, np.zeros(rows, np.int32), problem.sample_weight, np.zeros(2))
+        kernels.line_sums(S, S, 1.0, 0, np.zeros(rows, np.int32), problem.sample_weight, np.zeros(2))
         kernels.block_logsumexp(S, 0, width, zeros[:, None], 0)
 
     def there_and_back(size: int) -> float:

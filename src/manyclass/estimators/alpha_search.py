@@ -66,9 +66,9 @@ def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: i
         Most iterations of a fit.
     """
     held = held_out_rows(unit, np.random.default_rng([seed, unit.n_samples]))
-    weights = np.array(unit.weights, np.float64)
+    weights = np.array(unit.sample_weight, np.float64)
     weights[held] = 0.0
-    training = replace(unit, weights=weights)
+    training = replace(unit, sample_weight=weights)
     judge = _Judge(unit, held)
     scores: dict[float, float] = {}
     best, state, interrupted = -math.inf, None, False
@@ -96,7 +96,7 @@ def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: i
 
 def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
     """The numbers of the held-out rows, sorted: a tenth of each class; the only row of a class is never one of them."""
-    n, weights = problem.n_samples, np.asarray(problem.weights)
+    n, weights = problem.n_samples, np.asarray(problem.sample_weight)
     order = rng.permutation(n)
     if isinstance(problem.targets, ClassTargets):
         group = problem.targets.y
@@ -120,7 +120,7 @@ def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
 def _path(problem: Problem) -> Iterator[float]:
     """Alphas from a strong penalty down: the mean squared row norm, whatever its smoothness, is one."""
     gamma = float(problem.loss.smoothness) or 1.0
-    strongest = float(np.average(problem.norms, weights=problem.weights)) / max(1.0, gamma)
+    strongest = float(np.average(problem.norms, weights=problem.sample_weight)) / max(1.0, gamma)
     alpha = max(0.1 * strongest, 10.0 / problem.n_samples) or 1.0
     alpha = 10.0 ** (math.ceil(2.0 * math.log10(alpha)) / 2.0)
     while alpha > _LEAST / problem.n_samples:
@@ -150,7 +150,7 @@ class _Judge:
         else:
             self._X = rows.x[held]
         self._problem, self._held = problem, held
-        self._weights = np.asarray(problem.weights, np.float64)[held]
+        self._weights = np.asarray(problem.sample_weight, np.float64)[held]
 
     def standard_error(self, score: float) -> float:
         """Of a rate over the held-out rows; a hundredth of a mean squared error."""

@@ -228,7 +228,7 @@ class LinearEstimator(Named):
             penalty=L1() if ratio == 1 else ElasticNet(l1 / l2) if ratio else L2(),
             lam=l1 if ratio == 1 else l2,
             n_features=X.shape[1],
-            weights=weights,
+            sample_weight=weights,
             intercept=intercept,
             dtype=np.dtype(X.dtype if self.dtype is None else self.dtype),
             n_threads=resolve_n_jobs(self.n_jobs),

@@ -294,7 +294,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             penalty=L2(),
             lam=alpha,
             n_features=X.shape[1],
-            weights=weights,
+            sample_weight=weights,
             intercept=bool(self.fit_intercept),
             dtype=dtype,
             n_threads=resolve_n_jobs(self.n_jobs),

@@ -152,7 +152,7 @@ def _smoothness(problem: Problem) -> float:
 
 def _total_variance(problem: Problem, X: Any) -> float:
     """The trace of the second moments of the features, central ones where there is an intercept."""
-    share = np.asarray(problem.weights, np.float64) / problem.n_samples
+    share = np.asarray(problem.sample_weight, np.float64) / problem.n_samples
     moment = float(share @ problem.norms.astype(np.float64))
     if not problem.intercept:
         return moment
@@ -165,21 +165,21 @@ def _steepest(problem: Problem) -> float:
     """Max |gradient of the mean loss| at W = 0 and the intercept that is best there; zero where it is but rounding."""
     joint = problem.intercept and problem.loss.joint
     V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
-    alpha = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
-    problem.respond(V, _joint_intercept(problem) if joint else lone_intercept(problem), alpha)
+    dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+    problem.respond(V, _joint_intercept(problem) if joint else lone_intercept(problem), dual)
     if problem.intercept:
-        problem.balance(alpha)
-    problem.dual_image(alpha, V)
+        problem.balance(dual)
+    problem.dual_image(dual, V)
     found = float(np.abs(V).max(initial=0.0)) * problem.lam
-    share = np.asarray(problem.weights, np.float64) / problem.n_samples
-    bound = np.sqrt(share @ problem.norms.astype(np.float64) * np.einsum("i,ik,ik->k", share, alpha, alpha).max())
+    share = np.asarray(problem.sample_weight, np.float64) / problem.n_samples
+    bound = np.sqrt(share @ problem.norms.astype(np.float64) * np.einsum("i,ik,ik->k", share, dual, dual).max())
     return found if found > 100 * np.finfo(problem.dtype).eps * bound else 0.0
 
 
 def _joint_intercept(problem: Problem) -> Array:
     """The best intercept of a joint loss at W = 0, where all the examples of a class are one."""
     K = problem.n_outputs
-    masses = np.bincount(problem.targets.y, problem.weights, minlength=K)  # type: ignore[union-attr]
+    masses = np.bincount(problem.targets.y, problem.sample_weight, minlength=K)  # type: ignore[union-attr]
     present = np.maximum(masses, 1e-300) / masses.sum()
     if isinstance(problem.loss, MultinomialLoss) and not problem.loss.margin:
         return np.asarray(np.log(present), problem.dtype)
@@ -190,14 +190,14 @@ def _joint_intercept(problem: Problem) -> Array:
         penalty=problem.penalty,
         lam=1.0,
         n_features=1,
-        weights=masses,
+        sample_weight=masses,
         intercept=True,
     )
-    W, alpha = np.zeros((1, K)), np.empty((K, K))
+    W, dual = np.zeros((1, K)), np.empty((K, K))
 
     def loss(bias: Array) -> tuple[float, Array]:
-        value = classes.respond(W, bias, alpha) / K
-        return value, -(np.asarray(classes.weights) @ alpha) / K
+        value = classes.respond(W, bias, dual) / K
+        return value, -(np.asarray(classes.sample_weight) @ dual) / K
 
     found = minimize(loss, np.zeros(K), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-12})
     return np.asarray(found.x, problem.dtype)

@@ -1,7 +1,7 @@
 """The operations a kernel asks of a loss and of a penalty; losses and penalties attach them to their types.
 
 A loss acts on one example: scores ``s`` in R^K, a target ``t`` (see `manyclass.kernels.targets`), a dual vector ``a``
-in R^K. Solvers hold the dual image ``v = X^T (c * alpha) / (lam n)``; the weights ``W = grad g*(v)`` are taken entry by
+in R^K. Solvers hold the dual image ``v = X^T (c * dual) / (lam n)``; the weights ``W = grad g*(v)`` are taken entry by
 entry when they are read, so that no second d x K array exists.
 """
 

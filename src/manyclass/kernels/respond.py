@@ -17,7 +17,7 @@ __all__ = ["conjugate_rows", "inner_product", "penalty_value", "respond_rows", "
 
 
 @jit
-def respond_rows(rows, targets, weights, loss, plain, W, bias, alpha, begin, end):
+def respond_rows(rows, targets, weights, loss, plain, W, bias, dual, begin, end):
     """``alpha_i = -grad phi(s_i)`` for begin <= i < end; returns ``sum_i c_i phi(s_i)``.
 
     ``plain`` is the `L2` penalty, whose primal map is the identity: W holds the weights themselves.
@@ -35,7 +35,7 @@ def respond_rows(rows, targets, weights, loss, plain, W, bias, alpha, begin, end
         losses += np.float64(weights[i]) * loss_value(loss, s[:outputs], t, work)
         loss_gradient(loss, s[:outputs], t, work)
         for k in range(outputs):
-            alpha[i, k] = -work[k]
+            dual[i, k] = -work[k]
     return losses
 
 
@@ -57,13 +57,13 @@ def value_rows(rows, targets, weights, loss, plain, W, bias, begin, end):
 
 
 @jit
-def conjugate_rows(targets, weights, loss, alpha, begin, end):
+def conjugate_rows(targets, weights, loss, dual, begin, end):
     """``sum_i c_i phi*(-a_i)`` over begin <= i < end."""
-    outputs = alpha.shape[1]
-    buffer = np.empty(outputs, alpha.dtype)
+    outputs = dual.shape[1]
+    buffer = np.empty(outputs, dual.dtype)
     total = 0.0
     for i in range(begin, end):
-        total += np.float64(weights[i]) * loss_conjugate(loss, alpha[i], target_row(targets, i, 0, outputs, buffer))
+        total += np.float64(weights[i]) * loss_conjugate(loss, dual[i], target_row(targets, i, 0, outputs, buffer))
     return total
 
 

@@ -1,7 +1,7 @@
 """Kernels of Prox-SDCA: one epoch, the two sides of the gap, the dual image, the balance of an intercept.
 
 All of them are written once, for every row view, target, loss and penalty. Arrays: ``V`` d x K is the dual image
-X^T (c * alpha) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``alpha`` n x K holds the dual
+X^T (c * dual) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``dual`` n x K holds the dual
 vectors a_i, ``weights`` the sample weights c_i of mean 1, ``norms`` the squared row norms. Sums of objectives are
 accumulated in float64.
 """
@@ -37,7 +37,7 @@ def row_norms(rows, out):
 
 
 @jit
-def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, idle, inv_lam_n, bias_step, lo, hi):
+def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, dual, idle, inv_lam_n, bias_step, lo, hi):
     """One dual ascent step (Option I) on each example of ``order``, for the output columns lo .. hi - 1.
 
     ``bias`` is the live intercept: its dual image is ``bias_step * sum_i c_i a_i`` away from the centre of the proximal
@@ -46,7 +46,7 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
     """
     real = V.dtype.type
     # The last range of outputs takes the zero columns behind it along: whole vectors are faster than remainders.
-    end = V.shape[1] if hi == alpha.shape[1] else hi
+    end = V.shape[1] if hi == dual.shape[1] else hi
     s = np.zeros(end - lo, V.dtype)
     new = np.zeros(end - lo, V.dtype)
     buffer = np.empty(hi - lo, V.dtype)
@@ -60,7 +60,7 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
         for k in range(hi - lo):  # a slice assignment would compile 1.5 s longer, for its error message
             s[k] = bias[lo + k]
         add_scores(rows, i, V, lo, end, reg, s)
-        a = alpha[i, lo:hi]
+        a = dual[i, lo:hi]
         dual_step(loss, s[: hi - lo], a, target_row(targets, i, lo, hi, buffer), q, new[: hi - lo])
         change = real(0)
         for k in range(hi - lo):
@@ -83,9 +83,9 @@ def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, alpha, 
 
 
 @jit
-def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end):
+def evaluate_rows(rows, targets, weights, loss, reg, V, bias, dual, begin, end):
     """``(sum_i c_i phi(s_i; y_i), sum_i c_i phi*(-a_i))`` over begin <= i < end, at fixed weights."""
-    outputs = alpha.shape[1]
+    outputs = dual.shape[1]
     s = np.zeros(V.shape[1], V.dtype)
     work = np.empty(outputs, V.dtype)
     buffer = np.empty(outputs, V.dtype)
@@ -100,7 +100,7 @@ def evaluate_rows(rows, targets, weights, loss, reg, V, bias, alpha, begin, end)
         add_scores(rows, i, V, 0, V.shape[1], reg, s)
         t = target_row(targets, i, 0, outputs, buffer)
         losses += c * loss_value(loss, s[:outputs], t, work)
-        conjugates += c * loss_conjugate(loss, alpha[i], t)
+        conjugates += c * loss_conjugate(loss, dual[i], t)
     return losses, conjugates
 
 
@@ -125,8 +125,8 @@ def primal_weights(V, reg, W):
 
 
 @jit
-def dual_image(rows, weights, alpha, inv_lam_n, V, lo, hi):
-    """``V[:, lo:hi] = X^T (c * alpha[:, lo:hi]) / (lam n)``, afresh."""
+def dual_image(rows, weights, dual, inv_lam_n, V, lo, hi):
+    """``V[:, lo:hi] = X^T (c * dual[:, lo:hi]) / (lam n)``, afresh."""
     real = V.dtype.type
     V[:, lo:hi] = 0
     coef = np.empty(hi - lo, V.dtype)
@@ -134,82 +134,82 @@ def dual_image(rows, weights, alpha, inv_lam_n, V, lo, hi):
         scale = real(weights[i]) * real(inv_lam_n)
         largest = real(0)
         for k in range(hi - lo):
-            coef[k] = scale * alpha[i, lo + k]
+            coef[k] = scale * dual[i, lo + k]
             largest = max(largest, abs(coef[k]))
         if largest > 0:
             add_outer(rows, i, coef, lo, hi, V)
 
 
 @jit
-def dual_image_within(rows, weights, alpha, inv_lam_n, V, first, last):
+def dual_image_within(rows, weights, dual, inv_lam_n, V, first, last):
     """`dual_image` for the features first <= j < last, all outputs: the same numbers, row by row."""
     real = V.dtype.type
-    outputs = alpha.shape[1]
+    outputs = dual.shape[1]
     V[first:last] = 0
     coef = np.zeros(V.shape[1], V.dtype)
     for i in range(n_rows(rows)):
         scale = real(weights[i]) * real(inv_lam_n)
         largest = real(0)
         for k in range(outputs):
-            coef[k] = scale * alpha[i, k]
+            coef[k] = scale * dual[i, k]
             largest = max(largest, abs(coef[k]))
         if largest > 0:
             add_outer_within(rows, i, coef, first, last, V)
 
 
 @jit
-def weighted_sums(weights, alpha):
+def weighted_sums(weights, dual):
     """``sum_i c_i a_i`` in float64: what an unpenalised intercept wants at zero."""
-    total = np.zeros(alpha.shape[1])
-    for i in range(alpha.shape[0]):
+    total = np.zeros(dual.shape[1])
+    for i in range(dual.shape[0]):
         c = np.float64(weights[i])
-        for k in range(alpha.shape[1]):
-            total[k] += c * alpha[i, k]
+        for k in range(dual.shape[1]):
+            total[k] += c * dual[i, k]
     return total
 
 
 @jit
-def class_masses(y, weights, alpha, wanted, present):
+def class_masses(y, weights, dual, wanted, present):
     """``wanted_k = sum_{y_i = k} c_i``, ``present_k = sum_i c_i p_ik`` for the simplex points p_i = e_{y_i} - a_i."""
     wanted[:] = 0.0
     present[:] = 0.0
-    for i in range(alpha.shape[0]):
+    for i in range(dual.shape[0]):
         c = np.float64(weights[i])
         wanted[y[i]] += c
         rivals = 0.0
-        for k in range(alpha.shape[1]):
+        for k in range(dual.shape[1]):
             if k != y[i]:
-                p = -np.float64(alpha[i, k])
+                p = -np.float64(dual[i, k])
                 present[k] += c * p
                 rivals += p
         present[y[i]] += c * (1.0 - rivals)
 
 
 @jit
-def balance_classes(y, weights, alpha, remove, share):
+def balance_classes(y, weights, dual, remove, share):
     """Move mass between classes within each p_i: take ``remove_k p_ik``, give the total out by ``share``.
 
     With ``remove_k = max(0, 1 - wanted_k / present_k)`` and ``share`` proportional to max(0, wanted - present) the
     masses come out as wanted, exactly: what all rows lose is what the poor classes lack. Each p_i stays on the simplex.
     """
-    real = alpha.dtype.type
-    for i in range(alpha.shape[0]):
+    real = dual.dtype.type
+    for i in range(dual.shape[0]):
         t = y[i]
         rivals = 0.0
-        for k in range(alpha.shape[1]):
+        for k in range(dual.shape[1]):
             if k != t:
-                rivals -= alpha[i, k]
+                rivals -= dual[i, k]
         own = max(1.0 - rivals, 0.0)
         taken = remove[t] * own
-        for k in range(alpha.shape[1]):
+        for k in range(dual.shape[1]):
             if k != t:
-                taken -= remove[k] * alpha[i, k]
+                taken -= remove[k] * dual[i, k]
         if taken <= 0.0:
             continue
         rivals = 0.0
-        for k in range(alpha.shape[1]):
+        for k in range(dual.shape[1]):
             if k != t:
-                p = -np.float64(alpha[i, k]) * (1.0 - remove[k]) + taken * share[k]
-                alpha[i, k] = real(-p)
+                p = -np.float64(dual[i, k]) * (1.0 - remove[k]) + taken * share[k]
+                dual[i, k] = real(-p)
                 rivals += p
-        alpha[i, t] = real(min(rivals, 1.0))
+        dual[i, t] = real(min(rivals, 1.0))

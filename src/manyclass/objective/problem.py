@@ -85,7 +85,7 @@ class Problem:
         Strength of the penalty, > 0.
     n_features : int
         d.
-    weights : ndarray of shape (n,), optional
+    sample_weight : ndarray of shape (n,), optional
         Sample weights, non-negative; scaled here to mean 1.
     intercept : bool
         Whether the model has an unpenalized intercept.
@@ -110,7 +110,7 @@ class Problem:
     penalty: Any
     lam: float
     n_features: int
-    weights: Array | None = None
+    sample_weight: Array | None = None
     intercept: bool = False
     dtype: Any = np.float64
     n_threads: int = 1
@@ -141,7 +141,7 @@ class Problem:
         settle(self, "penalty", type(self.penalty)(*(cast(value) for value in self.penalty)))
         settle(self, "n_samples", n)
         settle(self, "n_outputs", int(self.targets.n_outputs))
-        settle(self, "weights", np.ascontiguousarray(_mean_one(self.weights, n), self.dtype))
+        settle(self, "sample_weight", np.ascontiguousarray(_mean_one(self.sample_weight, n), self.dtype))
         if self.shift is not None:
             if self.shift.shape != (self.n_features, self.n_outputs) or self.shift.dtype != self.dtype:
                 raise ValueError(
@@ -198,11 +198,19 @@ class Problem:
         """P from the weighted sum of losses and g(W)."""
         return losses / self.n_samples + self.lam * g
 
-    def certificate(self, V: Array, bias: Array, alpha: Array) -> Certificate:
-        """P at W = grad g*(V) and D at ``alpha``, for V the dual image of ``alpha``; one pass over the data."""
+    def certificate(self, V: Array, bias: Array, dual: Array) -> Certificate:
+        """P at W = grad g*(V) and D at ``dual``, for V the dual image of ``dual``; one pass over the data."""
         parts = run(
             partial(
-                kernels.evaluate_rows, self.rows, self.targets, self.weights, self.loss, self.penalty, V, bias, alpha
+                kernels.evaluate_rows,
+                self.rows,
+                self.targets,
+                self.sample_weight,
+                self.loss,
+                self.penalty,
+                V,
+                bias,
+                dual,
             ),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
@@ -215,13 +223,15 @@ class Problem:
             resolution=self.resolution,
         )
 
-    def respond(self, W: Array, bias: Array, alpha: Array) -> float:
+    def respond(self, W: Array, bias: Array, dual: Array) -> float:
         """``alpha_i = -grad phi(W^T x_i + b)`` in place; returns the weighted sum of the losses.
 
-        One pass over the data. The gradient of the mean loss is then ``-lam V``, with V the dual image of ``alpha``.
+        One pass over the data. The gradient of the mean loss is then ``-lam V``, with V the dual image of ``dual``.
         """
         parts = run(
-            partial(respond.respond_rows, self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias, alpha),
+            partial(
+                respond.respond_rows, self.rows, self.targets, self.sample_weight, self.loss, _PLAIN, W, bias, dual
+            ),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
@@ -230,7 +240,7 @@ class Problem:
     def value(self, W: Array, bias: Array) -> float:
         """P(W, b). One pass over the data."""
         parts = run(
-            partial(respond.value_rows, self.rows, self.targets, self.weights, self.loss, _PLAIN, W, bias),
+            partial(respond.value_rows, self.rows, self.targets, self.sample_weight, self.loss, _PLAIN, W, bias),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
@@ -247,28 +257,28 @@ class Problem:
         W: Array,
         bias: Array,
         losses: float,
-        alpha: Array,
+        dual: Array,
         V: Array,
         image: Callable[[Array, Array], None] | None = None,
     ) -> Certificate:
-        """P at any weights, whose weighted losses sum to ``losses``, against D at any dual-feasible ``alpha``.
+        """P at any weights, whose weighted losses sum to ``losses``, against D at any dual-feasible ``dual``.
 
-        ``alpha`` is made fit for the dual in place (balanced for an intercept, shrunk for a pure l1 penalty), and ``V``
+        ``dual`` is made fit for the dual in place (balanced for an intercept, shrunk for a pure l1 penalty), and ``V``
         receives its dual image, from ``image`` where a solver has a faster way than `dual_image`.
         """
         if self.intercept:
-            self.balance(alpha)
-        (self.dual_image if image is None else image)(alpha, V)
+            self.balance(dual)
+        (self.dual_image if image is None else image)(dual, V)
         if isinstance(self.penalty, L1):
             # Every domain of phi*(-a) here is convex and holds a = 0: what is shrunk stays feasible.
             # Outputs of a separable loss are problems of their own, and shrink each by itself.
             largest = np.maximum(np.abs(V).max(axis=0, initial=0.0), 1.0)
             if self.loss.joint:
                 largest[:] = largest.max()
-            alpha /= largest[: self.n_outputs]
+            dual /= largest[: self.n_outputs]
             V /= largest
         parts = run(
-            partial(respond.conjugate_rows, self.targets, self.weights, self.loss, alpha),
+            partial(respond.conjugate_rows, self.targets, self.sample_weight, self.loss, dual),
             ranges(self.n_samples, _ROWS),
             self.n_threads,
         )
@@ -296,14 +306,14 @@ class Problem:
         pieces = ranges(one.shape[0], _ROWS)
         return float(np.sum(run(partial(respond.inner_product, one, two), pieces, self.n_threads)))
 
-    def dual_image(self, alpha: Array, V: Array) -> None:
-        """``V = X^T (c * alpha) / (lam n)``, plus the shift, in place, afresh."""
-        self.pull(alpha, V)
+    def dual_image(self, dual: Array, V: Array) -> None:
+        """``V = X^T (c * dual) / (lam n)``, plus the shift, in place, afresh."""
+        self.pull(dual, V)
         if self.shift is not None:
             V[:, : self.n_outputs] += self.shift
 
-    def pull(self, alpha: Array, V: Array) -> None:
-        """``V = X^T (c * alpha) / (lam n)`` in place, afresh, for any ``alpha``; one pass over the data.
+    def pull(self, dual: Array, V: Array) -> None:
+        """``V = X^T (c * dual) / (lam n)`` in place, afresh, for any ``dual``; one pass over the data.
 
         By ranges of columns, or of features where columns are too few for the threads: the same numbers either way.
         """
@@ -311,7 +321,7 @@ class Problem:
             edges = self.feature_edges(self.n_threads)
             run(
                 lambda at, _: kernels.dual_image_within(
-                    self.rows, self.weights, alpha, self.inv_lam_n, V, edges[at], edges[at + 1]
+                    self.rows, self.sample_weight, dual, self.inv_lam_n, V, edges[at], edges[at + 1]
                 ),
                 ranges(self.n_threads, 1),
                 self.n_threads,
@@ -319,7 +329,7 @@ class Problem:
         else:
             width = max(64, -(-self.n_outputs // self.n_threads))
             run(
-                lambda lo, hi: kernels.dual_image(self.rows, self.weights, alpha, self.inv_lam_n, V, lo, hi),
+                lambda lo, hi: kernels.dual_image(self.rows, self.sample_weight, dual, self.inv_lam_n, V, lo, hi),
                 ranges(self.n_outputs, width),
                 self.n_threads,
             )
@@ -336,7 +346,7 @@ class Problem:
         """Where an intercept starts: the mean target of a regression, else zero."""
         if not self.intercept or not isinstance(self.targets, RealTargets):
             return np.zeros(self.n_outputs, self.dtype)
-        return np.asarray(np.average(self.targets.y, axis=0, weights=self.weights), self.dtype)
+        return np.asarray(np.average(self.targets.y, axis=0, weights=self.sample_weight), self.dtype)
 
     def primal(self, V: Array) -> Array:
         """W = grad g*(V), d x K; V itself where the two are equal."""
@@ -346,31 +356,31 @@ class Problem:
         kernels.primal_weights(V, self.penalty, W)
         return W
 
-    def balance(self, alpha: Array) -> None:
-        """Move ``alpha``, in place, to a dual-feasible point with sum_i c_i a_i = 0 (see the module)."""
+    def balance(self, dual: Array) -> None:
+        """Move ``dual``, in place, to a dual-feasible point with sum_i c_i a_i = 0 (see the module)."""
         if isinstance(self.targets, ClassTargets):
-            self._balance_simplex(alpha)
+            self._balance_simplex(dual)
         else:
-            self._balance_columns(alpha)
+            self._balance_columns(dual)
 
-    def _balance_simplex(self, alpha: Array) -> None:
+    def _balance_simplex(self, dual: Array) -> None:
         y = self.targets.y  # type: ignore[union-attr]
         wanted, present = np.empty(self.n_outputs), np.empty(self.n_outputs)
-        kernels.class_masses(y, self.weights, alpha, wanted, present)
+        kernels.class_masses(y, self.sample_weight, dual, wanted, present)
         lacking = np.maximum(wanted - present, 0.0)
         if not lacking.sum() > 0:
             return
         remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
-        kernels.balance_classes(y, self.weights, alpha, remove, lacking / lacking.sum())
+        kernels.balance_classes(y, self.sample_weight, dual, remove, lacking / lacking.sum())
 
-    def _balance_columns(self, alpha: Array) -> None:
-        weights = np.asarray(self.weights)
+    def _balance_columns(self, dual: Array) -> None:
+        weights = np.asarray(self.sample_weight)
         if self.loss.free_dual:
-            alpha -= (kernels.weighted_sums(weights, alpha) / weights.sum(dtype=np.float64)).astype(self.dtype)
+            dual -= (kernels.weighted_sums(weights, dual) / weights.sum(dtype=np.float64)).astype(self.dtype)
             return
         # The domains are intervals around zero: shrink the side of a column that outweighs the other.
         for k in range(self.n_outputs):
-            column = alpha[:, k]
+            column = dual[:, k]
             positive = float(np.sum(weights * np.maximum(column, 0), dtype=np.float64))
             negative = float(np.sum(weights * np.maximum(-column, 0), dtype=np.float64))
             if positive > negative:

@@ -104,6 +104,6 @@ class Keeper:
 def _digest(problem: Problem) -> str:
     """Enough of the data to notice other data of the same shape: targets and weights in full, the norms of the rows."""
     found = hashlib.sha256()
-    for array in (*problem.targets, problem.weights, problem.norms):
+    for array in (*problem.targets, problem.sample_weight, problem.norms):
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

@@ -158,7 +158,7 @@ class _Start:
     """Where a range starts: from the duals of the problem whose labels are all negative."""
 
     def __init__(self, first: Problem, solver: Solver, tol: float, max_iter: int | None, seed: int) -> None:
-        self.alpha: Array | None = None
+        self.dual: Array | None = None
         # With an intercept the all-negative problem has a trivial solution, or none.
         if not isinstance(first.targets, SignTargets) or first.intercept or type(solver) is not SDCA:
             return
@@ -167,7 +167,7 @@ class _Start:
         found = minimize(alone, SDCA(), tol=0.1 * tol, max_iter=max_iter, seed=seed, warn=False)
         if found.outcome is Outcome.INTERRUPTED:
             raise KeyboardInterrupt
-        self.alpha = np.ascontiguousarray(found.state["alpha"][:, 0])
+        self.dual = np.ascontiguousarray(found.state["dual"][:, 0])
         self.V = np.ascontiguousarray(found.state["V"][:, 0])
 
     def state(self, part: Problem, solver: Solver) -> State | None:
@@ -175,18 +175,18 @@ class _Start:
             state = solver.state(part)
             state["bias"] = lone_intercept(part).astype(part.dtype)
             return state
-        if self.alpha is None:
+        if self.dual is None:
             return None
         state = solver.state(part)
-        state["alpha"][:] = self.alpha[:, None]
+        state["dual"][:] = self.dual[:, None]
         V = state["V"]
         V[:, : part.n_outputs] = self.V[:, None]
         signs = part.targets
         assert isinstance(signs, SignTargets)
         # The negatives' dual is none for a positive: it starts at zero, which is feasible whatever the label.
         rows = np.repeat(np.arange(part.n_samples), np.diff(signs.indptr))
-        state["alpha"][rows, signs.indices] = 0
-        taken = np.asarray(part.weights)[rows] * self.alpha[rows] * part.dtype.type(part.inv_lam_n)
+        state["dual"][rows, signs.indices] = 0
+        taken = np.asarray(part.sample_weight)[rows] * self.dual[rows] * part.dtype.type(part.inv_lam_n)
         member = sp.csr_matrix((taken, (np.arange(len(rows)), signs.indices)), shape=(len(rows), part.n_outputs))
         if len(rows):
             change = (_rows_of(part, rows).T @ member).tocoo()

@@ -385,7 +385,7 @@ _SCALES = 1e5
 
 def _bad_scale(problem: Problem) -> str | None:
     """What to do about the features, where their scale is what holds the fit up."""
-    mean = float(np.average(problem.norms, weights=problem.weights))
+    mean = float(np.average(problem.norms, weights=problem.sample_weight))
     remedy = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows), or raise max_iter"
     if mean and not 1 / _SCALES < mean < _SCALES:
         return f"the squared norms of the rows are about {mean:.1e}: {remedy}"

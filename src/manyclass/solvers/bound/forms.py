@@ -185,7 +185,7 @@ class KroneckerForm(Form):
             problem.rows,
             y,
             problem.n_outputs,
-            np.asarray(problem.weights, np.float64) / problem.n_samples,
+            np.asarray(problem.sample_weight, np.float64) / problem.n_samples,
             n_features=problem.n_features,
             constant=constant,
             margin=float(problem.loss.margin),

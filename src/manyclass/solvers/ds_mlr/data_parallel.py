@@ -95,20 +95,20 @@ class DataParallelLBFGS(LBFGS):
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         n = self._whole(problem)[0]
         W, bias = self.weights(problem, state)
-        alpha, V = state["alpha"], state["slope"][:-1]
-        losses = problem.respond(W, bias, alpha)
-        y, c = problem.targets.y, problem.weights  # type: ignore[union-attr]
+        dual, V = state["dual"], state["slope"][:-1]
+        losses = problem.respond(W, bias, dual)
+        y, c = problem.targets.y, problem.sample_weight  # type: ignore[union-attr]
         if problem.intercept:
             masses = np.empty((2, problem.n_outputs))
-            kernels.class_masses(y, c, alpha, masses[0], masses[1])
+            kernels.class_masses(y, c, dual, masses[0], masses[1])
             wanted, present = self._comm.allreduce(self.scale * masses)
             lacking = np.maximum(wanted - present, 0.0)
             if lacking.sum() > 0:
                 remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
-                kernels.balance_classes(y, c, alpha, remove, lacking / lacking.sum())
-        conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, alpha, 0, problem.n_samples)
+                kernels.balance_classes(y, c, dual, remove, lacking / lacking.sum())
+        conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, dual, 0, problem.n_samples)
         losses, conjugates = self._comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
-        self._image_of_all(problem, alpha, V)
+        self._image_of_all(problem, dual, V)
         return Certificate(
             primal=losses / n + problem.lam * problem.penalty_value(W),
             dual=-conjugates / n - problem.lam * problem.penalty_sums(V)[1],
@@ -118,19 +118,19 @@ class DataParallelLBFGS(LBFGS):
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
         n, constant, _ = self._whole(problem)
         W, bias = self._parts(problem, point)
-        alpha, slope = state["alpha"], state["slope"]
-        losses = self.scale * problem.respond(W, bias, alpha)
-        self._image_of_all(problem, alpha, slope[:-1])
+        dual, slope = state["dual"], state["slope"]
+        losses = self.scale * problem.respond(W, bias, dual)
+        self._image_of_all(problem, dual, slope[:-1])
         slope[:-1] *= -problem.lam
-        sums = self.scale * kernels.weighted_sums(problem.weights, alpha)
+        sums = self.scale * kernels.weighted_sums(problem.sample_weight, dual)
         totals = self._comm.allreduce(np.append(sums, losses))
         slope[-1] = -constant / n * totals[:-1] if problem.intercept else 0
         self._add_penalty(problem, point, state, gradient)
         return float(totals[-1]) / n + problem.lam * problem.penalty_value(W)
 
-    def _image_of_all(self, problem: Problem, alpha: Array, V: Array) -> None:
+    def _image_of_all(self, problem: Problem, dual: Array, V: Array) -> None:
         """The dual image of all processes' responses."""
-        problem.dual_image(alpha, V)
+        problem.dual_image(dual, V)
         V *= V.dtype.type(self.scale * problem.n_samples / self._whole(problem)[0])
         if self._comm.size > 1:
             V[:] = self._comm.allreduce(V)
@@ -146,7 +146,7 @@ class DataParallelLBFGS(LBFGS):
     def _whole(self, problem: Problem) -> tuple[int, float, float]:
         """Of all processes: rows, the value of the feature that carries the intercept, the mean squared row norm."""
         if self._facts is None or self._facts[0] is not problem:
-            c = np.asarray(problem.weights, np.float64) * self.scale
+            c = np.asarray(problem.sample_weight, np.float64) * self.scale
             n, norms, weights = self._comm.allreduce(np.array([len(c), c @ problem.norms, c.sum()])).tolist()
             value = (math.sqrt(norms / weights) or 1.0) if problem.intercept else 0.0
             self._facts = (problem, (int(n), value, norms / weights))

@@ -135,7 +135,7 @@ class LogConcavity(BatchSolver):
     def _classes(self, problem: Problem, state: State, point: Array, lo: int, hi: int) -> Array:
         """Steps on the classes lo <= k < hi, at once, each with a step length of its own; log-sum-exps of groups."""
         n, lam, total = problem.n_samples, problem.lam, state["total"]
-        y, c, bar = problem.targets.y, problem.weights, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
+        y, c, bar = problem.targets.y, problem.sample_weight, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
         W = np.ascontiguousarray(point[:, lo:hi])
         S, T = (np.empty((n, hi - lo), problem.dtype) for _ in range(2))
         kernels.block_scores(problem.rows, 0, n, W, bar, _PLAIN, S, 0)
@@ -188,7 +188,7 @@ class LogConcavity(BatchSolver):
         for move, turn, bend in reversed(pairs):
             shares.append(np.where(bend > 0, _columns(move, D) / np.where(bend > 0, bend, 1.0), 0.0))
             D -= shares[-1] * turn
-        mean = float(np.average(problem.norms, weights=problem.weights))
+        mean = float(np.average(problem.norms, weights=problem.sample_weight))
         first = np.full(G.shape[1], 1.0 / (mean + constant(problem) ** 2 + problem.lam))
         if pairs:
             move, turn, bend = pairs[-1]

@@ -61,7 +61,7 @@ class Extent:
         each: int = 1,
     ) -> None:
         assert isinstance(problem.targets, ClassTargets)
-        weights = np.asarray(problem.weights, np.float64) * scale
+        weights = np.asarray(problem.sample_weight, np.float64) * scale
         counts = np.zeros((comm.size, 4))
         counts[comm.rank] = len(weights), n_stored(problem.rows), float(weights @ problem.norms), weights.sum()
         counts = comm.allreduce(counts)
@@ -79,7 +79,7 @@ class Extent:
         self.share = Share(
             rows=problem.rows,
             y=problem.targets.y,
-            weights=np.asarray(problem.weights if scale == 1.0 else weights, problem.dtype),
+            weights=np.asarray(problem.sample_weight if scale == 1.0 else weights, problem.dtype),
             norms=problem.norms,
             first=int(counts[: comm.rank, 0].sum()),
             lam=float(problem.lam),

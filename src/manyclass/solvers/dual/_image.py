@@ -74,7 +74,7 @@ class DenseImage:
             lambda at, _: kernels.sparse_dual_image(
                 problem.rows,
                 _y(problem),
-                problem.weights,
+                problem.sample_weight,
                 state["indptr"],
                 state["rivals"],
                 state["b"],
@@ -132,7 +132,7 @@ class TableImage:
             done = kernels.table_dual_image(
                 problem.rows,
                 _y(problem),
-                problem.weights,
+                problem.sample_weight,
                 state["indptr"],
                 state["rivals"],
                 state["b"],

@@ -39,7 +39,7 @@ from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
 
 __all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
 
-#: Rows (of V or of alpha) a piece of the vector work covers.
+#: Rows (of V or of dual) a piece of the vector work covers.
 _ROWS = 4096
 #: kappa begins at this part of the paper's: where one epoch solves the inner problem well it stays small.
 _START = 0.03
@@ -49,7 +49,7 @@ _SLACK, _LEAST_SLACK = 8.0, 0.5
 
 def condition(problem: Problem, gamma: float) -> float:
     """R^2 / (gamma lam n), with R^2 = max_i c_i ||x_i||^2."""
-    radius = float((np.asarray(problem.weights) * problem.norms).max(initial=0.0))
+    radius = float((np.asarray(problem.sample_weight) * problem.norms).max(initial=0.0))
     return radius * problem.inv_lam_n / gamma
 
 
@@ -137,7 +137,7 @@ class AcceleratedSDCA(SDCA):
         state["Y"][:] = state["W"]
         state["bias_centre"] = state["bias"].copy()
         if problem.intercept:
-            problem.balance(state["best_alpha"])
+            problem.balance(state["best_dual"])
         self._refresh(problem, state)
         return state
 
@@ -148,7 +148,7 @@ class AcceleratedSDCA(SDCA):
             "W": W,
             "Y": W.copy(),
             "bias_centre": state["bias"].copy(),
-            "best_alpha": state["alpha"].copy(),
+            "best_dual": state["dual"].copy(),
             "best_V": np.zeros_like(W),
         }
 
@@ -159,7 +159,7 @@ class AcceleratedSDCA(SDCA):
         if self.inner != "accuracy":
             kappa = min(max(_START * kappa, problem.lam), kappa)
         return {
-            "best_dual": np.full((), np.nan),
+            "best_value": np.full((), np.nan),
             "epochs": np.zeros((), np.int64),
             "theta": np.ones(()),
             "last_primal": np.full((), np.inf),
@@ -250,7 +250,7 @@ class AcceleratedSDCA(SDCA):
 
     def _begin(self, problem: Problem, state: State, eta: float) -> None:
         """xi_1 = (1 + eta^-2) (P(0) - D(0)); the first outer step of the paper is number 2."""
-        zero = problem.certificate(np.zeros_like(state["V"]), state["bias"] * 0, np.zeros_like(state["alpha"]))
+        zero = problem.certificate(np.zeros_like(state["V"]), state["bias"] * 0, np.zeros_like(state["dual"]))
         state["xi"] = np.asarray((1.0 + eta**-2) * zero.gap)
         state["outer"] = np.ones((), np.int64)
 
@@ -269,29 +269,29 @@ class AcceleratedSDCA(SDCA):
         kappa = float(state["kappa"])
         lam = problem.lam + kappa
         pull, scale = kappa / lam, lam / problem.lam
-        alpha, image = state["alpha"], np.zeros_like(state["V"])
+        dual, image = state["dual"], np.zeros_like(state["V"])
         if final:
             self._refresh(problem, state, image)
         else:
             V, Y = state["V"], state["Y"]
             _each(problem, lambda b, e: kernels.own_image(V, Y, pull, scale, image, b, e))
         # The losses' answer to the weights is a second dual point, and comes with the primal value.
-        answer = np.empty_like(alpha)
+        answer = np.empty_like(dual)
         losses = problem.respond(state["W"], state["bias"], answer)
         primal = problem.objective(losses, problem.penalty_value(state["W"]))
         if not final and self.inner != "accuracy":
             self._adapt(problem, state, primal, losses, image)
         if problem.intercept:
-            alpha = alpha.copy()
-            problem.balance(alpha)
-            problem.dual_image(alpha, image)
+            dual = dual.copy()
+            problem.balance(dual)
+            problem.dual_image(dual, image)
             problem.balance(answer)
-        self._raise_best(problem, state, alpha, image)
+        self._raise_best(problem, state, dual, image)
         problem.dual_image(answer, image)
-        dual = self._raise_best(problem, state, answer, image)
+        value = self._raise_best(problem, state, answer, image)
         if self.rule != "gap":
-            dual = max(dual, primal - float(state["bound"]))
-        found = Certificate(primal, dual, problem.resolution)
+            value = max(value, primal - float(state["bound"]))
+        found = Certificate(primal, value, problem.resolution)
         if not problem.loss.smoothness:
             self._sharpen(problem, state, found.gap)
         return found
@@ -299,21 +299,21 @@ class AcceleratedSDCA(SDCA):
     def _refresh(self, problem: Problem, state: State, image: Array | None = None) -> None:
         """Make afresh what follows from the duals: the images, which gather rounding errors, and the intercept's pull.
 
-        ``image`` receives that of ``alpha`` in the original problem.
+        ``image`` receives that of ``dual`` in the original problem.
         """
         kappa = float(state["kappa"])
         lam = problem.lam + kappa
         pull, scale = problem.dtype.type(kappa / lam), problem.dtype.type(lam / problem.lam)
-        alpha, V = state["alpha"], state["V"]
+        dual, V = state["dual"], state["V"]
         image = V if image is None else image
-        problem.dual_image(alpha, image)
+        problem.dual_image(dual, image)
         np.divide(image, scale, out=V)
         V += pull * state["Y"]
         if problem.intercept:
-            sums = weighted_sums(problem.weights, alpha)
+            sums = weighted_sums(problem.sample_weight, dual)
             state["pull"] = np.asarray(bias_step(problem) * problem.lam / lam * sums, problem.dtype)
-        problem.dual_image(state["best_alpha"], state["best_V"])
-        state["best_dual"] = np.full((), np.nan)
+        problem.dual_image(state["best_dual"], state["best_V"])
+        state["best_value"] = np.full((), np.nan)
 
     def _adapt(self, problem: Problem, state: State, primal: float, losses: float, image: Array) -> None:
         """Fit kappa to how well one epoch solves an inner problem, and restart the momentum where P rose.
@@ -328,20 +328,20 @@ class AcceleratedSDCA(SDCA):
             state["theta"] = np.ones(())
             if int(state["iteration"]) > 3:
                 state["slack"] = np.maximum(0.25 * state["slack"], _LEAST_SLACK)
-        alpha, kappa, moved = state["alpha"], float(state["kappa"]), float(state["moved"])
+        dual, kappa, moved = state["dual"], float(state["kappa"]), float(state["moved"])
         if not kappa * moved > 0:
             return
         conjugates = sum(
             run(
-                lambda b, e: conjugate_rows(problem.targets, problem.weights, problem.loss, alpha, b, e),
-                ranges(len(alpha), _ROWS),
+                lambda b, e: conjugate_rows(problem.targets, problem.sample_weight, problem.loss, dual, b, e),
+                ranges(len(dual), _ROWS),
                 problem.n_threads,
             )
         )
         gap = (losses + conjugates) / problem.n_samples
         gap += problem.lam * problem.inner_product(state["W"], image)
         if problem.intercept:
-            mean = weighted_sums(problem.weights, alpha) / problem.n_samples
+            mean = weighted_sums(problem.sample_weight, dual) / problem.n_samples
             gap += float(mean @ state["bias"].astype(np.float64))
         ratio = gap / (0.5 * kappa * moved)
         factor = min(max(ratio / float(state["slack"]), 0.125), 8.0) ** 0.7
@@ -361,15 +361,15 @@ class AcceleratedSDCA(SDCA):
         state["pull"] = real(ratio) * state["pull"]
         state["kappa"] = np.asarray(wanted)
 
-    def _raise_best(self, problem: Problem, state: State, alpha: Array, image: Array) -> float:
-        """Move the best dual point to the best place between it and ``alpha``; its dual value."""
-        best, best_image = state["best_alpha"], state["best_V"]
+    def _raise_best(self, problem: Problem, state: State, dual: Array, image: Array) -> float:
+        """Move the best dual point to the best place between it and ``dual``; its dual value."""
+        best, best_image = state["best_dual"], state["best_V"]
 
         def value(x: float) -> float:
             losses = sum(
                 run(
                     lambda b, e: kernels.mixed_losses(
-                        problem.targets, problem.weights, problem.loss, best, alpha, x, b, e
+                        problem.targets, problem.sample_weight, problem.loss, best, dual, x, b, e
                     ),
                     ranges(len(best), _ROWS),
                     problem.n_threads,
@@ -378,11 +378,11 @@ class AcceleratedSDCA(SDCA):
             parts = _each(problem, lambda b, e: kernels.mixed_conjugate(problem.penalty, best_image, image, x, b, e))
             return -float(losses) / problem.n_samples - problem.lam * float(sum(parts))
 
-        known = float(state["best_dual"])
+        known = float(state["best_value"])
         x, highest = _maximise(value, known if np.isfinite(known) else None)
-        state["best_dual"] = np.asarray(highest)
+        state["best_value"] = np.asarray(highest)
         if x > 0.0:
-            run(lambda b, e: kernels.mix(best, alpha, x, b, e), ranges(len(best), _ROWS), problem.n_threads)
+            run(lambda b, e: kernels.mix(best, dual, x, b, e), ranges(len(best), _ROWS), problem.n_threads)
             _each(problem, lambda b, e: kernels.mix(best_image, image, x, b, e))
         return highest
 
@@ -419,11 +419,11 @@ def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
 def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
     """The duality gap of an inner problem, its proximal term on the intercept included."""
     shifted = replace(inner, shift=inner.dtype.type(pull) * state["Y"][:, : inner.n_outputs])
-    found = shifted.certificate(state["V"], live, state["alpha"])
+    found = shifted.certificate(state["V"], live, state["dual"])
     gap = found.primal - found.dual
     if inner.intercept:
         kappa = 1.0 / (bias_step(inner) * inner.n_samples)
-        mean = weighted_sums(inner.weights, state["alpha"]) / inner.n_samples
+        mean = weighted_sums(inner.sample_weight, state["dual"]) / inner.n_samples
         gap += 0.5 * kappa * float(np.sum((live - state["bias_centre"]) ** 2, dtype=np.float64))
         gap += 0.5 * float(mean @ mean) / kappa + float(mean @ state["bias_centre"])
     return max(gap, 0.0)

@@ -210,7 +210,7 @@ class ActiveSetSDCA(SDCA):
             image.rebuild(problem, state)
         losses, rivals = self._propose(problem, state, self.more)
         g, conjugate = image.sums(problem, state)
-        conjugates = kernels.sparse_conjugates(problem.weights, _gamma(problem), state["indptr"], state["b"])
+        conjugates = kernels.sparse_conjugates(problem.sample_weight, _gamma(problem), state["indptr"], state["b"])
         certificate = Certificate(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
@@ -228,7 +228,7 @@ class ActiveSetSDCA(SDCA):
             lambda begin, end: proposals.propose(
                 problem.rows,
                 _y(problem),
-                problem.weights,
+                problem.sample_weight,
                 _gamma(problem),
                 problem.penalty,
                 scored,
@@ -345,7 +345,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array, left: Array | N
         more, put_off = kernels.active_epoch(
             problem.rows,
             _y(problem),
-            problem.weights,
+            problem.sample_weight,
             problem.norms,
             order[done:],
             _gamma(problem),
@@ -393,12 +393,12 @@ def _balance(problem: Problem, state: State) -> None:
     n, K = problem.n_samples, problem.n_outputs
     excess = np.empty(K)
     rows, classes, masses = np.empty(n + 4 * K, np.int64), np.empty(n + 4 * K, np.int32), np.empty(n + 4 * K)
-    kernels.class_excess(_y(problem), problem.weights, state["indptr"], state["rivals"], state["b"], excess)
+    kernels.class_excess(_y(problem), problem.sample_weight, state["indptr"], state["rivals"], state["b"], excess)
     # Little from each example first: a step that is small everywhere costs the dual least.
     for cap in (0.03, 0.3, 1.0, 1.0):
         moves = kernels.plan_moves(
             _y(problem),
-            problem.weights,
+            problem.sample_weight,
             state["indptr"],
             state["rivals"],
             state["b"],

@@ -111,7 +111,7 @@ class SDCA(Solver):
             V[:, : problem.n_outputs] = problem.shift
         return {
             "iteration": np.zeros((), np.int64),
-            "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
+            "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
             "V": V,
             "bias": problem.first_intercept(),
             "pull": np.zeros(problem.n_outputs, problem.dtype),
@@ -154,7 +154,7 @@ class SDCA(Solver):
         """The loss with the dual step of the option."""
         if self.option == "I":
             return problem.loss
-        weights = np.asarray(problem.weights)
+        weights = np.asarray(problem.sample_weight)
         radius = float((weights * problem.norms).max(initial=0.0)) * problem.inv_lam_n
         radius += bias_step(problem) * float(weights.max(initial=0.0))
         return Segment(problem.loss, OPTIONS.index(self.option) + 1, float(problem.loss.smoothness), radius)
@@ -168,7 +168,7 @@ class SDCA(Solver):
             return np.asarray(rng.permutation(n), np.int32)
         if self.sampling == "uniform":
             return np.asarray(rng.integers(n, size=n, dtype=np.int32))
-        weights = np.asarray(problem.weights, np.float64)
+        weights = np.asarray(problem.sample_weight, np.float64)
         share = weights * (problem.norms + bias_step(problem) / problem.inv_lam_n)
         share += problem.loss.smoothness / problem.inv_lam_n
         # Without smoothness an empty row would never be drawn, and its share of the gap stay for ever.
@@ -188,11 +188,11 @@ class SDCA(Solver):
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         if problem.intercept:
-            problem.balance(state["alpha"])
+            problem.balance(state["dual"])
             state["pull"] = np.zeros_like(state["pull"])
         if problem.intercept or final:
-            problem.dual_image(state["alpha"], state["V"])
-        return problem.certificate(state["V"], state["bias"], state["alpha"])
+            problem.dual_image(state["dual"], state["V"])
+        return problem.certificate(state["V"], state["bias"], state["dual"])
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return np.ascontiguousarray(problem.primal(state["V"])[:, : problem.n_outputs]), state["bias"]
@@ -241,7 +241,7 @@ def bias_step(problem: Problem) -> float:
     """1 / (kappa n): kappa such that the intercept weighs a tenth of the mean example in a step."""
     if not problem.intercept:
         return 0.0
-    mean = float(np.average(problem.norms, weights=problem.weights))
+    mean = float(np.average(problem.norms, weights=problem.sample_weight))
     return 0.1 * (mean if mean > 0 else 1.0) * problem.inv_lam_n
 
 
@@ -250,14 +250,14 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array, lo: int, hi: in
     moved: int = kernels.sdca_epoch(
         problem.rows,
         problem.targets,
-        problem.weights,
+        problem.sample_weight,
         problem.norms,
         order,
         epoch.loss,
         problem.penalty,
         state["V"],
         live,
-        state["alpha"],
+        state["dual"],
         # A range of columns does not know whether the others are at rest.
         state["idle"] if hi - lo == problem.n_outputs else np.zeros_like(state["idle"]),
         problem.inv_lam_n,

@@ -93,9 +93,9 @@ class SlightL2(Solver):
         reduced = _reduced(problem, state["eps"], state["at_zero"])
         near = self.solver.certificate(reduced, state, final=final)
         W, bias = self.solver.weights(reduced, state)
-        answer, V = np.empty_like(state["alpha"]), np.zeros_like(state["V"])
+        answer, V = np.empty_like(state["dual"]), np.zeros_like(state["V"])
         losses = problem.respond(W, bias, answer)
-        found = problem.certify(W, bias, losses, state["alpha"].copy(), V)
+        found = problem.certify(W, bias, losses, state["dual"].copy(), V)
         # The losses' answer to the weights is a dual point as well, and often the better one once it is shrunk.
         other = problem.certify(W, bias, losses, answer, V)
         if other.dual > found.dual:

@@ -12,7 +12,7 @@ from manyclass.solvers.dual.sdca import SDCA
 __all__ = ["lineage", "warm_state"]
 
 #: What plain Prox-SDCA takes over: a dual point, the intercept, and room for the image that its certificate makes.
-_CARRIED = ("alpha", "bias", "V")
+_CARRIED = ("dual", "bias", "V")
 
 
 def lineage(solver: Solver) -> str:

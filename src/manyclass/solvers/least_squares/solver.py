@@ -156,13 +156,13 @@ class GeneralizedLeastSquares(BatchSolver):
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
-        return certify(problem, W, bias, state["alpha"], self._image(state))
+        return certify(problem, W, bias, state["dual"], self._image(state))
 
     def _gradient(self, problem: Problem, point: Array, state: State) -> Array:
         """Of P at a point, in float64."""
         W, bias = self._split(problem, point)
-        _respond(problem, W, bias, state["alpha"])
-        self._slope(problem, state, lambda alpha, V: _dual_image(problem, alpha, V))
+        _respond(problem, W, bias, state["dual"])
+        self._slope(problem, state, lambda dual, V: _dual_image(problem, dual, V))
         gradient = state["slope"].astype(np.float64)
         gradient[:-1] += problem.lam * point[:-1].astype(np.float64)
         return gradient
@@ -172,7 +172,7 @@ class GeneralizedLeastSquares(BatchSolver):
         L = lipschitz(problem)
         design = Design(
             matrix(problem),
-            weights=problem.weights,
+            weights=problem.sample_weight,
             intercept=problem.intercept,
             dtype=problem.dtype,
             n_threads=problem.n_threads,
@@ -181,10 +181,10 @@ class GeneralizedLeastSquares(BatchSolver):
         if not (factored and self.keep):
             return design.system(problem.lam, L, factored=factored)
         held = self._held
-        same = held.get("rows") is problem.rows and np.array_equal(held["weights"], np.asarray(problem.weights))
+        same = held.get("rows") is problem.rows and np.array_equal(held["weights"], np.asarray(problem.sample_weight))
         if not same:
             # For any ridge: as those of the least.
-            held |= {"rows": problem.rows, "weights": np.asarray(problem.weights), "moments": design.moments(0.0)}
+            held |= {"rows": problem.rows, "weights": np.asarray(problem.sample_weight), "moments": design.moments(0.0)}
         return design.system(problem.lam, L, factored=True, moments=held["moments"])
 
 
@@ -201,10 +201,10 @@ def lipschitz(problem: Problem) -> float:
     return wide / smoothness(problem, GeneralizedLeastSquares.name)
 
 
-def certify(problem: Problem, W: Array, bias: Array, alpha: Array, V: Array) -> Certificate:
-    """The certificate at weights, of dense rows by products of BLAS; ``alpha`` (n, K) and ``V`` (d, K) are room."""
-    losses = _respond(problem, W, bias, alpha)
-    return problem.certify(W, bias, losses, alpha, V, lambda alpha, V: _dual_image(problem, alpha, V))
+def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array) -> Certificate:
+    """The certificate at weights, of dense rows by products of BLAS; ``dual`` (n, K) and ``V`` (d, K) are room."""
+    losses = _respond(problem, W, bias, dual)
+    return problem.certify(W, bias, losses, dual, V, lambda dual, V: _dual_image(problem, dual, V))
 
 
 def matrix(problem: Problem) -> Any:
@@ -220,31 +220,31 @@ def _pieces(problem: Problem) -> list[tuple[int, int]]:
     return ranges(problem.n_samples, max(ROWS, _CHUNK // max(1, problem.n_features)))
 
 
-def _respond(problem: Problem, W: Array, bias: Array, alpha: Array) -> float:
+def _respond(problem: Problem, W: Array, bias: Array, dual: Array) -> float:
     """`Problem.respond`; dense rows have their scores from BLAS."""
     if not isinstance(problem.rows, DenseRows):
-        return problem.respond(W, bias, alpha)
+        return problem.respond(W, bias, dual)
     for begin, end in _pieces(problem):
-        np.matmul(np.asarray(problem.rows.x[begin:end], problem.dtype), W, out=alpha[begin:end])
-    alpha += bias
+        np.matmul(np.asarray(problem.rows.x[begin:end], problem.dtype), W, out=dual[begin:end])
+    dual += bias
     losses = run(
-        lambda b, e: kernels.respond_at(problem.targets, problem.weights, problem.loss, alpha, b, e),
+        lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, dual, b, e),
         ranges(problem.n_samples, ROWS),
         problem.n_threads,
     )
     return float(np.sum(losses))
 
 
-def _dual_image(problem: Problem, alpha: Array, V: Array) -> None:
+def _dual_image(problem: Problem, dual: Array, V: Array) -> None:
     """`Problem.dual_image`; dense rows have theirs from BLAS, summed over chunks in float64."""
     if not isinstance(problem.rows, DenseRows):
-        problem.dual_image(alpha, V)
+        problem.dual_image(dual, V)
         return
     total = np.zeros(V.shape)
-    weights = np.asarray(problem.weights)
+    weights = np.asarray(problem.sample_weight)
     for begin, end in _pieces(problem):
         part = np.asarray(problem.rows.x[begin:end], problem.dtype)
-        total += part.T @ (weights[begin:end, None] * alpha[begin:end])
+        total += part.T @ (weights[begin:end, None] * dual[begin:end])
     V[:] = total * problem.inv_lam_n
     if problem.shift is not None:
         V += problem.shift

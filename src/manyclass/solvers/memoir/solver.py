@@ -156,7 +156,7 @@ class Memoir(Solver):
         return {"weights": copies * d * K * problem.dtype.itemsize}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        X, y, c = _matrix(problem), problem.targets.y, np.asarray(problem.weights)  # type: ignore[union-attr]
+        X, y, c = _matrix(problem), problem.targets.y, np.asarray(problem.sample_weight)  # type: ignore[union-attr]
         held = self._held_out(problem, seed)
         kept = np.setdiff1d(np.arange(len(y)), held)
         weights = None if np.all(c == c[0]) else c / c[kept].mean()

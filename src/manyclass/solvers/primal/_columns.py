@@ -280,7 +280,7 @@ class DenseColumns:
         self.all = np.arange(self.d)
         self.means = np.zeros(self.d)
         if self.intercept:
-            self.means = self.dots(np.asarray(problem.weights, np.float64) / self.n)
+            self.means = self.dots(np.asarray(problem.sample_weight, np.float64) / self.n)
 
     def _blocks(self, width: int) -> Iterator[tuple[slice, Array]]:
         size = max(256, _BLOCK // max(1, width))

@@ -24,15 +24,15 @@ ROWS = 4096
 
 
 class PrimalSolver(Solver):
-    """A solver on the weights. Its state keeps room for the certificate: ``alpha`` (n x K) and ``V`` (d x K)."""
+    """A solver on the weights. Its state keeps room for the certificate: ``dual`` (n x K) and ``V`` (d x K)."""
 
     #: The conjugate is for the certificate alone.
     needs_loss = frozenset({"gradient", "conjugate"})
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
-        losses = problem.respond(W, bias, state["alpha"])
-        return problem.certify(W, bias, losses, state["alpha"], self._image(state))
+        losses = problem.respond(W, bias, state["dual"])
+        return problem.certify(W, bias, losses, state["dual"], self._image(state))
 
     def _image(self, state: State) -> Array:
         """Room for the dual image, d x K."""
@@ -65,7 +65,7 @@ class BatchSolver(PrimalSolver):
             "point": point,
             # Both are made afresh before they are read; here so that iterations and certificates share them.
             "slope": np.zeros(shape, problem.dtype),
-            "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
+            "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
         }
 
     @staticmethod
@@ -82,12 +82,12 @@ class BatchSolver(PrimalSolver):
 
     @staticmethod
     def _slope(problem: Problem, state: State, image: Callable[[Array, Array], None] | None = None) -> None:
-        """``state["slope"]`` becomes the gradient of P - lam g where ``alpha`` are the responses of the losses."""
-        alpha, slope = state["alpha"], state["slope"]
-        (problem.dual_image if image is None else image)(alpha, slope[:-1])
+        """``state["slope"]`` becomes the gradient of P - lam g where ``dual`` are the responses of the losses."""
+        dual, slope = state["dual"], state["slope"]
+        (problem.dual_image if image is None else image)(dual, slope[:-1])
         slope[:-1] *= -problem.lam
         if problem.intercept:
-            slope[-1] = -constant(problem) / problem.n_samples * weighted_sums(problem.weights, alpha)
+            slope[-1] = -constant(problem) / problem.n_samples * weighted_sums(problem.sample_weight, dual)
         else:
             slope[-1] = 0
 
@@ -96,7 +96,7 @@ def constant(problem: Problem) -> float:
     """The value of the feature that carries the intercept: the root of the mean squared row norm; 0 without one."""
     if not problem.intercept:
         return 0.0
-    return math.sqrt(float(np.average(problem.norms, weights=problem.weights))) or 1.0
+    return math.sqrt(float(np.average(problem.norms, weights=problem.sample_weight))) or 1.0
 
 
 def smoothness(problem: Problem, solver: str) -> float:
@@ -118,5 +118,5 @@ def smoothness(problem: Problem, solver: str) -> float:
 
 def curvature(problem: Problem, solver: str) -> float:
     """The trace of a bound on the Hessian of the mean loss: its largest eigenvalue is below, mostly far below."""
-    mean = float(np.average(problem.norms, weights=problem.weights))
+    mean = float(np.average(problem.norms, weights=problem.sample_weight))
     return ((mean + constant(problem) ** 2) / smoothness(problem, solver)) or 1.0

@@ -134,9 +134,9 @@ class CoordinateDescent(Solver):
             yield Progress(iteration, passes, Certificate(primal, dual, problem.resolution))
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
-        alpha = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
-        losses = problem.respond(state["W"], state["bias"], alpha)
-        return problem.certify(state["W"], state["bias"], losses, alpha, np.empty_like(state["W"]))
+        dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+        losses = problem.respond(state["W"], state["bias"], dual)
+        return problem.certify(state["W"], state["bias"], losses, dual, np.empty_like(state["W"]))
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return state["W"], state["bias"]
@@ -149,7 +149,7 @@ class _Work:
         self.problem = problem
         self.view: ColumnView = column_view(problem)
         self.loss = type(problem.loss)(*(float(value) for value in problem.loss))
-        self.share = np.asarray(problem.weights, np.float64) / problem.n_samples
+        self.share = np.asarray(problem.sample_weight, np.float64) / problem.n_samples
         self.l2 = 0.0 if isinstance(problem.penalty, L1) else problem.lam
         self.l1 = problem.lam
         if self.l2:
@@ -338,12 +338,12 @@ def largest_penalty(problem: Problem) -> float:
     2.0
     """
     shape = problem.n_features, problem.n_outputs
-    alpha = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+    dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
     V = np.zeros(shape, problem.dtype)
-    problem.respond(V, lone_intercept(problem), alpha)
+    problem.respond(V, lone_intercept(problem), dual)
     if problem.intercept:
-        problem.balance(alpha)
-    problem.dual_image(alpha, V)
+        problem.balance(dual)
+    problem.dual_image(dual, V)
     return float(np.abs(V).max(initial=0.0)) * problem.lam
 
 
@@ -363,7 +363,7 @@ def lone_intercept(problem: Problem) -> Array:
             "intercept: leave the intercept out, or use one output a class"
         )
     loss = type(problem.loss)(*(float(value) for value in problem.loss))
-    weights = np.asarray(problem.weights, np.float64)
+    weights = np.asarray(problem.sample_weight, np.float64)
     found = np.empty(problem.n_outputs)
     if isinstance(problem.targets, SignTargets):
         signs = problem.targets

@@ -118,7 +118,7 @@ class DescentSolver(BatchSolver):
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
         """P at ``point``, and its gradient."""
         W, bias = self._split(problem, point)
-        losses = problem.respond(W, bias, state["alpha"])
+        losses = problem.respond(W, bias, state["dual"])
         self._slope(problem, state)
         self._add_penalty(problem, point, state, gradient)
         return problem.objective(losses, problem.penalty_value(W))

@@ -100,7 +100,7 @@ class FISTA(BatchSolver):
             state["last"][:] = state["point"]
         start, new = np.empty_like(state["point"]), np.empty_like(state["point"])
         # Not kept in the state: they would be those of another objective after a warm start on other data.
-        scores, earlier = np.empty_like(state["alpha"]), np.empty_like(state["alpha"])
+        scores, earlier = np.empty_like(state["dual"]), np.empty_like(state["dual"])
         value = self._evaluate(problem, state["point"], scores)
         if state["iteration"] == 0:
             earlier[:] = scores
@@ -111,7 +111,7 @@ class FISTA(BatchSolver):
             t = float(state["momentum"])
             later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
             _extrapolate(point, last, (t - 1.0) / later, start)
-            _extrapolate(scores, earlier, (t - 1.0) / later, state["alpha"])
+            _extrapolate(scores, earlier, (t - 1.0) / later, state["dual"])
             smooth = self._respond(problem, start, state)
             taken = self._step(problem, state, start, new, earlier, smooth)
             L = taken.L
@@ -133,16 +133,16 @@ class FISTA(BatchSolver):
         pieces = ranges(problem.n_samples, ROWS)
         run(lambda b, e: kernels.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
         losses = run(
-            lambda b, e: kernels.losses_at(problem.targets, problem.weights, problem.loss, scores, b, e),
+            lambda b, e: kernels.losses_at(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
             pieces,
             problem.n_threads,
         )
         return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
 
     def _respond(self, problem: Problem, start: Array, state: State) -> float:
-        """f at ``start``, whose scores ``alpha`` become the responses of the losses, and its slope."""
+        """f at ``start``, whose scores ``dual`` become the responses of the losses, and its slope."""
         losses = run(
-            lambda b, e: kernels.respond_at(problem.targets, problem.weights, problem.loss, state["alpha"], b, e),
+            lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, state["dual"], b, e),
             ranges(problem.n_samples, ROWS),
             problem.n_threads,
         )

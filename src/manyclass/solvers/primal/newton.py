@@ -87,7 +87,7 @@ class Newton(DescentSolver):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         smoothness(problem, self.name)
         trial, gradient, direction, residual, search = (np.empty_like(state["point"]) for _ in range(5))
-        scores, moves, along = (np.empty_like(state["alpha"]) for _ in range(3))
+        scores, moves, along = (np.empty_like(state["dual"]) for _ in range(3))
         if state["iteration"] == 0:  # a new run, wherever it starts
             state["passes"], state["forcing"], state["size"] = np.ones(()), np.zeros(()), np.zeros(())
         # Not kept in the state: they would be those of another objective after a warm start on other data.
@@ -115,9 +115,9 @@ class Newton(DescentSolver):
         pieces = ranges(problem.n_samples, ROWS)
         W, bias = self._split(problem, point)
         run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
-        state["alpha"][:] = scores
+        state["dual"][:] = scores
         losses = run(
-            lambda b, e: primal.respond_at(problem.targets, problem.weights, problem.loss, state["alpha"], b, e),
+            lambda b, e: primal.respond_at(problem.targets, problem.sample_weight, problem.loss, state["dual"], b, e),
             pieces,
             problem.n_threads,
         )
@@ -140,7 +140,7 @@ class Newton(DescentSolver):
     ) -> int:
         """``direction`` with ``||H direction + gradient|| <= forcing ||gradient||`` and its scores, ``moves``.
 
-        Returns the number of products with H. ``along``, ``residual`` and ``search`` are room, as are the ``alpha`` and
+        Returns the number of products with H. ``along``, ``residual`` and ``search`` are room, as are the ``dual`` and
         ``slope`` of the state.
         """
         bent = state["slope"]
@@ -172,19 +172,19 @@ class Newton(DescentSolver):
         """``state["slope"] = H search``, with the scores of ``search`` in ``along``; one pass."""
         pieces = ranges(problem.n_samples, ROWS)
         W, bias = self._split(problem, search)
-        alpha, bent = state["alpha"], state["slope"]
+        dual, bent = state["dual"], state["slope"]
         run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, along, b, e), pieces, problem.n_threads)
         run(
-            lambda b, e: kernels.bend_at(problem.targets, problem.loss, scores, along, alpha, b, e),
+            lambda b, e: kernels.bend_at(problem.targets, problem.loss, scores, along, dual, b, e),
             pieces,
             problem.n_threads,
         )
-        problem.pull(alpha, bent[:-1])
+        problem.pull(dual, bent[:-1])
         bent[:-1] += W
         bent[:-1] *= problem.lam
         bent[-1] = 0
         if problem.intercept:
-            bent[-1] = constant(problem) / problem.n_samples * weighted_sums(problem.weights, alpha)
+            bent[-1] = constant(problem) / problem.n_samples * weighted_sums(problem.sample_weight, dual)
             bent[-1] += problem.dtype.type(damping) * search[-1]
 
     def _search_scores(
@@ -209,7 +209,7 @@ class Newton(DescentSolver):
         def evaluate(step: float) -> tuple[float, float]:
             parts = run(
                 lambda b, e: kernels.slope_at(
-                    problem.targets, problem.weights, problem.loss, scores, moves, step, b, e
+                    problem.targets, problem.sample_weight, problem.loss, scores, moves, step, b, e
                 ),
                 pieces,
                 problem.n_threads,

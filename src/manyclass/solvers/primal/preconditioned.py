@@ -95,7 +95,7 @@ class PreconditionedLBFGS(LBFGS):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         design = Design(
             matrix(problem),
-            weights=problem.weights,
+            weights=problem.sample_weight,
             intercept=problem.intercept,
             dtype=problem.dtype,
             n_threads=problem.n_threads,
@@ -112,7 +112,7 @@ class PreconditionedLBFGS(LBFGS):
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
-        return certify(problem, W, bias, state["alpha"], self._image(state))
+        return certify(problem, W, bias, state["dual"], self._image(state))
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
         # In the state: a run that is resumed goes on with the factor it had.
@@ -138,19 +138,19 @@ class PreconditionedLBFGS(LBFGS):
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
         if not isinstance(problem.rows, DenseRows):
             value = super()._descend(problem, point, state, gradient)
-            self._seen = _curvature(problem, state["alpha"], np.asarray(problem.weights)) / problem.n_samples
+            self._seen = _curvature(problem, state["dual"], np.asarray(problem.sample_weight)) / problem.n_samples
             return value
         W, bias = self._split(problem, point)
-        alpha, weights = state["alpha"], np.asarray(problem.weights)
+        dual, weights = state["dual"], np.asarray(problem.sample_weight)
         total, losses, seen = np.zeros(W.shape), 0.0, 0.0
         size = max(64, _PIECE // max(1, problem.n_features * problem.dtype.itemsize))
         for begin, end in ranges(problem.n_samples, size):
             part = np.asarray(problem.rows.x[begin:end], problem.dtype)
-            np.matmul(part, W, out=alpha[begin:end])
-            alpha[begin:end] += bias
-            losses += float(kernels.respond_at(problem.targets, problem.weights, problem.loss, alpha, begin, end))
-            total += part.T @ (weights[begin:end, None] * alpha[begin:end])
-            seen += _curvature(problem, alpha[begin:end], weights[begin:end])
+            np.matmul(part, W, out=dual[begin:end])
+            dual[begin:end] += bias
+            losses += float(kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, dual, begin, end))
+            total += part.T @ (weights[begin:end, None] * dual[begin:end])
+            seen += _curvature(problem, dual[begin:end], weights[begin:end])
         self._seen = seen / problem.n_samples
 
         def image(_: Array, V: Array) -> None:
@@ -163,10 +163,10 @@ class PreconditionedLBFGS(LBFGS):
         return problem.objective(losses, problem.penalty_value(W))
 
 
-def _curvature(problem: Problem, alpha: Array, weights: Array) -> float:
+def _curvature(problem: Problem, dual: Array, weights: Array) -> float:
     """The sum over rows of the mean curvature of their losses, from the responses: a = y - p, a (1 - a) = p (1 - p)."""
     if not isinstance(problem.loss, MultinomialLoss | LogisticLoss):
         return lipschitz(problem) * float(weights.sum(dtype=np.float64))
-    size = np.abs(alpha)
+    size = np.abs(dual)
     spread = np.maximum(size - size * size, 1e-6).mean(axis=1, dtype=np.float64)
     return float(weights @ spread)

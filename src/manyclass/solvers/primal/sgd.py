@@ -142,7 +142,7 @@ class SGD(PrimalSolver):
             "bias": problem.first_intercept(),
             # Of the certificates.
             "V": np.zeros(shape, problem.dtype),
-            "alpha": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
+            "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
         }
         if self.average:
             state |= {"mean": state["W"].copy(), "mean_bias": state["bias"].copy()}
@@ -204,7 +204,7 @@ class SGD(PrimalSolver):
 
         ``weights``, ``rate`` (of the first step) and ``gain`` (of the intercept) are those of the problem by default.
         """
-        weights = np.asarray(problem.weights) if weights is None else weights
+        weights = np.asarray(problem.sample_weight) if weights is None else weights
         threads = 1 if problem.loss.joint else problem.n_threads
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         if rate is None:
