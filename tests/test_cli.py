@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import subprocess
 import sys
 import warnings
 
 import pytest
 
-from manyclass import __version__
+from manyclass import __version__, estimators
 from manyclass.cli import _common, _data, _estimators, convert, demo
 from manyclass.cli._common import in_options
 from manyclass.cli.main import build_parser, main
@@ -26,6 +27,11 @@ COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench")
 
 def python(*words, **options):
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, **options)
+
+
+def commands():
+    """Name -> parser of a command."""
+    return next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
 
 
 # --- the parser ------------------------------------------------------------------------------------------------------
@@ -80,18 +86,31 @@ def test_names_are_those_of_the_library():
     assert set(convert.TARGETS) == set(FORMATS) - {"csv", "tsv"} <= set(_SUFFIXES.values())
 
 
+def defaults(kind):
+    return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+
+
+def shown(value):
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def test_help_of_fit_is_what_the_library_declares(capsys):
     out = run(capsys, "fit", "--help").out
     words = " ".join(out.split())
     for name, kind in {**CLASSIFICATION, **REGRESSION, **SOLVERS}.items():
-        assert f" {name} {kind.summary} " in words
-        for parameter in kind().get_params():
-            assert parameter == "comm" or f"{parameter}=" in out
-    for name, (_, _, summary) in _estimators.ESTIMATORS.items():
-        assert f" {name} {summary} " in words
-    assert "n_workers=1, schedule=ring, block_classes=none" in words
+        own = defaults(kind)
+        own.pop("comm", None)
+        parameters = ", ".join(f"{key}={shown(value)}" for key, value in own.items())
+        assert f" {name} {kind.summary} {parameters}" in words
+    options = {action.dest for action in commands()["fit"]._actions} | {"random_state", "verbose", "warm_start"}
+    for name, (classifier, _, summary) in _estimators.ESTIMATORS.items():
+        own = defaults(getattr(estimators, classifier)) if classifier else {}
+        parameters = ", ".join(f"{key}={shown(value)}" for key, value in own.items() if key not in options)
+        assert f" {name} {summary} {parameters}" in words
     assert "(default: 0.001)" in out  # tol of LinearClassifier
-    assert all(name in out.rpartition("features: ")[2] for name in BLOCKS)
+    assert words.endswith("features: " + ", ".join(f"{name} ({kind.__name__})" for name, kind in BLOCKS.items()))
     assert max(map(len, out.splitlines())) <= 120
 
 
@@ -128,11 +147,12 @@ def test_options_for_all_stand_before_or_after_the_command():
 def test_help_and_version_import_nothing_heavy():
     code = (
         "import sys; from manyclass.cli.main import main; "
-        "codes = [main(words) for words in (['--version'], ['--help'], ['predict', '--help'], ['fit'])]; "
+        "fit = ['fit', 'data.svm', '-o', 'm', '--gamma', '1']; "
+        "codes = [main(words) for words in (['--version'], ['--help'], ['fit', '--help'], ['fit'], fit)]; "
         "heavy = {'numpy', 'scipy', 'numba', 'sklearn', 'rich', 'matplotlib', 'safetensors'} & set(sys.modules); "
         "sys.exit(f'{codes} {heavy}')"
     )
-    assert python("-c", code).stderr.splitlines()[-1] == "[0, 0, 0, 2] set()"
+    assert python("-c", code).stderr.splitlines()[-1] == "[0, 0, 0, 2, 2] set()"
 
 
 def test_python_m_manyclass():
@@ -315,10 +335,7 @@ def test_json_has_no_nan(capsys):
 
 
 def test_every_option_has_help():
-    commands = next(
-        action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)
-    ).choices
-    assert set(commands) == set(COMMANDS)
-    for name, command in commands.items():
+    assert set(commands()) == set(COMMANDS)
+    for name, command in commands().items():
         for action in command._actions:
             assert action.help, f"{name} {action.dest}"

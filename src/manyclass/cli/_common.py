@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from manyclass.cli._declared import losses, solvers
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -177,14 +179,11 @@ _SPELLED = {
 
 def _with_settings(found: re.Match[str]) -> str:
     """An object of the library as options: ``loss=CrammerSinger(gamma=0)`` is ``--loss crammer_singer --set ...``."""
-    from manyclass.objective.losses import CLASSIFICATION, REGRESSION
-    from manyclass.solvers import SOLVERS
-
-    kind, cls, parameters = found.groups()
-    for name, known in {**CLASSIFICATION, **REGRESSION, **SOLVERS}.items():
-        if known.__name__ == cls:
+    owner, kind, parameters = found.groups()
+    for name, declared in {**losses(), **solvers()}.items():
+        if declared.kind == kind:
             parts = parameters.replace("'", "").split(", ") if parameters else []
-            return " ".join([f"--{kind} {name}", *(f"--set {kind}.{part}" for part in parts)])
+            return " ".join([f"--{owner} {name}", *(f"--set {owner}.{part}" for part in parts)])
     return found.group()
 
 

@@ -6,13 +6,14 @@ Names, help and defaults are those that losses, solvers, blocks of features and 
 from __future__ import annotations
 
 import argparse
-import inspect
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen
+from manyclass.cli._declared import Declaration, blocks, losses, solvers
+from manyclass.runtime.names import did_you_mean
 
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
@@ -121,36 +122,31 @@ _alpha.__name__, _numbers.__name__ = "number", "list of positive numbers"
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Add to the help what only the library knows; importing it takes a second or more."""
-    from manyclass import estimators, features
-    from manyclass.objective.losses import CLASSIFICATION, REGRESSION
-    from manyclass.solvers import SOLVERS
-
-    defaults = _parameters(estimators.LinearClassifier)
+    """Add to the help what only the library knows: the choices, their parameters and defaults."""
+    defaults = Declaration("manyclass.estimators", "LinearClassifier").parameters
     for action in parser._actions:
         default = defaults.get(action.dest)
         if action.help and "(default" not in action.help and default is not None and default is not False:
             action.help += f" (default: {default})"
     parts = [
-        _listing("losses (--loss NAME, --set loss.PARAMETER=VALUE)", {**CLASSIFICATION, **REGRESSION}),
-        _listing("solvers (--solver NAME, --set solver.PARAMETER=VALUE; --solver auto chooses)", SOLVERS),
+        _listing("losses (--loss NAME, --set loss.PARAMETER=VALUE)", losses()),
+        _listing("solvers (--solver NAME, --set solver.PARAMETER=VALUE; --solver auto chooses)", solvers()),
         ["estimators (--estimator NAME, --set PARAMETER=VALUE)"],
     ]
-    for name, (classifier, _, summary) in ESTIMATORS.items():
-        own = _parameters(getattr(estimators, classifier) if classifier else _fit_blocks())
-        others = {key: value for key, value in own.items() if key not in (*_OPTIONS, *_NOT_SET)}
-        parts[-1] += _entry(name, summary, others)
-    kinds = ", ".join(f"{name} ({kind.__name__})" for name, kind in features.BLOCKS.items())
+    for name, (_, _, summary) in ESTIMATORS.items():
+        own = {key: value for key, value in _of_estimator(name).items() if key not in (*_OPTIONS, *_NOT_SET)}
+        parts[-1] += _entry(name, summary, own)
+    kinds = ", ".join(f"{name} ({block.kind})" for name, block in blocks().items())
     parts.append(textwrap.wrap(f"features: {kinds}", 118))
     parser.epilog = "\n\n".join([str(parser.epilog).rstrip(), *("\n".join(part) for part in parts)])
 
 
-def _listing(title: str, known: Mapping[str, Any]) -> list[str]:
-    return [title, *(line for name, kind in known.items() for line in _entry(name, kind.summary, _parameters(kind)))]
+def _listing(title: str, known: Mapping[str, Declaration]) -> list[str]:
+    return [title, *(line for name, part in known.items() for line in _entry(name, part.summary, part.parameters))]
 
 
 def _entry(name: str, summary: str, parameters: Mapping[str, Any]) -> list[str]:
-    shown = ", ".join(f"{key}={_text(value)}" for key, value in parameters.items())
+    shown = ", ".join(f"{key}={_text(value)}" for key, value in parameters.items() if key != "comm")
     return [
         *textwrap.wrap(summary, 118, initial_indent=f"  {name:<26}", subsequent_indent=_PAD, break_on_hyphens=False),
         *textwrap.wrap(shown, 118, initial_indent=_PAD, subsequent_indent=_PAD, break_on_hyphens=False),
@@ -166,19 +162,18 @@ def _text(value: Any) -> str:
 
 _PAD = " " * 28
 #: Parameters of constructors that are no business of the command line.
-_NOT_SET = ("random_state", "verbose", "warm_start", "comm", "store", "path", "work")
+_NOT_SET = ("random_state", "verbose", "warm_start", "comm", "work")
 
 
-def _parameters(kind: Any) -> dict[str, Any]:
-    """Parameters of a class or function and their defaults."""
-    signature = inspect.signature(kind)
-    return {name: parameter.default for name, parameter in signature.parameters.items() if name != "comm"}
+def _of_estimator(name: str) -> dict[str, Any]:
+    """The parameters of an estimator and their defaults."""
+    classifier = ESTIMATORS[name][0]
+    found = Declaration("manyclass.estimators", classifier) if classifier else _fit_blocks()
+    return found.parameters
 
 
-def _fit_blocks() -> Any:
-    from manyclass.solvers.out_of_core import fit_blocks
-
-    return fit_blocks
+def _fit_blocks() -> Declaration:
+    return Declaration("manyclass.solvers.out_of_core", "fit_blocks")
 
 
 # --- what was given -------------------------------------------------------------------------------------------------
@@ -333,8 +328,6 @@ def on_communicator(solver: Any, comm: Communicator) -> Any:
 
 def check_known(prefix: str, known: Iterable[str], values: Iterable[str]) -> None:
     """Refuse the name of a parameter that does not exist, with those that do."""
-    from manyclass.objective.component import did_you_mean
-
     for name in values:
         if name not in known:
             there = ", ".join(known)
@@ -346,20 +339,15 @@ def check_known(prefix: str, known: Iterable[str], values: Iterable[str]) -> Non
 
 def unknown_option(word: str, parser: argparse.ArgumentParser) -> str:
     """What was meant by an option that ``fit`` does not have, as the end of a sentence."""
-    from manyclass import estimators
-    from manyclass.objective.component import did_you_mean
-    from manyclass.objective.losses import CLASSIFICATION, REGRESSION
-    from manyclass.solvers import SOLVERS
-
     name = word.lstrip("-").partition("=")[0].replace("-", "_")
     if name in _STRANGERS:
         return f": {_STRANGERS[name]}"
-    for owner, known in (("loss", {**CLASSIFICATION, **REGRESSION}), ("solver", SOLVERS)):
-        having = [key for key, kind in known.items() if name in _parameters(kind)]
+    for owner, known in (("loss", losses()), ("solver", solvers())):
+        having = [key for key, part in known.items() if name in part.parameters]
         if having:
             return f": it is a parameter of {owner} {', '.join(having)}: --set {owner}.{name}=VALUE"
-    for key, (classifier, _, _) in ESTIMATORS.items():
-        if name in _parameters(getattr(estimators, classifier) if classifier else _fit_blocks()):
+    for key in ESTIMATORS:
+        if name in _of_estimator(key):
             return f": it is a parameter of --estimator {key}: --set {name}=VALUE"
     options = [text.removeprefix("--").replace("-", "_") for text in parser._option_string_actions]
     hint = did_you_mean(name, options)
@@ -370,7 +358,7 @@ def spelled(part: Any) -> str:
     """A loss or a solver as the command line names it."""
     if isinstance(part, str):
         return part
-    defaults = _parameters(type(part))
+    defaults = Declaration(type(part).__module__, type(part).__name__).parameters
     changed = {name: value for name, value in part.get_params(deep=False).items() if value != defaults.get(name, value)}
     shown = ", ".join(f"{name}={value}" for name, value in changed.items())
     return f"{part.name} ({shown})" if shown else str(part.name)

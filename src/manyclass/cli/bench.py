@@ -6,8 +6,6 @@ import argparse
 import time
 import warnings
 from collections.abc import Iterator
-from importlib.metadata import version
-from statistics import median
 from typing import Any, NamedTuple
 
 from manyclass.cli._common import CommandError, Screen, check_output, seconds, write_csv
@@ -163,6 +161,9 @@ def _iterations(problem: _Problem, X: Any, y: Any, target: float) -> int:
 
 
 def _table(results: list[_Result], screen: Screen) -> None:
+    from importlib.metadata import version
+    from statistics import median
+
     columns = ["generated data", "objective", "manyclass s", "lbfgs s", "lbfgs iterations", "ratio", "compile s"]
     rows = []
     for result in results:

@@ -43,7 +43,7 @@ exit codes: 0; 2 for wrong input, files or options, said in one sentence; 130 af
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are sentences for `main` to say, not usage pages, and whose help may come late."""
 
-    #: Adds to the help what is slow to import.
+    #: Adds to the help what takes a moment to find out.
     complete: Callable[[argparse.ArgumentParser], None] | None = None
     #: The end of a sentence on an option that there is not.
     unknown: Callable[[str, argparse.ArgumentParser], str] | None = None

@@ -23,13 +23,14 @@ from manyclass.estimators.alpha_search import search_alpha
 from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
-from manyclass.objective.component import did_you_mean, resolve
+from manyclass.objective.component import resolve
 from manyclass.objective.history import History
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize, prepared
+from manyclass.runtime.names import did_you_mean
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import SOLVERS, Solver, State
 from manyclass.solvers.dual.warm import lineage, warm_state

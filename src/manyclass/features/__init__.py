@@ -16,7 +16,7 @@ from manyclass.features.patches import KMeansPatches, RandomPatches
 from manyclass.features.projections import RandomLogits, RandomPolynomial
 from manyclass.features.states import fresh, from_state, to_state
 from manyclass.features.subset import FeatureSubset
-from manyclass.objective.component import did_you_mean
+from manyclass.runtime.names import did_you_mean
 
 __all__ = [
     "BLOCKS",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from sklearn.base import BaseEstimator
 
-__all__ = ["Component", "did_you_mean", "resolve"]
+from manyclass.runtime.names import did_you_mean
+
+__all__ = ["Component", "resolve"]
 
 C = TypeVar("C", bound="Component")
 
@@ -68,22 +69,3 @@ def resolve(kind: str, value: Any, known: Mapping[str, type[C]], others: Iterabl
         f"{kind} must be one of {names}, or an object such as {next(iter(known.values())).__name__}(), got "
         f"{value!r}{did_you_mean(given, words, synonyms)}"
     )
-
-
-def did_you_mean(given: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
-    """A question to end an error with, or nothing.
-
-    Examples
-    --------
-    >>> did_you_mean("logistic", ["log_loss"], {"logistic": "log_loss"})
-    ": did you mean 'log_loss'?"
-    >>> did_you_mean("multinominal", ["multinomial", "hinge"])
-    ": did you mean 'multinomial'?"
-    >>> did_you_mean("", ["hinge"])
-    ''
-    """
-    word = given.lower().replace("-", "_")
-    if synonyms and word in synonyms:
-        return f": did you mean {synonyms[word]!r}?"
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f": did you mean {near[0]!r}?" if near else ""
