@@ -447,3 +447,21 @@ def test_plot(diabetes):
     marks = [line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2]
     assert marks == [search.alpha_best_, search.alpha_one_se_]
     ax.figure.canvas.draw()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_plot_of_an_alpha_chosen_on_held_out_rows(iris, diabetes):
+    from matplotlib.figure import Figure
+
+    for model, data in ((LinearClassifier, iris), (LinearRegressor, diabetes)):
+        model = model(alpha="auto", random_state=0).fit(*data)
+        ax = model.plot(Figure().subplots())
+        (curve,) = (container.lines[0] for container in ax.containers)
+        assert dict(zip(curve.get_xdata().tolist(), curve.get_ydata().tolist())) == model.validation_scores_
+        (mark,) = (line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2)
+        assert mark == model.alpha_ == max(model.validation_scores_, key=model.validation_scores_.get)
+        assert ax.xaxis_inverted()
+        ax.figure.canvas.draw()
+        model.set_params(alpha=1e-3).fit(*data)
+        with pytest.raises(NotFittedError, match="alpha='auto'"):
+            model.plot()  # alpha was not chosen by the last fit

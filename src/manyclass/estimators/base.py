@@ -218,6 +218,7 @@ class LinearEstimator(Named):
         ``two_columns`` says that two classes have a column each: w and -w have half the l2 penalty of their difference
         2w, the margin, so that it is doubled. ``total`` is the sum of sample weights where there are more rows than X.
         """
+        self.__dict__.pop("validation_scores_", None)  # of an earlier fit
         ratio = float(self.l1_ratio)
         own = penalty_strength(self.alpha, X.shape[0], weights)
         self.alpha_ = own if total is None or self.alpha is not None else 1.0 / total

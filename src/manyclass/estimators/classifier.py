@@ -24,6 +24,7 @@ from manyclass.estimators.base import (
     record_of,
 )
 from manyclass.estimators.labels import is_indicator, one_class, read_indicator
+from manyclass.estimators.path_plot import Scored
 from manyclass.estimators.predicting import ClassPredictions, binary_targets
 from manyclass.estimators.ranks import all_classes, balanced_weights, mean_beside_all, require_alike, total_weight
 from manyclass.kernels.rows import check_sparse
@@ -53,7 +54,7 @@ def _streams(estimator: LinearClassifier) -> bool:
     return bool(getattr(SOLVERS.get(solver) if isinstance(solver, str) else solver, "streams", False))
 
 
-class LinearClassifier(ClassPredictions, LinearEstimator):
+class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     """Linear classifier: any of seven losses, l2, l1 or elastic net, stopped on a true duality gap.
 
     Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
@@ -109,7 +110,7 @@ class LinearClassifier(ClassPredictions, LinearEstimator):
     alpha_ : float
         Strength of the penalty used.
     validation_scores_ : dict of float to float
-        Accuracy on the held-out rows by alpha, with ``alpha="auto"``.
+        Accuracy (micro-F1 of label sets) on the held-out rows by alpha, with ``alpha="auto"``; `plot` draws them.
     solver_ : str
         The solver that ran.
     duality_gap_ : float

@@ -1,8 +1,8 @@
-"""The picture of a regularization path."""
+"""Pictures over alpha: of a regularization path, and of the scores that an alpha was chosen by."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-__all__ = ["new_axes", "plot_path"]
+__all__ = ["ScoreCurve", "Scored", "plot_path"]
 
 #: Most lines that a legend tells apart.
 _NAMED = 10
 
 
-def new_axes(ax: Axes | None) -> Axes:
+def _new_axes(ax: Axes | None) -> Axes:
     """``ax``, or the axes of a new figure.
 
     Raises
@@ -38,20 +38,95 @@ def new_axes(ax: Axes | None) -> Axes:
     return plt.subplots()[1]
 
 
+def _over_alpha(ax: Axes) -> None:
+    """Alphas on a logarithmic axis that falls to the right, as they are tried: features enter from the left."""
+    ax.set_xscale("log")
+    if not ax.xaxis_inverted():
+        ax.invert_xaxis()
+    ax.grid(alpha=0.3)
+
+
+class ScoreCurve(NamedTuple):
+    """Scores by alpha: an array of each, with standard errors where these are known."""
+
+    label: str
+    alphas: Any
+    scores: Any
+    errors: Any = None
+
+
+class Scored:
+    """An estimator that chooses its alpha by scores, and draws them."""
+
+    def _score_curves(self) -> tuple[str, list[ScoreCurve], dict[str, float]]:
+        """What the scores are called, the scores, and the alphas to mark: the best, and another one if there is."""
+        from sklearn.exceptions import NotFittedError
+
+        estimator: Any = self
+        scores = getattr(self, "validation_scores_", None)
+        if scores is None:
+            raise NotFittedError("there are no scores to draw: expected a fit with alpha='auto'; call fit first")
+        curve = ScoreCurve("held-out rows", list(scores), list(scores.values()))
+        return "score on held-out rows", [curve], {"best": estimator.alpha_}
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the scores that alpha was chosen by; needs the extra ``manyclass[plot]``.
+
+        With ``alpha="auto"`` those on held-out rows, ``validation_scores_``; of an estimator with cross-validation the
+        mean scores of each l1_ratio with their standard errors. A full line marks the best alpha, a dashed one the
+        largest within a standard error of it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+            With the scores.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib, with what to install.
+        NotFittedError
+            Before `fit`, and where ``alpha`` was not chosen by it.
+
+        Examples
+        --------
+        >>> from matplotlib.figure import Figure
+        >>> from sklearn.datasets import load_iris
+        >>> from manyclass import LinearClassifier
+        >>> model = LinearClassifier(alpha="auto", random_state=0).fit(*load_iris(return_X_y=True))
+        >>> ax = model.plot(Figure().subplots())
+        >>> ax.get_xlabel(), ax.get_ylabel()
+        ('alpha', 'score on held-out rows')
+        """
+        name, curves, marks = self._score_curves()
+        ax = _new_axes(ax)
+        for curve in curves:
+            ax.errorbar(curve.alphas, curve.scores, curve.errors, marker=".", linewidth=1, capsize=2, label=curve.label)
+        for (label, alpha), style in zip(marks.items(), ("-", "--")):
+            ax.axvline(alpha, color="black", linewidth=0.8, linestyle=style, label=f"{label}: {alpha:.3g}")
+        _over_alpha(ax)
+        ax.set_xlabel("alpha")
+        ax.set_ylabel(name)
+        ax.legend(fontsize="small")
+        return ax
+
+
 def plot_path(path: Any, ax: Axes | None, max_features: int) -> Axes:
     """See `RegularizationPath.plot`."""
-    ax = new_axes(ax)
+    ax = _new_axes(ax)
     from mpl_toolkits.axes_grid1 import make_axes_locatable  # type: ignore[import-untyped]
 
     features, lines = _lines(path, max_features)
     names = path.models[0].feature_names
     for feature, line in zip(features.tolist(), lines.T):
         ax.plot(path.alphas, line, linewidth=1, label=str(feature if names is None else names[feature]))
-    ax.set_xscale("log")
-    if not ax.xaxis_inverted():
-        ax.invert_xaxis()  # as the path is walked: features enter from the left
+    _over_alpha(ax)
     ax.set_ylabel("weight" if path.models[0].n_outputs == 1 else "norm of the weights of a feature")
-    ax.grid(alpha=0.3)
     if 0 < len(features) <= _NAMED:
         ax.legend(fontsize="small", title="feature", loc="upper left", ncols=2)
 
@@ -72,7 +147,7 @@ def plot_path(path: Any, ax: Axes | None, max_features: int) -> Axes:
 
 def _lines(path: Any, max_features: int) -> tuple[Array, Array]:
     """The features that become largest, and what is drawn of them: (n_alphas, n_lines)."""
-    largest = np.max([_norms(model.weights) for model in path.models], axis=0)
+    largest: Array = np.max([_norms(model.weights) for model in path.models], axis=0)
     chosen = np.argsort(-largest, kind="stable")[:max_features]
     chosen = np.sort(chosen[largest[chosen] > 0])
     single = path.models[0].n_outputs == 1

@@ -12,6 +12,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.estimators.base import LinearEstimator, check_sample_weight, record_of
+from manyclass.estimators.path_plot import Scored
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.component import resolve
 from manyclass.objective.losses import REGRESSION, RegressionLoss
@@ -21,7 +22,7 @@ from manyclass.solvers import Solver
 __all__ = ["LinearRegressor"]
 
 
-class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # type: ignore[misc]
+class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator):  # type: ignore[misc]
     """Linear regression: squared or Huber loss, l2, l1 or elastic net, stopped on a true duality gap.
 
     Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b - y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``. With
@@ -35,7 +36,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, LinearEstimator):  # typ
         up to epsilon and linear beyond, so that outliers pull no harder than that.
     alpha : float, "auto" or None, default=None
         Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights). "auto": chosen on
-        held-out rows, see `LinearClassifier`; ``validation_scores_`` are minus the mean squared errors.
+        held-out rows, see `LinearClassifier`; ``validation_scores_`` are minus the mean squared errors, drawn by
+        `plot`.
     l1_ratio : float, default=0.0
         Part of the penalty that is l1, in [0, 1]; 1 is the Lasso.
     fit_intercept : bool or "auto", default="auto"

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,17 +16,16 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
+from sklearn.utils.validation import check_is_fitted
 
 from manyclass.estimators.aligned import align
 from manyclass.estimators.base import LinearEstimator
 from manyclass.estimators.classifier import LinearClassifier
+from manyclass.estimators.path_plot import ScoreCurve, Scored
 from manyclass.estimators.walk import Checked, alpha_grid, check, check_grid, check_parameters, walk
 from manyclass.metrics import log_loss
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import resolve_n_jobs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["Search"]
 
@@ -42,7 +41,7 @@ class _Task(NamedTuple):
     test: Array
 
 
-class Search(LinearEstimator):
+class Search(Scored, LinearEstimator):
     """What the two share: the search, the choice, the fit on all rows."""
 
     alphas: Any
@@ -140,55 +139,14 @@ class Search(LinearEstimator):
             if name not in parameters:
                 setattr(self, name, value)
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the mean score with its standard error over alpha; needs the extra ``manyclass[plot]``.
-
-        A full line marks the best alpha, a dashed one the largest within a standard error of it.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        matplotlib Axes
-            With the scores.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib, with what to install.
-        NotFittedError
-            Before `fit`.
-        """
-        from sklearn.utils.validation import check_is_fitted
-
-        from manyclass.estimators.path_plot import new_axes
-
+    def _score_curves(self) -> tuple[str, list[ScoreCurve], dict[str, float]]:
         check_is_fitted(self)
-        ax = new_axes(ax)
         ratios = list(self.l1_ratio) if np.ndim(self.l1_ratio) else [self.l1_ratio]
         rows = zip(ratios, *map(np.atleast_2d, (self.alphas_, self.mean_scores_, self.standard_errors_)))
-        for ratio, alphas, mean, error in rows:
-            ax.errorbar(alphas, mean, error, marker=".", linewidth=1, capsize=2, label=f"l1_ratio={ratio:g}")
-        ax.axvline(self.alpha_best_, color="black", linewidth=0.8, label=f"best: {self.alpha_best_:.3g}")
-        ax.axvline(
-            self.alpha_one_se_,
-            color="black",
-            linewidth=0.8,
-            linestyle="--",
-            label=f"one standard error: {self.alpha_one_se_:.3g}",
-        )
-        ax.set_xscale("log")
-        if not ax.xaxis_inverted():
-            ax.invert_xaxis()
-        ax.set_xlabel("alpha")
+        curves = [ScoreCurve(f"l1_ratio={ratio:g}", *row) for ratio, *row in rows]
         scoring = self._default_scoring() if self.scoring is None else self.scoring
-        ax.set_ylabel(f"score on the folds: {getattr(scoring, '__name__', scoring)}")
-        ax.legend(fontsize="small")
-        ax.grid(alpha=0.3)
-        return ax
+        name = f"score on the folds: {getattr(scoring, '__name__', scoring)}"
+        return name, curves, {"best": self.alpha_best_, "one standard error": self.alpha_one_se_}
 
 
 # --- the folds ------------------------------------------------------------------------------------------------------
