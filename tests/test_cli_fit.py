@@ -7,11 +7,9 @@ import csv
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
-from scipy.special import logsumexp
 
 from manyclass import CrammerSinger, Huber, LinearClassifier, LinearClassifierCV, LinearRegressor
 from manyclass.cli import fit as command
-from manyclass.cli._advice import penalty_share
 from manyclass.io import Dataset, TextVectorizer, read, write, write_svmlight
 from manyclass.objective.losses import CLASSIFICATION
 from manyclass.runtime.memory import human
@@ -275,6 +273,24 @@ def test_history_and_plot(capsys, tmp_path):
     refused(run(capsys, "fit", tmp_path / "data.svm", "-o", tmp_path / "m", "--plot", tmp_path / "g.bmp"), ".png")
 
 
+@pytest.mark.parametrize(
+    "words", [["--alpha", "auto"], ["--alphas", "0.01,0.001", "--cv", "2"], ["--alphas", "0.01,0.001"]]
+)
+def test_the_plot_of_a_chosen_alpha_has_its_scores(capsys, monkeypatch, tmp_path, words):
+    figures = []
+    monkeypatch.setattr(command, "save_figure", lambda figure, path: figures.append(figure))
+    path = make("svm", tmp_path)
+    words = [path, "-o", tmp_path / "m", "--plot", tmp_path / "g.png", "--max-iter", "500", *words]
+    fitted(capsys, *words, *([] if "--cv" in words or "auto" in words else ["--valid", path]))
+    gaps, scores = figures[0].axes
+    assert gaps.get_title().startswith("multinomial, alpha = ")
+    assert scores.get_xlabel() == "alpha"
+    assert scores.get_ylabel().startswith("score on ")
+    best = next(line for line in scores.get_lines() if line.get_label().startswith("best"))
+    assert f"alpha = {best.get_xdata()[0]:g}" in gaps.get_title()
+    assert len(scores.containers[0].lines[0].get_xdata()) >= 2
+
+
 def test_a_plot_without_matplotlib_is_refused_at_once(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(command, "has_matplotlib", lambda: False)
     path = make("svm", tmp_path)
@@ -326,97 +342,6 @@ def test_a_fit_of_gigabytes_says_what_takes_less(capsys, monkeypatch, tmp_path):
     line = next(line for line in ran.err.splitlines() if less in line)
     assert "--solver memoir" in line
     assert "--estimator blocks" in line
-
-
-# --- advice ----------------------------------------------------------------------------------------------------------
-
-BADLY = "warning: the model fits badly"
-
-
-@pytest.mark.parametrize("loss", ["multinomial", "log_loss"])
-@pytest.mark.parametrize("valid", [False, True])
-def test_a_penalty_that_is_too_strong_is_said(capsys, tmp_path, loss, valid):
-    # A word for each of 60 classes, some of which are more frequent than others.
-    y = np.repeat(np.arange(60), 30 // (1 + np.arange(60)) + 2)
-    X = csr_matrix((np.full(y.size, 0.5, np.float32), (np.arange(y.size), y)))
-    path = tmp_path / "data.npz"
-    write(path, Dataset(X, y))
-    words = [
-        "-o",
-        tmp_path / "m",
-        "--loss",
-        loss,
-        "--max-iter",
-        "1000",
-        "--quiet",
-        *(["--valid", path] if valid else []),
-    ]
-    model, ran = fitted(capsys, path, *words, "--alpha", "0.01")
-    accuracy = np.mean(model.predict(X) == y)
-    assert accuracy < 0.5
-    where = "on data.npz" if valid else "on the training data"
-    assert f"{BADLY} (accuracy {accuracy:.2f} {where}), and the penalty" in ran.err
-    assert "--alpha smaller than 0.01" in ran.err
-    model, ran = fitted(capsys, path, *words, "--alpha", "1e-6")
-    assert np.mean(model.predict(X) == y) == 1
-    assert BADLY not in ran.err
-
-
-def test_weights_that_are_all_zero_are_said(capsys, tmp_path):
-    words = ["--l1-ratio", "1", "--alpha", "10", "--quiet"]
-    model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", *words)
-    assert not model.weights.count_nonzero()
-    assert BADLY in ran.err
-
-
-@pytest.mark.parametrize("loss", ["multinomial", "crammer_singer", "log_loss", "squared_hinge"])
-def test_data_that_no_weights_fit_are_not_blamed_on_the_penalty(capsys, tmp_path, loss):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(3000, 5)).astype(np.float32), rng.integers(0, 10, 3000)
-    write(tmp_path / "data.npy", Dataset(X, y))
-    model, ran = fitted(capsys, tmp_path / "data.npy", "-o", tmp_path / "m", "--loss", loss)
-    assert np.mean(model.predict(X) == y) < 0.25
-    assert BADLY not in ran.err
-
-
-def test_sets_of_labels_are_judged_by_the_first(capsys, tmp_path):
-    X, Y = label_sets()
-    write(tmp_path / "data.npz", Dataset(X / 1000, Y))
-    words = ["-o", tmp_path / "m", "--alpha", "1", "--quiet"]
-    _, ran = fitted(capsys, tmp_path / "data.npz", *words)
-    assert f"{BADLY} (P@1 0." in ran.err
-    write(tmp_path / "data.npz", Dataset(X, Y))
-    words[3] = "1e-4"
-    _, ran = fitted(capsys, tmp_path / "data.npz", *words)
-    assert BADLY not in ran.err
-
-
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("binary", [False, True])
-def test_the_share_of_the_penalty_is_in_0_1_and_falls_with_it(l1_ratio, binary):
-    X, y = digits()
-    data = Dataset(X, y < 5 if binary else y)
-    shares = []
-    for alpha in (1e-1, 1e-2, 1e-3, 1e-4):
-        model = LinearClassifier(alpha=alpha, l1_ratio=l1_ratio, tol=1e-6, max_iter=3000, dtype=np.float64)
-        shares.append(penalty_share(model.fit(data.X, data.y), data))
-    assert 1 >= shares[0] > 0.4
-    assert shares == sorted(shares, reverse=True)
-    assert 0 <= shares[-1] < 0.1
-
-
-def test_the_share_of_the_penalty_is_that_of_its_formula():
-    X, y = digits()
-    classifier = LinearClassifier(alpha=1e-2, l1_ratio=0.3, class_weight="balanced", tol=1e-4, max_iter=1000).fit(X, y)
-    W, b = classifier.coef_.astype(np.float64), classifier.intercept_.astype(np.float64)
-    c = (1 / np.bincount(y))[y] / 10 * len(y)
-
-    def mean_loss(scores):
-        return np.mean(c * (logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]))
-
-    rate = 1e-2 * (0.7 * np.sum(W**2) + 0.3 * np.abs(W).sum())
-    expected = rate / (mean_loss(np.broadcast_to(b, (len(y), 10))) - mean_loss(X @ W.T + b))
-    assert penalty_share(classifier, Dataset(X, y)) == pytest.approx(expected, rel=1e-3)
 
 
 # --- validation ------------------------------------------------------------------------------------------------------

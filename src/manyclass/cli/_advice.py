@@ -1,16 +1,16 @@
-"""What to say of a fit that takes much memory, and of one that ended well and predicts badly."""
+"""What to say of a fit before it begins, of its memory and time, and of one that ended well and predicts badly."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._common import CommandError
-from manyclass.report.advice import Facts, advise
+from manyclass.cli._common import CommandError, duration
+from manyclass.report.advice import Facts, advise, seconds_of
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset
 
-__all__ = ["cost_advice", "facts_of", "penalty_advice", "penalty_share"]
+__all__ = ["cost_of", "facts_of", "penalty_advice", "penalty_share"]
 
 #: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely.
 _ACCURACY = 0.5
@@ -18,7 +18,7 @@ _ACCURACY = 0.5
 _SHARE = 0.5
 #: Bytes besides the data from which on a fit says what would take less.
 _MUCH = 1 << 30
-#: Seconds from which on it says so, too.
+#: Seconds on one core from which on it does so, too.
 _LONG = 120
 #: Weights that are summed up at a time, in float64.
 _PIECE = 1 << 20
@@ -113,28 +113,66 @@ def facts_of(data: Dataset) -> Facts:
     )
 
 
-def cost_advice(solver: str, size: int, data: Dataset) -> str | None:
-    """What would suit the data better than a fit that takes gigabytes or minutes; None if this one takes neither.
+def cost_of(estimator: Any, data: Dataset) -> list[str]:
+    """What a fit will take besides the data, and what suits the data better where that is gigabytes or minutes.
 
     Parameters
     ----------
-    solver : str
-        The one that will fit.
-    size : int
-        Bytes it takes besides the data.
+    estimator : object
+        To be fitted.
     data : Dataset
+
+    Returns
+    -------
+    list of str
+        Lines; none of an estimator without a solver.
     """
+    from sklearn.base import clone
+
+    from manyclass.estimators import LinearClassifier, LinearRegressor
+    from manyclass.optimize.choice import choose
+    from manyclass.optimize.loop import prepared
+    from manyclass.runtime.memory import available, human
+
+    if type(estimator) not in (LinearClassifier, LinearRegressor):
+        return []
+    own = clone(estimator)
+    asked = own._asked_solver()
+    problem, _ = own._build(data.X, data.y, None, *([asked] if isinstance(own, LinearClassifier) else []))
+    solver = prepared(problem, choose(problem) if asked is None else asked)
+    sizes = solver.nbytes(problem)
+    parts = ", ".join(f"{name} {human(size)}" for name, size in sizes.items())
+    there = available()
+    first = f"solver {solver.name}; memory besides the data: {parts or 'what the weights that are not zero take'}"
+    lines = [first + ("" if there is None else f"; {human(there)} are available")]
+    if sum(sizes.values()) >= _MUCH and not data.multilabel and data.y.dtype.kind != "f":
+        lines.append(f"  that is much; less take: {', '.join(_smaller(solver.name, data))}")
+    return lines + _time(solver.name, facts_of(data))
+
+
+def _smaller(solver: str, data: Dataset) -> list[str]:
+    """What takes less memory than a fit by this solver."""
     from scipy.sparse import issparse
 
-    if size >= _MUCH and not data.multilabel and data.y.dtype.kind != "f":
-        others = ["--vectorizer hashing or fewer features"]
-        if issparse(data.X):
-            others.append("--solver memoir (no certificate)")
-        if solver not in ("sdca_active", "sdca_active_async"):
-            others.append("--loss crammer_singer")
-        others.append("--estimator blocks on a store (manyclass convert)")
-        return f"  that is much; less take: {', '.join(others)}"
-    advice = advise(facts_of(data))
-    if advice.seconds < _LONG:
-        return None
-    return f"  this may take minutes; advised: {advice.options} (reasons: manyclass info DATA --choose)"
+    others = ["--vectorizer hashing or fewer features"]
+    if issparse(data.X):
+        others.append("--solver memoir (no certificate)")
+    if solver not in ("sdca_active", "sdca_active_async"):
+        others.append("--loss crammer_singer")
+    return [*others, "--estimator blocks on a store (manyclass convert)"]
+
+
+def _time(solver: str, facts: Facts) -> list[str]:
+    """How long a fit by this solver takes, where that is minutes, and what takes less."""
+    seconds, advice = seconds_of(solver, facts), advise(facts)
+    advised = f"{advice.options} (reasons: manyclass info DATA --choose)"
+    if seconds is None:
+        if advice.seconds < _LONG:
+            return []
+        return [f"  the time of {solver} cannot be told beforehand; about {duration(advice.seconds)} takes {advised}"]
+    if seconds < _LONG:
+        return []
+    line = f"  a fit by {solver} takes about {duration(seconds)} on one core, to a factor of five"
+    if 2 * advice.seconds < seconds:
+        line += f"; about {duration(advice.seconds)} takes {advised}"
+    return [line]

@@ -24,6 +24,7 @@ __all__ = [
     "Screen",
     "check_output",
     "count",
+    "duration",
     "has_matplotlib",
     "in_options",
     "pieces",
@@ -204,6 +205,20 @@ def count(number: int, noun: str = "") -> str:
 def seconds(value: float) -> str:
     """Seconds with as many digits as are of use."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def duration(value: float) -> str:
+    """An estimate of seconds, in the unit that suits it; 1 s at the least.
+
+    Examples
+    --------
+    >>> duration(3.2), duration(1500)
+    ('3 s', '25 min')
+    """
+    for unit, size in (("s", 1), ("min", 60)):
+        if value < 120 * size:
+            return f"{max(value / size, 1):.0f} {unit}"
+    return f"{value / 3600:.0f} h"
 
 
 def pieces(n_rows: int, n_columns: int, most: int = 1 << 16) -> Iterator[slice]:

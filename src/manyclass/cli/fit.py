@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli import _estimators, _ranks
-from manyclass.cli._advice import cost_advice, penalty_advice
+from manyclass.cli._advice import cost_of, penalty_advice
 from manyclass.cli._common import (
     MATPLOTLIB,
     CommandError,
@@ -101,7 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sparsify", type=float, metavar="THRESHOLD", help="drop weights of this magnitude or less, store the others"
     )
     outputs.add_argument("--history", metavar="FILE.csv", help="objective, gap and time of every evaluation")
-    outputs.add_argument("--plot", metavar="FILE.png", help="the gap against time, as a figure")
+    outputs.add_argument(
+        "--plot", metavar="FILE.png", help="the gap against time, and the scores that alpha was chosen by"
+    )
     parser.add_argument(
         "--n-features", type=int, metavar="N", help="width of the data (default: the largest feature in DATA)"
     )
@@ -178,7 +180,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         estimator.solver = _estimators.on_communicator(estimator.solver, comm)
     valid = _read_valid(args, screen, estimator, data) if args.valid and (comm is None or comm.rank == 0) else None
     if comm is None:
-        _say_memory(estimator, data, screen)
+        for line in cost_of(estimator, data):
+            screen.say(line)
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
     by = "" if comm is None else f" on {comm.size} processes"
@@ -345,33 +348,6 @@ def _read_valid(args: argparse.Namespace, screen: Screen, estimator: Any, data: 
     return with_targets(valid, task, data.y.shape[1] if data.y.ndim == 2 else 1)
 
 
-def _say_memory(estimator: Any, data: Dataset, screen: Screen) -> None:
-    """What the fit will take besides the data, by the solver's own account (by which the loop may refuse)."""
-    from sklearn.base import clone
-
-    from manyclass.estimators import LinearClassifier, LinearRegressor
-    from manyclass.optimize.choice import choose
-    from manyclass.optimize.loop import prepared
-    from manyclass.runtime.memory import available, human
-
-    if type(estimator) not in (LinearClassifier, LinearRegressor):
-        return
-    own = clone(estimator)
-    asked = own._asked_solver()
-    problem, _ = own._build(data.X, data.y, None, *([asked] if isinstance(own, LinearClassifier) else []))
-    solver = prepared(problem, choose(problem) if asked is None else asked)
-    sizes = solver.nbytes(problem)
-    parts = ", ".join(f"{name} {human(size)}" for name, size in sizes.items())
-    there = available()
-    screen.say(
-        f"solver {solver.name}; memory besides the data: {parts or 'what the weights that are not zero take'}"
-        + ("" if there is None else f"; {human(there)} are available")
-    )
-    advice = cost_advice(solver.name, sum(sizes.values()), data)
-    if advice:
-        screen.say(advice)
-
-
 def _aim(args: argparse.Namespace, estimator: Any) -> str:
     """What is to be fitted, in a few words."""
     if args.estimator != "linear":
@@ -391,18 +367,23 @@ def _by_validation(
     alphas = _estimators.given(args).get("alphas")
     if args.estimator != "linear" or valid is None or alphas is None or hasattr(estimator, "alphas"):
         return None
-    best, highest, estimator.warm_start = None, float("-inf"), True
+    best, estimator.warm_start = None, True
+    scores: dict[float, float] = {}
     ranked = sorted(set(alphas), reverse=True)
     name = "precision@1" if data.multilabel else "r2" if has_numbers(data) else "accuracy"
     for alpha in ranked:
         estimator.set_params(alpha=alpha).fit(data.X, data.y)
         metrics = evaluate(estimator.model_, valid, n_jobs=estimator.n_jobs)
         screen.say(f"alpha = {alpha:g}: {METRICS.get(name, 'P@1')} {metrics[name]:.4f} {_where(args)}")
-        if metrics[name] > highest:
-            best, highest = copy.copy(estimator), metrics[name]
+        if metrics[name] > max(scores.values(), default=float("-inf")):
+            best = copy.copy(estimator)
+        scores[alpha] = metrics[name]
         if _outcome(estimator) == "interrupted":
             break
-    if best is not None and best.alpha == ranked[-1] and len(ranked) > 1:
+    if best is None:
+        return None
+    best.validation_scores_ = scores
+    if best.alpha == ranked[-1] and len(ranked) > 1:
         screen.warn(f"the smallest of --alphas, {best.alpha:g}, is the best of them: a smaller one may be better")
     return best
 
@@ -468,10 +449,14 @@ def _plot(estimator: Any, args: argparse.Namespace) -> None:
 
     history: History = estimator.history_
     name = spelled(estimator.loss) if args.estimator == "linear" else args.estimator
-    figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
-    axes = history.plot(figure.add_subplot(), label=name)
+    chosen = hasattr(estimator, "validation_scores_") or hasattr(estimator, "mean_scores_")
+    figure = Figure(figsize=(6.4, 8.4 if chosen else 4.2), dpi=150, layout="constrained")
+    axes, *below = figure.subplots(1 + chosen, squeeze=False)[:, 0]
+    history.plot(axes, label=name)
     axes.axhline(estimator.tol, color="0.5", linewidth=1, linestyle="--")
     axes.set_title(f"{name}, alpha = {estimator.alpha_:g}")
+    for other in below:
+        estimator.plot(other)
     save_figure(figure, args.plot)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._advice import facts_of
-from manyclass.cli._common import CommandError, Screen, count, seconds
+from manyclass.cli._common import CommandError, Screen, count, duration
 from manyclass.cli._data import TASKS, add_file_options, read_data, stored_layout
 from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
 from manyclass.report.advice import advise
@@ -99,7 +99,7 @@ def _advice_rows(advice: Advice, path: str) -> dict[str, str]:
     if "intercept" in reasons:
         rows["intercept"] = reasons["intercept"]
     rows["memory"] = f"about {human(advice.nbytes)} besides the data"
-    rows["time"] = f"about {seconds(advice.seconds)} s a fit on one core, counted; --alpha auto takes several fits"
+    rows["time"] = f"about {duration(advice.seconds)} a fit on one core, to a factor of five; --alpha auto is several"
     rows["in Python"] = advice.call
     rows["here"] = f"manyclass fit {path} {advice.options}"
     for place, other in enumerate(advice.alternatives, 1):
