@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import subprocess
 import sys
 import warnings
@@ -22,7 +23,7 @@ from manyclass.objective.losses import CLASSIFICATION, REGRESSION
 from manyclass.solvers import SOLVERS
 from test_cli_support import digits, left, make, refused, run
 
-COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench")
+COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench", "warmup")
 
 
 def python(*words, **options):
@@ -153,6 +154,28 @@ def test_help_and_version_import_nothing_heavy():
         "sys.exit(f'{codes} {heavy}')"
     )
     assert python("-c", code).stderr.splitlines()[-1] == "[0, 0, 0, 2, 2] set()"
+
+
+def test_warmup_compiles_what_a_fit_uses(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    words = ["-m", "manyclass", "warmup", "--loss", "squared", "--rows", "dense", "--dtype", "float64"]
+    first = python(*words, env=environment)
+    assert first.returncode == 0, first.stderr
+    assert "squared, dense float64" in first.stderr
+    facts = dict(line.split(maxsplit=1) for line in first.stdout.splitlines())
+    assert int(facts["compiled"].split()[0]) > 0
+    code = (
+        "from sklearn.datasets import load_diabetes; from manyclass import LinearRegressor; "
+        "X, y = load_diabetes(return_X_y=True); LinearRegressor(solver='sdca', max_iter=1000).fit(X, y).predict(X); "
+        "from manyclass.kernels.jit import compile_clock; print(compile_clock.kernels)"
+    )
+    fitted = python("-c", code, env=environment)
+    assert fitted.stdout.split() == ["0"], fitted.stderr
+
+
+def test_warmup_refuses_what_does_not_fit_together(capsys):
+    refused(run(capsys, "warmup", "--loss", "multinominal"), "did you mean 'multinomial'?")
+    refused(run(capsys, "warmup", "--loss", "hinge", "--solver", "lbfgs"), "hinge")
 
 
 def test_python_m_manyclass():

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from manyclass._version import __version__
-from manyclass.cli import _ranks, bench, convert, demo, fit, info, predict, score
+from manyclass.cli import _ranks, bench, convert, demo, fit, info, predict, score, warmup
 from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, plain, sentence
 from manyclass.cli._pipes import spooled
 
 __all__ = ["build_parser", "main"]
 
-_COMMANDS = (fit, predict, score, info, convert, demo, bench)
+_COMMANDS = (fit, predict, score, info, convert, demo, bench, warmup)
 
 _WRONG, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 

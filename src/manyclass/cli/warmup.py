@@ -1,0 +1,89 @@
+"""``manyclass warmup``: compiles the kernels that later fits use."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from manyclass.cli._common import Screen, count, seconds
+
+__all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
+
+USAGE = ""
+HELP = "compile what later fits use, for images and servers"
+DESCRIPTION = """\
+Fit a tiny generated problem, with an intercept, by each loss on each kind of rows, and predict with the model: the
+kernels that this compiles are kept on disk, and later fits find them there. They are for the processor of this machine;
+NUMBA_CACHE_DIR names another folder for them."""
+EPILOG = """\
+examples:
+  manyclass warmup
+  manyclass warmup --dtype float32 float64
+  manyclass warmup --loss crammer_singer --solver sdca_active --rows sparse
+"""
+
+_LOSSES = ("multinomial", "crammer_singer", "squared_hinge", "squared")
+_ROWS = ("dense", "sparse")
+_DTYPES = ("float32", "float64")
+_SAMPLES, _FEATURES, _CLASSES = 120, 10, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument(
+        "--loss",
+        nargs="+",
+        metavar="NAME",
+        default=list(_LOSSES),
+        help=f"of `manyclass fit --help` (default: {' '.join(_LOSSES)})",
+    )
+    parser.add_argument("--solver", metavar="NAME", default="auto", help="of `manyclass fit --help` (default: auto)")
+    parser.add_argument("--rows", nargs="+", choices=_ROWS, default=list(_ROWS), help="default: dense and sparse")
+    parser.add_argument("--dtype", nargs="+", choices=_DTYPES, default=["float32"], help="default: float32")
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Fit and predict by every combination."""
+    from manyclass.kernels.jit import compile_clock
+
+    started, compiled, spent = time.perf_counter(), compile_clock.kernels, compile_clock.seconds
+    for dtype in args.dtype:
+        for rows in args.rows:
+            for loss in args.loss:
+                screen.say(f"{loss}, {rows} {dtype}")
+                _fit(loss, args.solver, rows, dtype)
+    times = {"compile": compile_clock.seconds - spent, "in all": time.perf_counter() - started}
+    facts = {
+        "compiled": count(compile_clock.kernels - compiled, "kernel"),
+        "seconds": ", ".join(f"{name} {seconds(value)}" for name, value in times.items()),
+    }
+    screen.facts("", facts)
+    return 0
+
+
+def _fit(loss: str, solver: str, rows: str, dtype: str) -> None:
+    import warnings
+
+    import numpy as np
+    from scipy.sparse import csr_matrix
+    from sklearn.exceptions import ConvergenceWarning
+
+    from manyclass.estimators import LinearClassifier, LinearRegressor
+    from manyclass.objective.losses import REGRESSION
+
+    rng = np.random.default_rng(0)
+    X: Any = rng.random((_SAMPLES, _FEATURES)).astype(dtype) * (rng.random((_SAMPLES, _FEATURES)) < 0.5)
+    y: Any = np.arange(_SAMPLES) % _CLASSES
+    kind: Any = LinearClassifier
+    if loss in REGRESSION:
+        kind, y = LinearRegressor, y.astype(dtype)
+    if rows == "sparse":
+        X = csr_matrix(X)
+    model = kind(loss, solver=solver, fit_intercept=True, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    model.predict(X)
+    if hasattr(model, "predict_proba"):
+        model.predict_proba(X)
