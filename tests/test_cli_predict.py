@@ -385,7 +385,7 @@ def test_other_features(capsys, tmp_path, model_path):
 
 
 def test_texts_for_a_model_without_vectorizer(capsys, tmp_path, model_path):
-    refused(run(capsys, "predict", model_path, make("csv", tmp_path)), "it has no vectorizer")
+    refused(run(capsys, "predict", model_path, make("csv", tmp_path)), "the model has no vectorizer")
 
 
 def test_a_file_that_is_no_model(capsys, tmp_path, model_path):

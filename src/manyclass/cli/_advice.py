@@ -100,7 +100,7 @@ def facts_of(data: Dataset) -> Facts:
 
     facts = data.summary()
     if facts["targets"] == "none":
-        raise CommandError("the rows have no labels; expected labeled rows, for which a loss can be chosen")
+        raise CommandError("the rows have no labels, and a loss is chosen by them: name their file with --labels")
     return Facts(
         n_samples=facts["rows"],
         n_features=facts["features"],

@@ -246,7 +246,7 @@ def check_output(option: str, path: str | None, *inputs: str | None) -> None:
     if not target.parent.is_dir():
         raise CommandError(f"{option} {path}: the folder {target.parent} does not exist: make it first")
     if not os.access(target.parent, os.W_OK):
-        raise CommandError(f"{option} {path}: the folder {target.parent} cannot be written to")
+        raise CommandError(f"{option} {path}: the folder {target.parent} cannot be written to: name another")
     for given in inputs:
         if given is not None and target.exists() and os.path.exists(given) and target.samefile(given):
             raise CommandError(f"{option} {path} is the input itself: give another name")

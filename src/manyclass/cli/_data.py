@@ -138,7 +138,7 @@ def read_data(
     started, compiled = time.perf_counter(), compile_clock.seconds
     format = args.format or detect_format(path)
     if vectorizer and format not in _TABLES and isinstance(vectorizer, dict):
-        raise CommandError(f"options on texts were given, but {path} is {format}, and no table of texts")
+        raise CommandError(f"options on texts are for tables of texts, and {path} is {format}: leave them out")
     data: Dataset = read(
         path,
         format=format,
@@ -198,7 +198,7 @@ def stored_layout(model: Model, path: str) -> TableLayout | None:
 
 
 def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: Model, *, scored: bool) -> Dataset:
-    """Read data for a model: its features, its vectoriser and, where it is to be ``scored``, its kind of labels."""
+    """Read data for a model: its features, its vectorizer and, where it is to be ``scored``, its kind of labels."""
     from manyclass.io import TextVectorizer
 
     facts = model.record.get("data", {})
@@ -248,7 +248,9 @@ def read_like(
     as_before = vectorizer is not None and is_piped(path, screen)
     own = args.format or (format if as_before and format in _TABLES else detect_format(path))
     if own in _TABLES and vectorizer is None:
-        raise CommandError(f"{path} is a table of texts, but the model was not fitted on texts: it has no vectorizer")
+        raise CommandError(
+            f"{path} is a table of texts, but the model has no vectorizer: fit it on texts, or give vectors"
+        )
     if own in _TABLES and layout is None and args.text_column is None:
         screen.warn(
             f"the model does not say which column its texts were in: guessed in {path} (name it: --text-column)"

@@ -48,8 +48,8 @@ _OPTIONS = (
     *("loss", "solver", "alpha", "alphas", "cv", "l1_ratio", "fit_intercept", "class_weight"),
     *("tol", "max_iter", "n_jobs", "dtype", "features", "prepare"),
 )
-#: What people write who come from elsewhere.
-_STRANGERS = {
+#: Names of parameters in other libraries -> what is meant here.
+_ELSEWHERE = {
     "C": "--alpha is 1 / (C * rows), and without --alpha C is 1",
     "penalty": "--l1-ratio 0 is l2, 1 is l1, between them is elastic net",
     "method": "name a solver with --solver, or an --estimator",
@@ -333,15 +333,15 @@ def check_known(prefix: str, known: Iterable[str], values: Iterable[str]) -> Non
             there = ", ".join(known)
             raise CommandError(
                 f"{prefix}{name}: no such parameter{did_you_mean(name, known) or '.'} "
-                + (f"There are {there}" if there else "There are none")
+                + (f"There are {there}" if there else "There are none: leave it out")
             )
 
 
 def unknown_option(word: str, parser: argparse.ArgumentParser) -> str:
     """What was meant by an option that ``fit`` does not have, as the end of a sentence."""
     name = word.lstrip("-").partition("=")[0].replace("-", "_")
-    if name in _STRANGERS:
-        return f": {_STRANGERS[name]}"
+    if name in _ELSEWHERE:
+        return f": {_ELSEWHERE[name]}"
     for owner, known in (("loss", losses()), ("solver", solvers())):
         having = [key for key, part in known.items() if name in part.parameters]
         if having:

@@ -79,7 +79,7 @@ def verify_model(model: Model) -> None:
     """Compare the blocks of a model with their checksums; a model of one file has none."""
     verify = getattr(model, "verify", None)
     if verify is None:
-        raise CommandError("--verify is for folders: a model of one file has no checksums")
+        raise CommandError("--verify is for folders: a model of one file has no checksums: leave it out")
     verify()
 
 

@@ -134,5 +134,5 @@ def shard(data: Dataset, args: argparse.Namespace, estimator: Any, comm: Communi
     begin = grid.rows_of(comm.rank * workers)[0]
     end = grid.rows_of((comm.rank + 1) * workers - 1)[1]
     if begin == end:
-        raise CommandError(f"{args.data} has {data.n_samples} rows, too few for {comm.size} processes")
+        raise CommandError(f"{args.data} has {data.n_samples} rows, too few for {comm.size} processes: start fewer")
     return replace(data, X=data.X[begin:end], y=data.y[begin:end])

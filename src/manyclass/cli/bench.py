@@ -139,7 +139,7 @@ def _lbfgs(problem: _Problem, X: Any, y: Any, iterations: int) -> _Fit:
 
 
 def _objective(X: Any, y: Any, coef: Any, intercept: Any, alpha: float) -> float:
-    """The objective both minimise, computed here alike for both. Classes are 0 .. K-1, all of them in ``y``."""
+    """The objective both minimize, computed here alike for both. Classes are 0 .. K-1, all of them in ``y``."""
     import numpy as np
     from scipy.special import logsumexp
 

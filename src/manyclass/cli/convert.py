@@ -184,7 +184,7 @@ def _convert_model(args: argparse.Namespace, screen: Screen) -> None:
         screen.say(f"wrote {args.output}: {human(whole.nbytes)} of weights")
         return
     if not isinstance(model, LinearModel):
-        raise CommandError(f"{args.data} is a model in stages: only linear models are written in blocks of classes")
+        raise CommandError(f"{args.data} is a model in stages, and linear models have blocks of classes: keep its file")
     split_model(model, args.output, **_limits(args, "block_classes", "block_bytes"))
     made = ShardedModel.open(args.output)
     screen.say(f"wrote {args.output}: {count(len(made.blocks), 'block')} of classes, {human(made.nbytes)}")

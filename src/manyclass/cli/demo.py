@@ -42,8 +42,8 @@ _SOLVER = "sdca"
 _TOL = 1e-3
 _MAX_ITER = 1000
 
-#: Of a curve, by loss: colours that the colour-blind tell apart, markers that a grey print does.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+#: Of a curve, by loss: colors that the color-blind tell apart, markers that a grey print does.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D")
 
 
@@ -185,7 +185,7 @@ def _draw(runs: list[_Run], path: Path) -> None:
         for run in shown:
             run.history.plot(panel, label=run.facts["loss"])
             place = LOSSES.index(run.facts["loss"])
-            panel.lines[-1].set(color=_COLOURS[place], marker=_MARKERS[place], markersize=4)
+            panel.lines[-1].set(color=_COLORS[place], marker=_MARKERS[place], markersize=4)
         panel.axhline(_TOL, color="0.35", linewidth=1, linestyle="--", label=f"tol {_TOL:g}")
         panel.set_title(f"{title}, alpha {shown[0].problem.alpha:g}", fontsize="medium")
         panel.set_xlim(left=0)

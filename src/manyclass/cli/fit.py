@@ -50,7 +50,7 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "complete"
 USAGE = "DATA -o MODEL"
 HELP = "train a model on a file"
 DESCRIPTION = """\
-Minimise  mean loss + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)  until the certified relative duality gap is
+Minimize  mean loss + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)  until the certified relative duality gap is
 at most --tol, and write the model. Ctrl-C or SIGTERM ends the training early and keeps the model reached so far."""
 EPILOG = """\
 examples:
@@ -75,9 +75,9 @@ _TERMINATED = 143  # as a shell reports SIGTERM
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("data", metavar="DATA", help="labelled data")
+    parser.add_argument("data", metavar="DATA", help="labeled data")
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
-    parser.add_argument("--valid", metavar="FILE", help="labelled data of the same kind to judge the model on")
+    parser.add_argument("--valid", metavar="FILE", help="labeled data of the same kind to judge the model on")
     parser.add_argument("--valid-labels", metavar="FILE", help="as --labels, for --valid")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
     _estimators.add_arguments(parser)
@@ -408,7 +408,7 @@ def _step(estimator: Any) -> str:
 
 
 def _completed(estimator: Any, data: Dataset) -> Model:
-    """The model with what only the reader of the data knows: names of labels, the vectoriser, facts for predictions."""
+    """The model with what only the reader of the data knows: names of labels, the vectorizer, facts for predictions."""
     from manyclass.metrics import class_counts
 
     model = estimator.model_

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Describe the file."""
     if args.choose and (is_store(args.file) or is_model(args.file)):
-        raise CommandError(f"--choose needs a file of labeled rows; {args.file} is a folder or a model")
+        raise CommandError(f"--choose needs a file of labeled rows; {args.file} is a folder or a model: name the data")
     if is_store(args.file):
         _describe_store(args, screen)
         return 0

@@ -75,7 +75,7 @@ def _check(args: argparse.Namespace, model: Model) -> None:
     """Refuse what the model cannot give, before the data are read."""
     if model.classes is None:
         if args.top_k is not None or args.proba:
-            raise CommandError(f"{args.model} predicts numbers: --top-k and --proba are for classes")
+            raise CommandError(f"{args.model} predicts numbers: --top-k and --proba are for classes: leave them out")
         return
     if args.top_k is not None and not 1 <= args.top_k <= len(model.classes):
         raise CommandError(f"--top-k must be 1 to {len(model.classes)}, the classes of the model, got {args.top_k}")

@@ -1,4 +1,4 @@
-"""``manyclass score``: how good a model is on labelled data."""
+"""``manyclass score``: how good a model is on labeled data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 USAGE = "MODEL DATA"
-HELP = "metrics of a model on labelled data"
+HELP = "metrics of a model on labeled data"
 DESCRIPTION = """\
 Accuracy, F1 (macro, micro, weighted), and of the best K classes precision, nDCG and their propensity-scored forms; for
 one label a row also where in the ranking of all classes it stands. For regression R2 and root mean squared error."""
@@ -51,7 +51,7 @@ _RANKS = (1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
-    parser.add_argument("data", metavar="DATA", help="labelled data")
+    parser.add_argument("data", metavar="DATA", help="labeled data")
     parser.add_argument("--top-k", type=int, default=5, metavar="K", help="longest list judged (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     parser.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
@@ -89,7 +89,7 @@ class _Truth(NamedTuple):
 
 
 def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None = None) -> dict[str, Any]:
-    """All metrics of a model on labelled data, by name.
+    """All metrics of a model on labeled data, by name.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def _regression(model: Model, data: Dataset, n_jobs: int | None) -> dict[str, An
 
 
 def with_targets(data: Dataset, task: str, n_outputs: int) -> Dataset:
-    """The labelled data with targets of the kind that a model of this task predicts.
+    """The labeled data with targets of the kind that a model of this task predicts.
 
     Raises
     ------
@@ -170,19 +170,25 @@ def with_targets(data: Dataset, task: str, n_outputs: int) -> Dataset:
         there = data.y.shape[1] if data.y.ndim == 2 else 1
         if not numbers or there != n_outputs:
             found = count(there, "number") if numbers else "labels"
-            raise CommandError(f"{data.source} has {found} a row; the model predicts {count(n_outputs, 'number')}")
+            raise CommandError(
+                f"{data.source} has {found} a row; the model predicts {count(n_outputs, 'number')}: give as many"
+            )
         return data
     if numbers:
-        raise CommandError(f"{data.source} has numbers to predict; the model predicts classes")
+        raise CommandError(f"{data.source} has numbers to predict; the model predicts classes: give classes as labels")
     if task == "multilabel":
         if not data.multilabel:
-            raise CommandError(f"{data.source} has an array of one label a row; the model predicts sets of labels")
+            raise CommandError(
+                f"{data.source} has one label a row; the model predicts sets of labels: give a 0/1 matrix"
+            )
         return data
     if not data.multilabel:
         return data
     single = one_label_a_row(data)
     if single is None:
-        raise CommandError(f"{data.source} has rows without or with several labels; the model predicts one a row")
+        raise CommandError(
+            f"{data.source} has rows without or with several labels; the model predicts one a row: leave these rows out"
+        )
     return single
 
 
