@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import Any
 
@@ -33,6 +34,7 @@ from manyclass import (
     LinearRegressorCV,
     Memoir,
     Multinomial,
+    StagewiseRegressor,
 )
 from manyclass.distributed import ThreadCommunicator, run_threads
 from manyclass.objective.losses import CLASSIFICATION, REGRESSION
@@ -311,6 +313,14 @@ def test_every_linear_estimator_answers(estimator):
         estimator(C=1.0)
     with pytest.raises(TypeError, match="has no parameter 'max_itr': did you mean 'max_iter'"):
         estimator(max_itr=3)
+
+
+@pytest.mark.parametrize("parent", [LinearClassifier, LinearRegressor, StagewiseRegressor])
+def test_a_subclass_without_a_constructor_shows_the_parameters(parent):
+    """To help() and to scikit-learn's checks, which read the signature of the class."""
+    own = type("Own", (parent,), {})
+    assert [*inspect.signature(own).parameters] == [*inspect.signature(parent).parameters]
+    assert set(inspect.signature(own).parameters) == set(own().get_params(deep=False))
 
 
 def test_the_objects_that_errors_propose_exist():

@@ -79,6 +79,12 @@ _STRANGERS = {
 class Named(BaseEstimator):  # type: ignore[misc]
     """An estimator that answers an unknown parameter with the one that is meant."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # inspect.signature of Python 3.10 takes an inherited __new__ before an inherited __init__, but not before an own.
+        if "__init__" not in vars(cls) and cls.__init__ is not object.__init__:
+            cls.__init__ = cls.__init__  # type: ignore[method-assign]
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         known = cls._get_param_names()
         for name in kwargs:
