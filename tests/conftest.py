@@ -1,9 +1,9 @@
 """Fixtures over the registry, and what a run consists of.
 
 `pytest` runs a sample that is the same on every machine: of each test function the first case, and of the others one in
-`ONE_IN`, chosen by a hash of the case's name. `pytest --level brief` runs the first cases alone, `pytest --full` every
-case and the tests marked `slow`; so does `pytest` with names of tests. Where none are named they run in parallel, one
-process for each core, if pytest-xdist is installed.
+`ONE_IN`, chosen by a hash of the case's name. `pytest --level brief` runs the first case of one function in
+`FUNCTIONS_ONE_IN`, `pytest --full` every case and the tests marked `slow`; so does `pytest` with names of tests. Where
+none are named they run in parallel, one process for each core, if pytest-xdist is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
 
 #: Of the cases of a test function beyond the first, `pytest` runs one in this many.
-ONE_IN = 20
+ONE_IN = 25
+#: Of the test functions, `pytest --level brief` runs the first case of one in this many.
+FUNCTIONS_ONE_IN = 2
 
 #: More processes than this gain little: most of the time goes into a few long files and into compiling.
 MOST_PROCESSES = 8
@@ -43,8 +45,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--level",
         choices=("brief", "quick", "full"),
-        help=f"brief: the first case of each test; quick: and one in {ONE_IN} of the others; full: all (default: "
-        "quick, and full where tests are named)",
+        help=f"brief: the first case of one test in {FUNCTIONS_ONE_IN}; quick: the first case of each and one in "
+        f"{ONE_IN} of the others; full: all (default: quick, and full where tests are named)",
     )
     parser.addoption("--full", action="store_const", dest="level", const="full", help="the same as --level full")
 
@@ -80,12 +82,19 @@ def pytest_collection_modifyitems(config, items):
         function = item.nodeid.partition("[")[0]
         first = function not in known
         known.add(function)
-        sampled = first or (level == "quick" and zlib.crc32(item.nodeid.encode()) % ONE_IN == 0)
+        if level == "quick":
+            sampled = first or _chosen(item.nodeid, ONE_IN)
+        else:
+            sampled = first and _chosen(function, FUNCTIONS_ONE_IN)
         (kept if sampled and item.get_closest_marker("slow") is None else left_out).append(item)
     config.stash[_LEFT_OUT] = len(left_out)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def _chosen(name, one_in):
+    return zlib.crc32(name.encode()) % one_in == 0
 
 
 def pytest_sessionfinish(session):

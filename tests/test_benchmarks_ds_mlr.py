@@ -29,6 +29,7 @@ class TestExperiments:
         assert max(shares) == 1
         assert all(0 <= float(row["micro_f1"]) <= 1 for row in rows if row["kind"] == "look")
 
+    @pytest.mark.slow
     def test_schedules(self, tmp_path: Path) -> None:
         rows = run(tmp_path, "ds_mlr_schedules", "--data", "bundled/iris", "--epochs", "45")
         passes = {(row["method"], row["level"]): row["passes"] for row in rows}

@@ -108,6 +108,7 @@ def measured(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return [row for row in rows if row["status"] == "measured"]
 
 
+@pytest.mark.slow
 def test_mnist_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.experiments import ls_mnist
 
@@ -206,6 +207,7 @@ def test_four_classes_of_rcv1(folder: Path) -> None:
     assert float(fits["stagewise"]["test_error"]) == 0
 
 
+@pytest.mark.slow
 def test_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.experiments import ls_cifar
 
@@ -278,6 +280,7 @@ def test_the_spectrum_and_the_curve_are_those_of_numpy(updates: str, folder: Pat
     assert spectrum["second_to_last"] == pytest.approx(values[1] / values[4], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_peers_on_the_same_features(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import children, fitting
     from benchmarks.experiments import ls_peers

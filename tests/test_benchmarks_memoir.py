@@ -25,6 +25,7 @@ def rows():
     return Data("generated", X[:600], np.searchsorted(kept, y[:600]), X[test], np.searchsorted(kept, y[test]))
 
 
+@pytest.mark.slow
 def test_methods_fit_their_estimators(rows):
     from manyclass import CrammerSinger, LinearClassifier, Memoir
 

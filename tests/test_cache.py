@@ -77,6 +77,7 @@ def copy(tmp_path):
     return Copy(tmp_path)
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_once_and_again_after_an_edit_of_a_loss_or_a_penalty(copy):
     first, said = copy.epoch()
     # a <- a + (y - s - a) / (1 + q) with q = 1/2.

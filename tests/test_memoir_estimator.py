@@ -74,6 +74,7 @@ def test_public_face(data, fitted):
     assert fitted.model_.record["history"]["records"][-1]["nonzeros"] == last["nonzeros"]
 
 
+@pytest.mark.slow
 def test_tables_and_arrays_fit_the_same(data, monkeypatch):
     X, y, _, _ = data
     model = memoir(alpha=1e-4, l1_ratio=0.5, max_iter=2, random_state=0, dtype=np.float64)
