@@ -81,7 +81,7 @@ class Named(BaseEstimator):  # type: ignore[misc]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # inspect.signature of Python 3.10 takes an inherited __new__ before an inherited __init__, but not before an own.
+        # inspect.signature of Python 3.10 takes an inherited __new__ before an inherited __init__.
         if "__init__" not in vars(cls) and cls.__init__ is not object.__init__:
             cls.__init__ = cls.__init__  # type: ignore[method-assign]
 
