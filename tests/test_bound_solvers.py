@@ -289,5 +289,5 @@ def test_what_is_not_log_linear_is_refused(solver):
     ):
         with pytest.raises(ValueError, match=message):
             minimize(problem, solver)
-    with pytest.raises(ValueError, match="needs an l2 penalty, got elastic net"):
+    with pytest.raises(ValueError, match="needs a penalty with a gradient, and 'elastic net' has none"):
         minimize(make_problem(MultinomialLoss(), classes, reg=ElasticNet(0.1)), solver)

@@ -23,8 +23,20 @@ from manyclass import LinearClassifier
 from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss, SmoothHingeLoss, SquaredLoss
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Certificate
-from manyclass.optimize.loop import Outcome, minimize, prepared
-from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA, Progress, SlightL2, Solver
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.solvers import (
+    DSMLR,
+    SDCA,
+    AcceleratedSDCA,
+    ActiveSetSDCA,
+    AsyncActiveSetSDCA,
+    AsyncSDCA,
+    BoundMajorization,
+    Memoir,
+    Progress,
+    SlightL2,
+    Solver,
+)
 from manyclass.solvers.base import Keeping
 from manyclass.solvers.dual.sdca import bias_step
 from registry import LOSSES, SOLVERS, problem_for
@@ -712,7 +724,7 @@ def test_threads_do_not_change_a_bit_of_any_solver(declared):
 
 def test_what_every_solver_needs_is_told_before_it_is_taken(declared):
     _, _, problem = problem_for(declared)
-    needs = prepared(problem, declared).nbytes(problem)
+    needs = declared.prepare(problem).nbytes(problem)
     assert all(isinstance(what, str) and size >= 0 for what, size in needs.items())
 
 
@@ -721,7 +733,9 @@ def test_what_every_solver_needs_is_told_before_it_is_taken(declared):
 )
 def test_a_solver_that_fits_no_intercept_says_so(declared):
     _, data, problem = problem_for(declared)
-    with pytest.raises(ValueError, match=f"solver '{declared.name}' fits no intercept: give fit_intercept=False"):
+    with pytest.raises(
+        ValueError, match=f"solver '{declared.name}' fits no intercept, got .*: give fit_intercept=False"
+    ):
         minimize(make_problem(problem.loss, data, intercept=True), declared)
 
 
@@ -731,12 +745,56 @@ def test_every_solver_takes_a_penalty_or_says_that_it_cannot(declared, penalty):
     case, data, _ = problem_for(declared)
     problem = make_problem(case.loss, data, reg=penalty, intercept=declared.takes_intercept)
     if isinstance(penalty, L1) and isinstance(declared, SDCA) and not isinstance(declared, ActiveSetSDCA):
-        assert isinstance(prepared(problem, declared), SlightL2)  # which gives it what it needs
+        assert isinstance(declared.prepare(problem), SlightL2)  # which gives it what it needs
     elif declared.needs_penalty <= penalty.provides:
-        prepared(problem, declared)
+        declared.prepare(problem)
     else:
         with pytest.raises(ValueError, match=f"solver '{declared.name}' needs an? .*penalty"):
-            prepared(problem, declared)
+            declared.prepare(problem)
+
+
+#: With parameters for which a problem has to be of one kind.
+VARIANTS: dict[str, Solver] = {
+    "sdca-IV": SDCA(option="IV"),
+    "accelerated-rate": AcceleratedSDCA(inner="accuracy", rule="rate"),
+    "sdca_active-sparse": ActiveSetSDCA(storage="sparse"),
+    "bound-low rank": BoundMajorization(rank=2),
+    "ds_mlr-few shards": DSMLR(n_shards=1, block_classes=2),
+    "memoir-average": Memoir(average=True, validation_fraction=0.5),
+    "memoir-long steps": Memoir(eta0=100.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("penalty", "more"),
+    [(L2(), more) for more in ("", "intercept", "shift", "one output", "one row", "dense")]
+    + [(penalty, more) for penalty in (NET, L1()) for more in ("", "intercept")],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+@pytest.mark.parametrize("solver", [*SOLVERS, *VARIANTS])
+def test_what_a_solver_does_not_refuse_when_it_is_prepared_it_can_do(solver, case, penalty, more):
+    asked = {**SOLVERS, **VARIANTS}[solver]
+    K, n = (1 if more == "one output" else 4), (1 if more == "one row" else 30)
+    data = make_data(case.loss.targets, n=n, d=6, K=K)
+    shift = np.full((6, K), 0.1) if more == "shift" else None
+    view = "dense" if more == "dense" else "csr"
+    problem = make_problem(case.loss, data, reg=penalty, view=view, intercept=more == "intercept", shift=shift)
+    try:
+        ready = asked.prepare(problem)
+    except ValueError as refusal:
+        said = str(refusal)
+        assert any(name in said for name in (f"solver {asked.name!r}", *asked.get_params(deep=False))), said
+        assert any(word in said for word in ("choose", "give", "leave", "lower", "take option")), said
+        return
+    state = ready.state(problem)
+    progress = next(ready.iterate(problem, state, 0))
+    assert progress.iteration == int(state["iteration"]) == 1
+    W, intercept = ready.weights(problem, state)
+    assert np.isfinite(dense(W)).all()
+    assert np.isfinite(intercept).all()
+    if ready.certified:
+        found = ready.certificate(problem, state, final=True)
+        assert found.dual <= found.primal + found.gap
 
 
 def test_every_loss_has_solvers_and_the_others_say_who_refuses_it(case):
@@ -745,7 +803,7 @@ def test_every_loss_has_solvers_and_the_others_say_who_refuses_it(case):
     takers, refusals = set(), {}
     for name, solver in SOLVERS.items():
         try:
-            prepared(problem, solver)
+            solver.prepare(problem)
         except ValueError as refusal:
             refusals[name] = str(refusal)
         else:
@@ -769,8 +827,8 @@ def test_a_solver_that_does_not_fit_is_refused_by_name():
 
     message = "solver 'demanding' needs a penalty with a sorted prox, and 'l2' has none: .*or another penalty"
     with pytest.raises(ValueError, match=message):
-        prepared(problem, Demanding())
-    prepared(problem, SDCA())
+        Demanding().prepare(problem)
+    SDCA().prepare(problem)
 
 
 @pytest.mark.parametrize("option", ["max_iter", "check_every"])

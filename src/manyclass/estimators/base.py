@@ -29,7 +29,7 @@ from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
-from manyclass.optimize.loop import Result, minimize, prepared
+from manyclass.optimize.loop import Result, minimize
 from manyclass.runtime.names import did_you_mean
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import SOLVERS, Solver, State
@@ -271,7 +271,7 @@ class LinearEstimator(Named):
         Many outputs of a separable loss are fitted a range at a time, which takes less memory and time, but keeps no
         duals to start from another time.
         """
-        ready = prepared(problem, choose(problem) if solver is None else solver)
+        ready = (choose(problem) if solver is None else solver).prepare(problem)
         self.solver_ = ready.name
         if checkpoint is None and not self.warm_start and in_ranges(problem, ready):
             return partial(minimize_columns, problem, ready)

@@ -22,7 +22,7 @@ from manyclass.optimize.checkpoint import Keeper
 from manyclass.runtime.memory import require
 from manyclass.solvers.base import Keeping, Keeps, Solver, State
 
-__all__ = ["Outcome", "Result", "minimize", "prepared"]
+__all__ = ["Outcome", "Result", "minimize"]
 
 
 class Outcome(enum.Enum):
@@ -66,29 +66,6 @@ class Result:
     solver: Solver
 
 
-def prepared(problem: Problem, solver: Solver) -> Solver:
-    """The solver that is run on a problem, or a refusal, by name, where it asks for what the problem does not have.
-
-    Raises
-    ------
-    ValueError
-        If a parameter of the solver is out of range, or the loss or the penalty does not provide what it needs.
-    """
-    solver = solver.prepare(problem)
-    for kind, part, needs in (
-        ("loss", problem.loss, solver.needs_loss),
-        ("penalty", problem.penalty, solver.needs_penalty),
-    ):
-        for need in sorted(needs - part.provides):
-            raise ValueError(
-                f"solver {solver.name!r} needs a {kind} with a {need.replace('_', ' ')}, and {part.name!r} has none: "
-                f"choose another solver (solver='auto' chooses for you) or another {kind}"
-            )
-    if problem.intercept and not solver.takes_intercept:
-        raise ValueError(f"solver {solver.name!r} fits no intercept: give fit_intercept=False, or 'auto'")
-    return solver
-
-
 def minimize(
     problem: Problem,
     solver: Solver,
@@ -109,7 +86,7 @@ def minimize(
     ----------
     problem : Problem
     solver : Solver
-        What `prepared` makes of it is run.
+        What its `prepare` makes of it is run.
     tol : float, default=1e-3
         Relative duality gap to stop at.
     max_iter : int, optional
@@ -149,7 +126,7 @@ def minimize(
     for name, value in (("max_iter", max_iter), ("check_every", check_every)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    solver = prepared(problem, solver)
+    solver = solver.prepare(problem)
     limit = solver.default_max_iter if max_iter is None else int(max_iter)
     run = _Run(problem, solver, seed, tol, state, check_every)
     keeper = run.keeper(checkpoint, checkpoint_seconds)

@@ -14,14 +14,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import MultinomialLoss
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.memory import available
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
+from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
@@ -30,7 +29,7 @@ from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
 
-__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
+__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES", "require_softmax"]
 
 SCHEDULES = ("ring", "queue")
 ALGORITHMS = ("two_phase", "stochastic", "printed")
@@ -183,7 +182,19 @@ class DSMLR(Solver):
 
     def prepare(self, problem: Problem) -> DSMLR:
         """A checked copy on the same communicator."""
-        return on_communicator(self, ("scale", "slow"))
+        copy = on_communicator(self, ("scale", "slow"))
+        copy.check_problem(problem)
+        return copy
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        require_softmax(problem, self.name)
+        cuts(problem.n_outputs, self._comm.size * self.n_workers, self.block_classes, self.n_shards, self._each)
+
+    @property
+    def _each(self) -> int:
+        """Blocks for each worker, at least."""
+        return _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
 
     # --- what a fit holds -------------------------------------------------------------------------------------------
 
@@ -250,9 +261,8 @@ class DSMLR(Solver):
     def _known(self, problem: Problem) -> Extent:
         """The problem as a whole; every process asks for it at the same time."""
         if self._extent is None or self._extent[0] is not problem:
-            _require_softmax(problem, self.name)
-            each = _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
-            extent = Extent(problem, self._comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
+            grid = self.block_classes, self.n_shards, self._each
+            extent = Extent(problem, self._comm, self.n_workers, self.scale, *grid)
             self._extent, self._team, self._spectrum = (problem, extent), None, None
         return self._extent[1]
 
@@ -434,17 +444,12 @@ class DSMLR(Solver):
         return Spectral(self._spectrum, state["bends"], extent.share.lam)
 
 
-def _require_softmax(problem: Problem, solver: str) -> None:
-    if (
-        not isinstance(problem.loss, MultinomialLoss)
-        or problem.loss.margin
-        or not isinstance(problem.targets, ClassTargets)
-        or not isinstance(problem.penalty, L2)
-        or problem.shift is not None
-    ):
+def require_softmax(problem: Problem, solver: str) -> None:
+    """Refuse another loss than multinomial."""
+    if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
         raise ValueError(
-            f"solver {solver!r} is for softmax regression with an l2 penalty, got loss {problem.loss.name!r} and "
-            f"penalty {problem.penalty.name!r}{'' if problem.shift is None else ', shifted'}: choose another solver"
+            f"solver {solver!r} is for softmax regression, got loss {problem.loss.name!r}: give loss='multinomial', or "
+            "choose another solver (solver='auto' chooses for you)"
         )
 
 

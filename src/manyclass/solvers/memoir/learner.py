@@ -141,10 +141,6 @@ class MemoirLearner:
         sparse: bool | None = None,
         n_threads: int = 1,
     ) -> None:
-        if truncation not in TRUNCATIONS:
-            raise ValueError(f"truncation must be one of {', '.join(map(repr, TRUNCATIONS))}, got {truncation!r}")
-        if average and l1_ratio:
-            raise ValueError("the mean of truncated weights is not sparse: average is for l1_ratio=0")
         self.l2 = float(alpha * (1.0 - l1_ratio))
         self.l1 = float(alpha * l1_ratio)
         self.alpha, self.eta0, self.eta_step = float(alpha), float(eta0), eta_step

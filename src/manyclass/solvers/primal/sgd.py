@@ -134,7 +134,6 @@ class SGD(PrimalSolver):
         return 0.75 if self.average else 1.0
 
     def state(self, problem: Problem) -> State:
-        self._require_unshifted(problem)
         shape = problem.n_features, problem.n_outputs
         state = {
             "iteration": np.zeros((), np.int64),
@@ -159,7 +158,6 @@ class SGD(PrimalSolver):
         return found
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        self._require_unshifted(problem)
         while True:
             epoch = int(state["iteration"])
             # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
@@ -253,13 +251,6 @@ class SGD(PrimalSolver):
     def _steps_of(self, problem: Problem) -> int:
         """Steps of a pass."""
         return -(-problem.n_samples // self.batch_size)
-
-    def _require_unshifted(self, problem: Problem) -> None:
-        if problem.shift is not None:
-            raise ValueError(
-                f"solver {self.name!r} needs a problem without shift, got one of shape {problem.shift.shape}: "
-                "choose another solver"
-            )
 
 
 class SGDStream:
