@@ -177,7 +177,10 @@ class Warm(Protocol):
 
 
 class Keeps(Protocol):
-    """What the fitting loop asks of that which keeps a run on disk; see `manyclass.optimize.checkpoint.Keeper`."""
+    """What the fitting loop asks of that which keeps a run on disk; see `manyclass.optimize.checkpoint.Keeper`.
+
+    ``history.outcome`` is kept with the rest: how a finished run has ended, empty of one that may go on.
+    """
 
     def restore(self, state: State, history: History) -> Spent:
         """Load what is kept, if there is anything, into ``state`` and ``history``."""
@@ -187,9 +190,6 @@ class Keeps(Protocol):
 
     def write(self, state: State, history: History, spent: Spent) -> None:
         """Write now."""
-
-    def remove(self) -> None:
-        """At the end of a finished run."""
 
 
 @runtime_checkable

@@ -65,7 +65,8 @@ class DSMLR(Solver):
         Threads of each process that are workers, >= 1.
     schedule : {"ring", "queue"}, default="ring"
         ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same.
-        queue: workers take what has come, and in the first phase leave out what piles up; not reproducible.
+        queue: workers take what has come, and in the first phase leave out what piles up; not reproducible, nor is a
+        fit that is resumed from a checkpoint.
     comm : Communicator or "mpi", optional
         Of the processes. None: there is one. "mpi": all processes of the job.
     block_classes, n_shards : int, optional
@@ -214,8 +215,12 @@ class DSMLR(Solver):
             "begun": np.zeros((), np.int64),
             # Of `Spectral`; and the curvatures of `Diagonal`.
             "bends": np.zeros(problem.n_outputs if kind == "spectrum" else 0),
+            # Log-sum-exps of the scores, by block and of all; the scores, or where these are made anew (see `Made`)
+            # those of the targets, at the weights and along the last direction.
             "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
+            "total": np.full(problem.n_samples, np.log(problem.n_outputs)),
             "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
+            "own": np.zeros((0 if self._keeps(problem) else problem.n_samples, 2)),
         }
         for block in range(extent.grid.n_blocks):
             lo, hi = extent.grid.classes(block)
@@ -240,7 +245,7 @@ class DSMLR(Solver):
         needs = {
             f"blocks of {classes} classes at home (weights, and {vectors - 1} more)": vectors * classes * block,
             "blocks that visit": 2 * self.n_workers * widest * block,
-            "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 2),
+            "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 4),
         }
         if self._kind(problem) == "spectrum":
             needs["second moments of the features"] = 4 * 8 * (problem.n_features + 1) ** 2
@@ -278,7 +283,8 @@ class DSMLR(Solver):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         extent = self._known(problem)
         team = self._workers(problem, state)
-        self._recall(team)
+        if not state["scored"]:
+            self._recall(team)
         while True:
             self._comm.heed()
             iteration = int(state["iteration"])
@@ -353,7 +359,12 @@ class DSMLR(Solver):
         return state
 
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
-        """Checkpoints in a folder, which any number of processes and workers can resume."""
+        """Checkpoints in a folder, which any number of processes and workers can resume.
+
+        With the ring, as many processes, the same grid and the same ``keep_scores`` go on to the same bits. Others go
+        on up to rounding: another number of processes sums in another order, and makes the scores anew where those
+        kept do not fit. With the queue no two runs are alike, resumed or not.
+        """
         extent = self._known(problem)
         share, comm = extent.share, self._comm
         weights = np.asarray(share.weights, np.float64)
