@@ -362,7 +362,9 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         """Learn some rows of a stream, in their order, each once.
 
         With solvers that stream: "sgd", "bound" (of full rank) and "memoir". No certificate is made, since past rows
-        are gone. The first call starts afresh, or, with "memoir", from the model of `fit`; `fit` ends a stream.
+        are gone. The first call starts afresh, or, with "memoir", from the model of `fit`; `fit` ends a stream. With
+        ``alpha=None`` the penalty is 1/n of the n rows so far, and the steps of "sgd" and "memoir" fall as the inverse
+        root of their number.
 
         Parameters
         ----------

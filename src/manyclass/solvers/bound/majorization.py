@@ -238,8 +238,8 @@ class BoundMajorization(BatchSolver):
         while True:
             yield self._ended(state, self.advance(steps, state, seed))
 
-    def open_stream(self, problem: Problem) -> BoundStream:
-        """What learns a stream whose first rows are those of ``problem``.
+    def open_stream(self, problem: Problem, *, vanishing: bool = False) -> BoundStream:
+        """What learns a stream whose first rows are those of ``problem``; its steps need no rule for their length.
 
         Raises
         ------

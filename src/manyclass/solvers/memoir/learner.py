@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from manyclass.mips import SearchIndex
 from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import STREAM_DECAY
 from manyclass.solvers.memoir.weights import DenseWeights, TableWeights, Weights, pair_scores, rows_of
 
 __all__ = ["TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_table", "unpack_weights"]
@@ -124,6 +125,9 @@ class MemoirLearner:
     >>> learner.weights().shape
     (1000, 100)
     """
+
+    #: Whether alpha is that of a stream, one over the rows so far: see `manyclass.solvers.base.STREAM_DECAY`.
+    vanishing = False
 
     def __init__(
         self,
@@ -278,6 +282,8 @@ class MemoirLearner:
     def _eta(self) -> float:
         if self.eta_step is not None:
             return self.eta0 / (1.0 + self.eta_step * self.steps)
+        if self.vanishing:
+            return float(self.eta0 / (1.0 + STREAM_DECAY * self.seen) ** 0.5)
         return self.eta0 / (1.0 + self.alpha * self.eta0 * self.seen)
 
     def _shrink(self, eta: float, y: Array, rivals: Array) -> None:

@@ -56,7 +56,8 @@ class Memoir(Solver):
         by the rows of a batch for each class where these are more than one; less where a step would shrink the weights
         by more than half.
     eta_step : float, optional
-        eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows.
+        eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows;
+        of a stream (`partial_fit`) without alpha, which is 1/n of the rows so far, eta0 (1 + i / 1000)^(-1/2).
     average : bool or "auto", default="auto"
         Take the mean of the weights after each step of the last half of the run. "auto": without an l1 part, where the
         mean is as sparse as the last point.
@@ -254,9 +255,9 @@ class Memoir(Solver):
 
     # --- a stream ---------------------------------------------------------------------------------------------------
 
-    def open_stream(self, problem: Problem) -> MemoirStream:
+    def open_stream(self, problem: Problem, *, vanishing: bool = False) -> MemoirStream:
         """What learns a stream whose first rows are those of ``problem``."""
-        return MemoirStream(self, problem)
+        return MemoirStream(self, problem, vanishing)
 
     # --- the learner ------------------------------------------------------------------------------------------------
 
@@ -302,11 +303,14 @@ class MemoirStream:
     solver : Memoir
     problem : Problem
         With the first rows.
+    vanishing : bool
+        See `Solver.open_stream`.
     """
 
-    def __init__(self, solver: Memoir, problem: Problem) -> None:
+    def __init__(self, solver: Memoir, problem: Problem, vanishing: bool) -> None:
         self._solver = solver
         self._learner = solver.learner(problem)
+        self._learner.vanishing = vanishing
 
     def start(self, weights: Any) -> None:
         """Go on from the weights of a model, (n_features, n_classes)."""
