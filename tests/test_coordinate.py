@@ -362,7 +362,7 @@ def test_degenerate_problems(way, view, intercept):
     ):
         assert solve(one).outcome is Outcome.CONVERGED
     weights = np.r_[1.0, np.zeros(11)]
-    assert solve(problem_of(X, X[:, 0], SquaredLoss(), weights=weights, **options)).outcome is Outcome.CONVERGED
+    assert solve(problem_of(X, X[:, 0], SquaredLoss(), sample_weight=weights, **options)).outcome is Outcome.CONVERGED
 
 
 def test_separable_labels_have_finite_weights(way):
