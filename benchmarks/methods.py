@@ -134,14 +134,13 @@ def _default_limit(solver: Solver | None) -> int | None:
 
 @cache
 def _refusal(solver: Solver | None, objective: str, l1_ratio: float, gamma: float, intercept: bool) -> str | None:
-    from manyclass.optimize.loop import prepared
 
     task = Task(objective, alpha=0.1, l1_ratio=l1_ratio, gamma=gamma, intercept=intercept)
     try:
         loss_of(task).check()
         if solver is not None:
             problem = make_problem(np.eye(3), np.arange(3), task)
-            prepared(problem, solver).state(problem)
+            solver.prepare(problem)
     except ValueError as error:
         return str(error)
     return None

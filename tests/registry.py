@@ -18,7 +18,6 @@ from manyclass import solvers
 from manyclass.objective.losses import CLASSIFICATION, REGRESSION
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.objective.problem import Problem
-from manyclass.optimize.loop import prepared
 from manyclass.solvers import Solver
 
 
@@ -100,7 +99,7 @@ def problem_for(
         data = helpers.make_data(case.loss.targets, n=n, d=6, K=4, seed=seed, weighted=True)
         problem = helpers.make_problem(case.loss, data, **{"intercept": solver.takes_intercept, **options})
         try:
-            prepared(problem, solver).state(problem)
+            solver.prepare(problem)
         except ValueError:
             continue
         return case, data, problem

@@ -192,7 +192,7 @@ def test_resumed_is_uninterrupted(name, tmp_path):
     problem = make_problem(MultinomialLoss(), data, intercept=True)
     whole = run_of(name, problem, 7, seed=5)
     run_of(name, problem, 3, seed=5, checkpoint=tmp_path / "run")
-    rest = run_of(name, problem, 4, seed=5, checkpoint=tmp_path / "run")
+    rest = run_of(name, problem, 7, seed=5, checkpoint=tmp_path / "run")
     np.testing.assert_array_equal(whole.weights, rest.weights)
     np.testing.assert_array_equal(whole.intercept, rest.intercept)
     assert whole.history.last.passes == rest.history.last.passes
@@ -289,5 +289,5 @@ def test_what_is_not_log_linear_is_refused(solver):
     ):
         with pytest.raises(ValueError, match=message):
             minimize(problem, solver)
-    with pytest.raises(ValueError, match="needs an l2 penalty, got elastic net"):
+    with pytest.raises(ValueError, match="needs a penalty with a gradient, and 'elastic net' has none"):
         minimize(make_problem(MultinomialLoss(), classes, reg=ElasticNet(0.1)), solver)

@@ -14,8 +14,9 @@ import pytest
 from manyclass import LinearClassifier, LinearModel
 from manyclass.cli import fit as command
 from manyclass.runtime.files import atomic_path
-from manyclass.solvers import SDCA
+from manyclass.solvers import SDCA, SOLVERS
 from test_cli_support import digits, fitted, left, make, refused, run
+from test_estimators_checkpoint import no_iteration
 
 
 def interrupt_after(monkeypatch, epochs):
@@ -135,7 +136,7 @@ def test_a_fit_goes_on_to_the_same_bits(capsys, tmp_path, solver):
     _, ran = fitted(capsys, path, "-o", tmp_path / "m", *keep, "--resume", "--max-iter", "3")
     assert f"--resume: nothing is kept in {kept} yet, the fit starts afresh" in ran.err
     refused(run(capsys, "fit", path, "-o", tmp_path / "m", *keep), "go on from it with --resume")
-    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *keep, "--resume", "--max-iter", "3")
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *keep, "--resume", "--max-iter", "6")
     assert f"going on after epoch 3 from {kept}" in ran.err
     np.testing.assert_array_equal(model.weights, whole.weights)
     assert model.record["n_iter"] == 6
@@ -151,6 +152,32 @@ def test_ctrl_c_keeps_a_checkpoint(capsys, monkeypatch, tmp_path):
     assert f"going on after epoch 3 from {kept}" in ran.err
     assert model.record["outcome"] == "converged"
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("solver", ["sdca", "ds_mlr"])
+def test_a_process_killed_before_the_model_is_written_loses_nothing(capsys, monkeypatch, tmp_path, solver):
+    path, kept = make("svm", tmp_path), tmp_path / "state"
+    words = ["fit", path, "-o", tmp_path / "m", "--solver", solver, "--checkpoint", kept, "--dtype", "float64"]
+
+    def killed(*_):
+        raise SystemExit("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LinearModel, "save", killed)
+        with pytest.raises(SystemExit, match="killed"):
+            run(capsys, *words)
+    assert kept.exists()
+    assert not (tmp_path / "m").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(SOLVERS[solver], "iterate", no_iteration)
+        ran = run(capsys, *words, "--resume")
+    assert ran.code == 0, ran.err
+    assert not kept.exists()
+    whole, _ = fitted(capsys, path, "-o", tmp_path / "whole", "--solver", solver, "--dtype", "float64")
+    model = LinearModel.load(tmp_path / "m")
+    np.testing.assert_array_equal(model.weights, whole.weights)
+    assert model.record["outcome"] == "converged"
+    assert model.record["n_iter"] == whole.record["n_iter"]
 
 
 def test_what_is_no_checkpoint_is_refused(capsys, tmp_path):

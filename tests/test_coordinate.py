@@ -362,7 +362,7 @@ def test_degenerate_problems(way, view, intercept):
     ):
         assert solve(one).outcome is Outcome.CONVERGED
     weights = np.r_[1.0, np.zeros(11)]
-    assert solve(problem_of(X, X[:, 0], SquaredLoss(), weights=weights, **options)).outcome is Outcome.CONVERGED
+    assert solve(problem_of(X, X[:, 0], SquaredLoss(), sample_weight=weights, **options)).outcome is Outcome.CONVERGED
 
 
 def test_separable_labels_have_finite_weights(way):
@@ -377,11 +377,16 @@ def test_separable_labels_have_finite_weights(way):
 
 
 @pytest.mark.parametrize(
-    ("loss", "why"), [(SmoothHingeLoss(0.0), "kink"), (MultinomialLoss(), "joint"), (CrammerSingerLoss(1.0), "joint")]
+    ("loss", "why"),
+    [
+        (SmoothHingeLoss(0.0), "smooth gradient"),
+        (MultinomialLoss(), "separate outputs"),
+        (CrammerSingerLoss(1.0), "separate outputs"),
+    ],
 )
 def test_losses_it_cannot_minimise_are_refused(loss, why):
     problem = make_problem(loss, make_data(loss.targets), intercept=True)
-    with pytest.raises(ValueError, match=f"'cd' .*{loss.name}.*{why}"):
+    with pytest.raises(ValueError, match=f"'cd' needs a loss with .*{why}, and '{loss.name}' has none"):
         solve(problem)
     if loss.joint:
         with pytest.raises(ValueError, match="separable"):

@@ -53,8 +53,7 @@ def test_goes_on_with_another_number_of_ranks(before, after, stopped, start, tmp
     fit(before[0], folder, stopped, n_workers=before[1], **grid)
     assert (folder / "manifest.json").exists()
     # No iteration is lost: with those before the stop, it takes as many as without one.
-    found = fit(after[0], folder, whole.n_iter + 2 - stopped, n_workers=after[1], **grid)
-    assert not folder.exists()  # finished
+    found = fit(after[0], folder, whole.n_iter + 2, n_workers=after[1], **grid)
     assert all(np.array_equal(result.weights, found[0].weights) for result in found)
     assert found[0].certificate.relative_gap <= 1e-9
     assert found[0].certificate.primal == pytest.approx(whole.certificate.primal, rel=1e-9)
@@ -67,7 +66,7 @@ def test_what_the_recursion_begins_with_is_kept(precondition, tmp_path):
     options = {"precondition": precondition, "block_classes": 2, "n_shards": 12, "tol": 0.0}
     whole = fit(1, None, 13, **options)[0]
     fit(2, tmp_path, 7, **options)
-    found = fit(1, tmp_path, 6, n_workers=2, **options)[0]
+    found = fit(1, tmp_path, 13, n_workers=2, **options)[0]
     np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-12)
     with pytest.raises(ValueError, match="precondition"):
         fit(1, tmp_path, 20, **{**options, "precondition": "none"})
@@ -80,6 +79,30 @@ def test_goes_on_with_another_grid(stopped, tmp_path):
     found = fit(1, tmp_path, 60, n_workers=3, start=3, block_classes=3, n_shards=5)[0]
     if len(first.history) > 1:
         assert found.history[0] == first.history[0]
+    assert found.certificate.relative_gap <= 1e-9
+    assert found.certificate.primal == pytest.approx(fit(1, None, 60)[0].certificate.primal, rel=1e-9)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["scores kept", "scores made anew"])
+@pytest.mark.parametrize("precondition", ["spectrum", "diagonal"])
+@pytest.mark.parametrize(("size", "n_workers"), [(1, 1), (1, 3), (3, 1)])
+@pytest.mark.parametrize("stopped", [1, 2, 7], ids=["first phase", "its end", "second phase"])
+def test_as_many_ranks_go_on_to_the_same_bits(size, n_workers, precondition, kept, stopped, tmp_path):
+    options = {"n_workers": n_workers, "precondition": precondition, "start": 2, "keep_scores": kept, "tol": 0.0}
+    whole = fit(size, None, 12, **options)
+    fit(size, tmp_path, stopped, **options)
+    for found, expected in zip(fit(size, tmp_path, 12, **options), whole):
+        np.testing.assert_array_equal(found.weights, expected.weights)
+        np.testing.assert_array_equal(found.intercept, expected.intercept)
+        assert found.certificate == expected.certificate
+        assert found.n_iter == expected.n_iter == 12
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_resumed_run_makes_the_scores_anew_where_those_kept_are_others(kept, tmp_path):
+    fit(2, tmp_path, 5, keep_scores=kept)
+    found = fit(1, tmp_path, 60, keep_scores=not kept)[0]
+    assert found.n_iter > 5
     assert found.certificate.relative_gap <= 1e-9
     assert found.certificate.primal == pytest.approx(fit(1, None, 60)[0].certificate.primal, rel=1e-9)
 

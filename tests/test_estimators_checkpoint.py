@@ -22,7 +22,6 @@ from manyclass import (
     Memoir,
 )
 from manyclass.solvers import SOLVERS, Solver
-from manyclass.solvers.base import Keeping
 
 #: The loss of a solver, where it does not take the default.
 LOSS_OF: dict[str, Any] = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}
@@ -59,7 +58,7 @@ def model_of(case: str, **parameters: Any) -> LinearClassifier:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("stops", [(1, 2), (3,)], ids=["after 1 and 3", "after 3"])
+@pytest.mark.parametrize("stops", [(1, 3), (3,)], ids=["after 1 and 3", "after 3"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_fit_that_was_stopped_goes_on(rows, tmp_path, case, stops):
     X, y = rows
@@ -70,17 +69,13 @@ def test_a_fit_that_was_stopped_goes_on(rows, tmp_path, case, stops):
         part = model_of(case, tol=0.0, max_iter=stop).fit(X, y, checkpoint=path, checkpoint_seconds=0.0)
         assert path.exists()
     assert part.n_iter_ == 3
-    rest = model_of(case, tol=0.0, max_iter=3).fit(X, y, checkpoint=path)
+    rest = model_of(case, tol=0.0, max_iter=6).fit(X, y, checkpoint=path)
     assert rest.n_iter_ == 6
     assert rest.solver_ == whole.solver_
     assert rest.history_.last.iteration == 6
     # To begin again may cost a pass; it is counted.
     assert rest.history_.last.passes >= whole.history_.last.passes
-    if isinstance(CASES[case], Keeping) and CASES[case].reproducible:
-        # Its folder fits any number of processes: scores are not kept but made anew, which rounds in another way.
-        np.testing.assert_allclose(rest.coef_, whole.coef_, rtol=1e-9, atol=1e-12)
-        assert rest.objective_ == pytest.approx(whole.objective_, rel=1e-12)
-    elif CASES[case].reproducible:
+    if CASES[case].reproducible:
         np.testing.assert_array_equal(rest.coef_, whole.coef_)
         np.testing.assert_array_equal(rest.intercept_, whole.intercept_)
         np.testing.assert_equal(rest.objective_, whole.objective_)
@@ -90,24 +85,53 @@ def test_a_fit_that_was_stopped_goes_on(rows, tmp_path, case, stops):
         assert whole.history_.last.dual <= rest.objective_
 
 
+def no_iteration(*_):
+    """What a solver whose run is finished is not asked for."""
+    pytest.fail("an iteration")
+    yield
+
+
 @pytest.mark.parametrize("case", [name for name, solver in CASES.items() if solver.certified])
-def test_a_finished_fit_leaves_no_checkpoint(rows, tmp_path, case):
+def test_the_checkpoint_of_a_finished_fit_goes_when_the_model_is_saved(rows, tmp_path, case, monkeypatch):
     X, y = rows
-    path = tmp_path / "fit.ckpt"
+    path, saved = tmp_path / "fit.ckpt", tmp_path / "model"
     parameters = {"alpha": 0.1, "tol": 0.05, "max_iter": 2000}
     with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
-        model_of(case, **{**parameters, "tol": 1e-14, "max_iter": 1}).fit(X, y, checkpoint=path)
+        part = model_of(case, **{**parameters, "tol": 1e-14, "max_iter": 1}).fit(X, y, checkpoint=path)
+    part.save(saved)
+    assert path.exists()  # of a fit that may go on
     model = model_of(case, **parameters).fit(X, y, checkpoint=path, checkpoint_seconds=0.0)
     assert model.duality_gap_ <= 0.05
+    assert path.exists()
+    # A process that is killed here has lost nothing: the next one has the model at once.
+    monkeypatch.setattr(type(CASES[case]), "iterate", no_iteration)
+    again = model_of(case, **parameters).fit(X, y, checkpoint=path)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+    np.testing.assert_array_equal(again.intercept_, model.intercept_)
+    assert (again.n_iter_, again.duality_gap_) == (model.n_iter_, model.duality_gap_)
+    assert again.history_.outcome == "converged"
+    again.save(saved)
+    assert list(tmp_path.iterdir()) == [saved]
+    again.save(saved)
+
+
+def test_the_checkpoint_stays_where_the_model_cannot_be_saved(rows, tmp_path):
+    X, y = rows
+    path = tmp_path / "fit.ckpt"
+    model = model_of("sdca", alpha=0.1, tol=0.05).fit(X, y, checkpoint=path)
+    with pytest.raises(OSError, match="nowhere"):
+        model.save(tmp_path / "nowhere" / "model")
+    assert path.exists()
+    model.save(tmp_path / "model")
     assert not path.exists()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_memoir_leaves_its_checkpoint_to_go_on_from(rows, tmp_path):
     X, y = rows
     path = tmp_path / "fit.ckpt"
     first = model_of("memoir", max_iter=2).fit(X, y, checkpoint=path)
-    second = model_of("memoir", max_iter=2).fit(X, y, checkpoint=path)
+    first.save(tmp_path / "model")
+    second = model_of("memoir", max_iter=4).fit(X, y, checkpoint=path)
     assert (first.n_iter_, second.n_iter_) == (2, 4)
     assert [record.info["loss"] for record in second.history_][:2] == [record.info["loss"] for record in first.history_]
 
@@ -137,8 +161,8 @@ def test_another_fit_is_refused(rows, tmp_path):
         with pytest.raises(ValueError, match=r"checkpoint .*fit\.ckpt belongs to another run.*same data, parameters"):
             model.set_params(**parameters).fit(*data, checkpoint=path, **more)
     # What does not change the problem may change.
-    model_of("sdca", tol=0.5, max_iter=5, n_jobs=2, verbose=0).fit(X, y, checkpoint=path)
-    assert not path.exists()
+    found = model_of("sdca", tol=0.5, max_iter=5, n_jobs=2, verbose=0).fit(X, y, checkpoint=path)
+    assert found.history_.outcome == "converged"
     path.write_bytes(b"no checkpoint")
     with pytest.raises(ValueError, match="cannot be read"):
         model_of("sdca").fit(X, y, checkpoint=path)
@@ -169,7 +193,6 @@ def test_an_interrupted_fit_goes_on(rows, tmp_path, monkeypatch):
     whole = model_of("sdca", tol=1e-6, max_iter=500).fit(X, y)
     assert found.duality_gap_ <= 1e-6
     assert found.objective_ == pytest.approx(whole.objective_, rel=2e-6)
-    assert not path.exists()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -180,7 +203,7 @@ def test_a_regressor_goes_on(tmp_path, solver):
     model = LinearRegressor(solver=solver, alpha=1e-4, tol=0.0, random_state=0)
     whole = model.set_params(max_iter=5).fit(X, y).coef_.copy()
     model.set_params(max_iter=2).fit(X, y, checkpoint=path)
-    rest = model.set_params(max_iter=3).fit(X, y, checkpoint=str(path))
+    rest = model.set_params(max_iter=5).fit(X, y, checkpoint=str(path))
     np.testing.assert_array_equal(rest.coef_, whole)
     assert rest.n_iter_ == 5
 
@@ -207,6 +230,6 @@ def test_two_classes_go_on(rows, tmp_path, case):
     path = tmp_path / "fit.ckpt"
     whole = model_of(case, tol=0.0, max_iter=3).fit(X, y)
     model_of(case, tol=0.0, max_iter=1).fit(X, y, checkpoint=path)
-    rest = model_of(case, tol=0.0, max_iter=2).fit(X, y, checkpoint=path)
+    rest = model_of(case, tol=0.0, max_iter=3).fit(X, y, checkpoint=path)
     np.testing.assert_array_equal(rest.coef_, whole.coef_)
     assert rest.coef_.shape == (1, 64)

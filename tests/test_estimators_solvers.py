@@ -30,7 +30,6 @@ from manyclass.objective.losses import (
 )
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.optimize.choice import choose
-from manyclass.optimize.loop import prepared
 from manyclass.solvers import SDCA, SOLVERS, AcceleratedSDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA
 from manyclass.solvers.dual.sdca import SAMPLINGS
 from registry import LossCase
@@ -301,10 +300,13 @@ REFUSED = [
         "solver 'lbfgs' needs a penalty with a gradient, and 'elastic net' has none",
     ),
     ({"solver": "sgd", "l1_ratio": 1.0}, "solver 'sgd' needs a penalty with a gradient, and 'l1' has none"),
-    ({"solver": "cd"}, "solver 'cd' needs a loss that is separable and smooth; multinomial is joint"),
-    ({"solver": "cd", "loss": "hinge"}, "solver 'cd' needs a loss that is separable and smooth; hinge has a kink"),
-    ({"solver": "fista", "loss": "hinge"}, "solver 'fista' needs a smooth loss, got hinge with smoothness 0"),
-    ({"solver": "lbfgs", "loss": CrammerSinger(gamma=0)}, "solver 'lbfgs' needs a smooth loss, got crammer_singer"),
+    ({"solver": "cd"}, "solver 'cd' needs a loss with separate outputs, and 'multinomial' has none"),
+    ({"solver": "cd", "loss": "hinge"}, "solver 'cd' needs a loss with a smooth gradient, and 'hinge' has none"),
+    ({"solver": "fista", "loss": "hinge"}, "solver 'fista' needs a loss with a smooth gradient, and 'hinge' has none"),
+    (
+        {"solver": "lbfgs", "loss": CrammerSinger(gamma=0)},
+        "needs a loss with a smooth gradient, and 'crammer_singer' has none.*gamma > 0",
+    ),
     ({"solver": "sdca_active"}, "solver 'sdca_active' needs a loss with a sparse dual, and 'multinomial' has none"),
     (
         {"solver": "sdca_active", "loss": "crammer_singer", "l1_ratio": 1.0},
@@ -358,13 +360,13 @@ def test_many_classes_have_rivals_to_be_active():
     data = helpers.make_data("class", n=240, K=120)
     net, pure = (helpers.make_problem(CrammerSingerLoss(0.1), data, reg=reg) for reg in (ElasticNet(0.5), L1()))
     assert type(choose(net)) is ActiveSetSDCA
-    assert type(prepared(net, AsyncSDCA())) is AsyncActiveSetSDCA
+    assert type(AsyncSDCA().prepare(net)) is AsyncActiveSetSDCA
     # Active sets take no options, and need an l2 part.
-    assert type(prepared(net, AsyncSDCA(sampling="uniform"))) is AsyncSDCA
-    assert type(prepared(net, SDCA())) is SDCA
+    assert type(AsyncSDCA(sampling="uniform").prepare(net)) is AsyncSDCA
+    assert type(SDCA().prepare(net)) is SDCA
     assert type(choose(pure)) is AcceleratedSDCA
-    assert prepared(pure, choose(pure)).name == "accelerated + slight l2"
-    assert prepared(pure, AsyncSDCA()).name == "sdca_async + slight l2"
+    assert choose(pure).prepare(pure).name == "accelerated + slight l2"
+    assert AsyncSDCA().prepare(pure).name == "sdca_async + slight l2"
 
 
 def test_two_classes_have_no_rivals_to_be_active(iris):

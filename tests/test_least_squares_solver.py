@@ -321,7 +321,7 @@ def test_the_solver_refuses():
     message = "The 'system' parameter of GeneralizedLeastSquares must be a str among .* Got 'qr' instead"
     with pytest.raises(ValueError, match=message):
         minimize(make_problem(MultinomialLoss(), data), GeneralizedLeastSquares(system="qr"))
-    with pytest.raises(ValueError, match="needs a smooth loss"):
+    with pytest.raises(ValueError, match="needs a loss with a smooth gradient"):
         minimize(make_problem(CrammerSingerLoss(0.0), data), GeneralizedLeastSquares())
     with pytest.raises(ValueError, match="needs a penalty with a gradient, and 'elastic net' has none"):
         minimize(make_problem(MultinomialLoss(), data, reg=ElasticNet(0.1)), GeneralizedLeastSquares())

@@ -356,10 +356,3 @@ def test_classes_may_come_later(data, sparse):
     assert grown.n_classes == K
     assert grown.weights().shape == (D, K)
     assert np.abs(dense(grown.weights())[:, 15:]).sum() > 0
-
-
-def test_bad_options():
-    with pytest.raises(ValueError, match="truncation must be one of 'lazy', 'touched', got 'eager'"):
-        MemoirLearner(3, 2, np.float64, truncation="eager")
-    with pytest.raises(ValueError, match="average is for l1_ratio=0"):
-        MemoirLearner(3, 2, np.float64, average=True, l1_ratio=0.5)

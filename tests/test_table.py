@@ -155,8 +155,8 @@ def test_storage():
     with pytest.raises(ValueError, match=r"The 'storage' parameter of ActiveSetSDCA must be a str among .* Got 'disk'"):
         ActiveSetSDCA(storage="disk").check()
     data = make_data("class", n=20, d=3, K=4)
-    with pytest.raises(ValueError, match="storage 'sparse' is for sparse rows"):
-        ActiveSetSDCA(storage="sparse").state(make_problem(CrammerSingerLoss(0.1), data, view="dense"))
+    with pytest.raises(ValueError, match="storage='sparse' is for sparse rows, got dense ones"):
+        ActiveSetSDCA(storage="sparse").prepare(make_problem(CrammerSingerLoss(0.1), data, view="dense"))
 
 
 @pytest.mark.parametrize("K", [5, 200])

@@ -184,10 +184,9 @@ def trace(
     ``every``: judge each iteration; else the start and the end alone.
     """
     from manyclass.kernels.jit import compile_clock
-    from manyclass.optimize.loop import prepared
 
     problem, curve, cpu = case.problem, Curve(), 0.0
-    solver = prepared(problem, solver)
+    solver = solver.prepare(problem)
     state = solver.state(problem)
     if start is not None:
         _place(state, start)

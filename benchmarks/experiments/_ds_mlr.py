@@ -103,9 +103,8 @@ def trace(
     growth: float = _GROWTH,
 ) -> Curve:
     """Run for ``budget`` seconds of the solver, or until the error is at most ``to``; looks are not timed."""
-    from manyclass.optimize.loop import prepared
 
-    solver = prepared(case.problem, solver)
+    solver = solver.prepare(case.problem)
     state = solver.state(case.problem)
     steps = solver.iterate(case.problem, state, seed)
     curve, spent, looked = Curve(), 0.0, 0.0

@@ -47,13 +47,12 @@ def trace(method: str, data: Data, task: Task, epochs: int, *, threads: int, see
     # One level below the estimator: it does not show its weights between epochs.
     from benchmarks.methods import METHODS
     from manyclass.optimize.choice import choose
-    from manyclass.optimize.loop import prepared
     from manyclass.solvers import ActiveSetSDCA
 
     problem = _problem(data, task, threads)
-    solver = prepared(problem, METHODS[method].solver or choose(problem))
+    solver = (METHODS[method].solver or choose(problem)).prepare(problem)
     # Compiled is what the whole data take, not what few rows would.
-    first = prepared(problem, solver)
+    first = solver.prepare(problem)
     if isinstance(first, ActiveSetSDCA) and sp.issparse(data.X):
         first.set_params(storage="sparse" if "keys" in solver.state(problem) else "dense")
     for _ in _points(first, _problem(shrink(data, 200), task, threads), 5, seed):

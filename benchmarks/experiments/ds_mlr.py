@@ -44,12 +44,11 @@ def run(bench: Bench) -> None:
 
 
 def _curves(bench: Bench, case: Case, workers: int) -> dict[str, list[Curve]]:
-    from manyclass.optimize.loop import prepared
 
     makers = _ds_mlr.entries(workers)
     chosen = [name for name in makers if bench.options.only is None or name in bench.options.only]
     for name in list(chosen):
-        needed = sum(prepared(case.problem, makers[name]()).nbytes(case.problem).values())
+        needed = sum(makers[name]().prepare(case.problem).nbytes(case.problem).values())
         if needed > MEMORY * memory_bytes():
             reason = f"needs an estimated {needed / 2**30:.1f} GiB of {memory_bytes() / 2**30:.1f}"
             bench.skip(reason, data=case.data.name, method=name)

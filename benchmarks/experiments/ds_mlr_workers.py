@@ -209,10 +209,9 @@ def _process() -> None:
 
 def _together(case: Case, solver: Any, comm: Any, budget: float, seed: int, most: int) -> Any:
     """`_ds_mlr.trace` by several processes, which look at the same time: the slowest one's clock counts."""
-    from manyclass.optimize.loop import prepared
 
     curve, spent, looked = _ds_mlr.Curve(), 0.0, 0.0
-    solver = prepared(case.problem, solver)
+    solver = solver.prepare(case.problem)
     state = solver.state(case.problem)
     steps = solver.iterate(case.problem, state, seed)
     for _ in range(most):

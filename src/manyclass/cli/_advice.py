@@ -131,7 +131,6 @@ def cost_of(estimator: Any, data: Dataset) -> list[str]:
 
     from manyclass.estimators import LinearClassifier, LinearRegressor
     from manyclass.optimize.choice import choose
-    from manyclass.optimize.loop import prepared
     from manyclass.runtime.memory import available, human
 
     if type(estimator) not in (LinearClassifier, LinearRegressor):
@@ -139,7 +138,7 @@ def cost_of(estimator: Any, data: Dataset) -> list[str]:
     own = clone(estimator)
     asked = own._asked_solver()
     problem, _ = own._build(data.X, data.y, None, *([asked] if isinstance(own, LinearClassifier) else []))
-    solver = prepared(problem, choose(problem) if asked is None else asked)
+    solver = (choose(problem) if asked is None else asked).prepare(problem)
     sizes = solver.nbytes(problem)
     parts = ", ".join(f"{name} {human(size)}" for name, size in sizes.items())
     there = available()

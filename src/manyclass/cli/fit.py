@@ -212,7 +212,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     model = _completed(estimator, data)
     if args.sparsify is not None:
         model = model.sparsify(args.sparsify)
-    model.save(args.output)
+    estimator.model_ = model
+    estimator.save(args.output)  # and remove the checkpoint of a finished fit
     if args.history:
         _write_history(estimator, args.history)
     if args.plot:

@@ -130,16 +130,13 @@ def _tidy(folder: Path, keep: Set[str]) -> None:
             file.unlink(missing_ok=True)
 
 
-def remove(comm: Communicator, folder: str | Path) -> None:
-    """Remove the state in a folder, and the folder if it holds nothing else; every rank calls this."""
+def remove(folder: str | Path) -> None:
+    """Remove the state in a folder, and the folder if it holds nothing else; one process calls this."""
     folder = Path(folder)
-    comm.barrier()
-    if comm.rank == 0 and folder.is_dir():
-        (folder / MANIFEST).unlink(missing_ok=True)  # first: what it names must be there as long as it is
-        _tidy(folder, set())
-        if not any(folder.iterdir()):
-            folder.rmdir()
-    comm.barrier()
+    (folder / MANIFEST).unlink(missing_ok=True)  # first: what it names must be there as long as it is
+    _tidy(folder, set())
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 @dataclass(frozen=True)

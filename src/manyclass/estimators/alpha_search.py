@@ -18,7 +18,7 @@ from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
-from manyclass.optimize.loop import Outcome, Result, minimize, prepared
+from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.solvers import Solver, State
 from manyclass.solvers.dual.warm import lineage, warm_state
 
@@ -131,7 +131,7 @@ def _path(problem: Problem) -> Iterator[float]:
 def _fit(
     problem: Problem, solver: Solver | None, state: tuple[str, State] | None, seed: int, max_iter: int | None
 ) -> Result:
-    ready = prepared(problem, choose(problem) if solver is None else solver)
+    ready = (choose(problem) if solver is None else solver).prepare(problem)
     if in_ranges(problem, ready):
         return minimize_columns(problem, ready, tol=_TOL, max_iter=max_iter, seed=seed)
     begin = None

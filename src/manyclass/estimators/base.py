@@ -27,9 +27,10 @@ from manyclass.objective.component import resolve
 from manyclass.objective.history import History
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.checkpoint import remove as remove_checkpoint
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
-from manyclass.optimize.loop import Result, minimize, prepared
+from manyclass.optimize.loop import Result, minimize
 from manyclass.runtime.names import did_you_mean
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import SOLVERS, Solver, State
@@ -126,6 +127,8 @@ class Named(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file; `manyclass.load` reads it.
 
+        When it is on disk, the checkpoint of the fit (``fit(checkpoint=)``) is removed if the fit is finished.
+
         Parameters
         ----------
         path : path
@@ -140,6 +143,9 @@ class Named(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         self.model_.save(path)
+        kept = self.__dict__.pop("_checkpoint", None)
+        if kept is not None:
+            remove_checkpoint(kept)
 
 
 class LinearEstimator(Named):
@@ -271,7 +277,7 @@ class LinearEstimator(Named):
         Many outputs of a separable loss are fitted a range at a time, which takes less memory and time, but keeps no
         duals to start from another time.
         """
-        ready = prepared(problem, choose(problem) if solver is None else solver)
+        ready = (choose(problem) if solver is None else solver).prepare(problem)
         self.solver_ = ready.name
         if checkpoint is None and not self.warm_start and in_ranges(problem, ready):
             return partial(minimize_columns, problem, ready)
@@ -282,8 +288,9 @@ class LinearEstimator(Named):
             state = warm_state(problem, ready, kept[1])
         return partial(minimize, problem, ready, state=state, checkpoint=checkpoint)
 
-    def _keep(self, problem: Problem, result: Result) -> None:
+    def _keep(self, problem: Problem, result: Result, checkpoint: Any = None) -> None:
         """What a fit leaves besides the model."""
+        self._checkpoint = checkpoint if result.outcome.finished else None
         self.history_: History = result.history
         self.duality_gap_ = result.certificate.relative_gap
         self.objective_ = result.certificate.primal

@@ -88,7 +88,8 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         Certified relative duality gap to stop at: (P - D) / max(abs(P), abs(D)), >= 0. Without meaning for a solver
         without certificate ("memoir").
     max_iter : int, optional
-        Most iterations (epochs, for a stochastic solver), >= 1. None: 100; 300 for "ds_mlr", 8 for "memoir".
+        Most iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with ``warm_start``, of all
+        calls that go on from one ``checkpoint``. None: 100; 300 for "ds_mlr", 8 for "memoir".
     warm_start : bool, default=False
         Start from the state of the previous fit where targets, loss and shapes are the same.
     random_state : int, RandomState or None, default=None
@@ -211,8 +212,10 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
             Non-negative; an integer weight acts as that many copies of the row.
         checkpoint : path, optional
             Keeps the state of the fit on disk (a folder with several processes, else a file), written anew at ends of
-            iterations. Where it holds a fit of the same data, parameters and seed, the fit goes on from it, to the same
-            bits. Removed at the end of a fit that met ``tol``.
+            iterations and at the end of the fit. Where it holds a fit of the same data, parameters and seed, the fit
+            goes on from it, to the same bits; from that of a finished fit (one that met ``tol``) the same call returns
+            at once. `save` removes it when the model of a finished fit is on disk. ``max_iter`` counts all iterations,
+            those before the fit was resumed too.
         checkpoint_seconds : float, default=60.0
             Least time between two writes.
 
@@ -232,7 +235,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
             if comm.rank:
                 settings["verbose"] = 0
             result = self._loop(problem, solver, checkpoint, start)(**settings)
-            self._keep(problem, result)
+            self._keep(problem, result, checkpoint)
             self._finish(result.weights, result.intercept, facts, record_of(result))
             self._certified = result.solver.certified
         return self
@@ -359,7 +362,9 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         """Learn some rows of a stream, in their order, each once.
 
         With solvers that stream: "sgd", "bound" (of full rank) and "memoir". No certificate is made, since past rows
-        are gone. The first call starts afresh, or, with "memoir", from the model of `fit`; `fit` ends a stream.
+        are gone. The first call starts afresh, or, with "memoir", from the model of `fit`; `fit` ends a stream. With
+        ``alpha=None`` the penalty is 1/n of the n rows so far, and the steps of "sgd" and "memoir" fall as the inverse
+        root of their number.
 
         Parameters
         ----------

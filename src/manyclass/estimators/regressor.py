@@ -48,7 +48,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
     tol : float, default=1e-3
         Certified relative duality gap to stop at, >= 0.
     max_iter : int, optional
-        Most iterations, >= 1. None: 100.
+        Most iterations, >= 1: of each call of ``fit`` with ``warm_start``, of all calls that go on from one
+        ``checkpoint``. None: 100.
     warm_start : bool, default=False
         Start from the state of the previous fit where targets, loss and shapes are the same.
     random_state : int, RandomState or None, default=None
@@ -157,7 +158,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         if checkpoint is not None:
             settings["checkpoint_seconds"] = checkpoint_seconds
         result = self._loop(problem, self._asked_solver(), checkpoint, start)(**settings)
-        self._keep(problem, result)
+        self._keep(problem, result, checkpoint)
         self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
         return self
 

@@ -46,7 +46,7 @@ def take(
     )
     ready = solver.prepare(problem)
     if stream is None:
-        stream = ready.open_stream(problem)
+        stream = ready.open_stream(problem, vanishing=estimator.alpha is None)
         if not first:
             growing: Any = stream  # classes can be new: `Solver.grows`
             growing.start(_columns(estimator, len(order)))

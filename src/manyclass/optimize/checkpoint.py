@@ -1,4 +1,4 @@
-"""A solver's state and the history of the run on disk: renamed into place, resumed to the same bits."""
+"""A solver's state and the history of the run on disk: renamed into place, resumed to the same bits, removed last."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from manyclass.distributed import checkpoint as folder
 from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 from manyclass.objective.history import History, Record, Spent
 from manyclass.objective.problem import Problem
 from manyclass.solvers.base import Solver, State
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "remove"]
 
 _HISTORY, _SPENT, _STATE = "history", "spent", "state."
 _REMEDY = "remove it to start afresh"
-_RUN = Kind("manyclass-run", 1, "checkpoint", _REMEDY, _REMEDY, FileError, {"run": str, "info": list})
+_RUN = Kind("manyclass-run", 1, "checkpoint", _REMEDY, _REMEDY, FileError, {"run": str, "info": list, "outcome": str})
 
 
 class Keeper:
@@ -77,6 +78,7 @@ class Keeper:
                 f"{_REMEDY}, or give the same data, parameters and seed"
             )
         history.records[:] = [Record.of(row, info) for row, info in zip(arrays[_HISTORY], facts["info"])]
+        history.outcome = facts["outcome"]
         spent = Spent(*map(float, arrays[_SPENT]))
         kept = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
         self._solver.unpack(self._problem, state, kept)
@@ -93,12 +95,18 @@ class Keeper:
         numbers = [record.numbers() for record in history]
         arrays[_HISTORY] = np.array(numbers, np.float64).reshape(-1, len(fields(Record)) - 1)
         arrays[_SPENT] = np.array(spent, np.float64)
-        write_arrays(self.path, _RUN, arrays, {"run": self._identity, "info": [record.info for record in history]})
+        facts = {"run": self._identity, "info": [record.info for record in history], "outcome": history.outcome}
+        write_arrays(self.path, _RUN, arrays, facts)
         self._written = time.monotonic()
 
-    def remove(self) -> None:
-        """At the end of a finished run."""
-        self.path.unlink(missing_ok=True)
+
+def remove(path: str | Path) -> None:
+    """Remove a checkpoint, a file or the folder of a run on several processes: the model it has led to is saved."""
+    path = Path(path)
+    if path.is_dir():
+        folder.remove(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _digest(problem: Problem) -> str:

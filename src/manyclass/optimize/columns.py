@@ -25,7 +25,7 @@ from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import RealTargets, SignTargets, Targets
 from manyclass.objective.history import History, Record, Reporter
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.optimize.loop import Outcome, Result, minimize, prepared
+from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Solver, State
@@ -85,7 +85,7 @@ def minimize_columns(
     require(
         {
             "weights": problem.n_features * problem.n_outputs * itemsize,
-            f"{at_once} ranges of {width} outputs": at_once * sum(prepared(first, solver).nbytes(first).values()),
+            f"{at_once} ranges of {width} outputs": at_once * sum(solver.prepare(first).nbytes(first).values()),
         },
         "dtype=np.float32, or fewer features (hashing)",
     )
@@ -98,7 +98,7 @@ def minimize_columns(
 
         def fit(lo: int, hi: int) -> None:
             part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
-            state = start.state(part, prepared(part, solver))
+            state = start.state(part, solver.prepare(part))
             found = minimize(part, solver, tol=tol, max_iter=max_iter, seed=seed, state=state, warn=False)
             if found.outcome is Outcome.INTERRUPTED:
                 raise KeyboardInterrupt
@@ -107,7 +107,7 @@ def minimize_columns(
             tally.add(lo, found)
 
         try:
-            start = _Start(first, prepared(first, solver), tol, max_iter, seed)
+            start = _Start(first, solver.prepare(first), tol, max_iter, seed)
             run(fit, pieces, problem.n_threads)
         except KeyboardInterrupt:
             tally.outcome = Outcome.INTERRUPTED
@@ -132,7 +132,7 @@ def minimize_columns(
         outcome=tally.outcome,
         n_iter=tally.n_iter,
         state={},
-        solver=prepared(first, solver),
+        solver=solver.prepare(first),
     )
 
 

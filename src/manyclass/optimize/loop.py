@@ -22,7 +22,7 @@ from manyclass.optimize.checkpoint import Keeper
 from manyclass.runtime.memory import require
 from manyclass.solvers.base import Keeping, Keeps, Solver, State
 
-__all__ = ["Outcome", "Result", "minimize", "prepared"]
+__all__ = ["Outcome", "Result", "minimize"]
 
 
 class Outcome(enum.Enum):
@@ -34,6 +34,11 @@ class Outcome(enum.Enum):
     INTERRUPTED = "interrupted; the state reached so far is kept"
     DIVERGED = "the fit diverged: the objective is not finite"
     PATIENCE = "the held-out rows were not predicted better for some iterations"
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing to go on to, neither from the state nor from a checkpoint of it."""
+        return self in (Outcome.CONVERGED, Outcome.PRECISION, Outcome.PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -66,29 +71,6 @@ class Result:
     solver: Solver
 
 
-def prepared(problem: Problem, solver: Solver) -> Solver:
-    """The solver that is run on a problem, or a refusal, by name, where it asks for what the problem does not have.
-
-    Raises
-    ------
-    ValueError
-        If a parameter of the solver is out of range, or the loss or the penalty does not provide what it needs.
-    """
-    solver = solver.prepare(problem)
-    for kind, part, needs in (
-        ("loss", problem.loss, solver.needs_loss),
-        ("penalty", problem.penalty, solver.needs_penalty),
-    ):
-        for need in sorted(needs - part.provides):
-            raise ValueError(
-                f"solver {solver.name!r} needs a {kind} with a {need.replace('_', ' ')}, and {part.name!r} has none: "
-                f"choose another solver (solver='auto' chooses for you) or another {kind}"
-            )
-    if problem.intercept and not solver.takes_intercept:
-        raise ValueError(f"solver {solver.name!r} fits no intercept: give fit_intercept=False, or 'auto'")
-    return solver
-
-
 def minimize(
     problem: Problem,
     solver: Solver,
@@ -109,11 +91,12 @@ def minimize(
     ----------
     problem : Problem
     solver : Solver
-        What `prepared` makes of it is run.
+        What its `prepare` makes of it is run.
     tol : float, default=1e-3
         Relative duality gap to stop at.
     max_iter : int, optional
-        Most iterations; None is the solver's ``default_max_iter``.
+        Most iterations, those before a resumption from ``checkpoint`` counted and those that led to ``state`` not; None
+        is the solver's ``default_max_iter``.
     seed : int, default=0
         Of all that is random.
     state : dict of arrays, optional
@@ -124,10 +107,11 @@ def minimize(
     verbose : int, default=0
         See `manyclass.objective.history.Reporter`.
     checkpoint : path, optional
-        File that keeps state and history, written anew (atomically) at most every ``checkpoint_seconds`` and when
-        ``max_iter`` is reached; where it exists and belongs to the same problem, solver and seed, the run goes on from
-        it, to the same bits. After Ctrl-C it keeps the state returned, in the midst of an iteration. Removed at the end
-        of a run that met ``tol``.
+        File that keeps state and history, written anew (atomically) at most every ``checkpoint_seconds`` and at the
+        end; where it exists and belongs to the same problem, solver and seed, the run goes on from it, to the same
+        bits. After Ctrl-C it keeps the state returned, in the midst of an iteration. That of a finished run
+        (`Outcome.finished`) says so: from it the same call returns at once. It is not removed here, but by whoever has
+        saved the model (`manyclass.optimize.checkpoint.remove`).
     checkpoint_seconds : float, default=60.0
         See above.
     warn : bool, default=True
@@ -149,7 +133,7 @@ def minimize(
     for name, value in (("max_iter", max_iter), ("check_every", check_every)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    solver = prepared(problem, solver)
+    solver = solver.prepare(problem)
     limit = solver.default_max_iter if max_iter is None else int(max_iter)
     run = _Run(problem, solver, seed, tol, state, check_every)
     keeper = run.keeper(checkpoint, checkpoint_seconds)
@@ -158,25 +142,23 @@ def minimize(
         try:
             steps = solver.iterate(problem, run.state, seed)
             run.plan()
-            while run.iteration - run.first < limit:
+            while run.outcome is Outcome.MAX_ITER and run.iteration - run.begin < limit:
                 with run.clock():
                     progress = next(steps)
-                if run.looked(progress.iteration, progress.passes, progress.bound):
-                    break
-                if keeper is not None:
+                run.look(progress.iteration, progress.passes, progress.bound)
+                if keeper is not None and run.outcome is Outcome.MAX_ITER:
                     keeper.offer(run.state, run.history, run.spent())
-            else:
-                # Kept before the last certificate, which a longer run would not take here and which may move the state
-                # by a rounding error: so the run can go on to the same bits.
-                if keeper is not None:
-                    keeper.write(run.state, run.history, run.spent())
+            # Kept before the last certificate of a run that may go on: a longer one would not take it here, and it may
+            # move the state by a rounding error. So the longer one comes to the same bits.
+            if keeper is not None and run.moved and run.outcome is not Outcome.DIVERGED:
+                run.history.outcome = run.outcome.name.lower() if run.outcome.finished else ""
+                keeper.write(run.state, run.history, run.spent())
+            if run.outcome is Outcome.MAX_ITER:
                 run.ended()
         except KeyboardInterrupt:
             run.interrupted()
             if keeper is not None:
                 keeper.write(run.state, run.history, run.spent())
-    if run.outcome is Outcome.CONVERGED and keeper is not None:
-        keeper.remove()
     if warn:
         run.warn()
     return run.result()
@@ -219,7 +201,21 @@ class _Run:
         self.seconds, self.passes = before.seconds, before.passes
         self.compiled = compile_clock.seconds
         self.iteration = self.first = int(self.state["iteration"])
+        self.outcome, self.history.outcome = self._kept(self.history.outcome), ""
         return keeper
+
+    def _kept(self, name: str) -> Outcome:
+        """How the run that is kept has ended, if it is finished and its end is one for this ``tol`` too."""
+        if not name:
+            return Outcome.MAX_ITER
+        if self.solver.certified and self.history.last.relative_gap <= self.tol:
+            return Outcome.CONVERGED
+        return Outcome.MAX_ITER if name == "converged" else Outcome[name.upper()]
+
+    @property
+    def moved(self) -> bool:
+        """Whether there have been iterations since the run was begun or resumed."""
+        return self.iteration > self.first
 
     @contextmanager
     def clock(self) -> Iterator[None]:
@@ -242,22 +238,21 @@ class _Run:
         """Place the next certificate."""
         self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh)
 
-    def looked(self, iteration: int, passes: float, bound: Certificate | None) -> bool:
-        """After an iteration: certify if it is time to, and say whether the run has come to its end."""
+    def look(self, iteration: int, passes: float, bound: Certificate | None) -> None:
+        """After an iteration: certify if it is time to; ``outcome`` is no longer MAX_ITER if the run is at its end."""
         self.iteration, self.passes = iteration, passes
         self.reporter.iterated(iteration)
         if not self.solver.certified:
-            return self._reported()
+            self._reported()
+            return
         self.final = bound is not None
         if not self.solver.certifies and iteration >= self.check:
             bound, self.final = self._certificate(final=self.near), self.near
             if not self.final and bound.relative_gap <= max(self.tol, bound.resolution):
                 bound, self.final = self._certificate(final=True), True
-        if bound is None:
-            return False
-        self._record(bound)
-        self.plan()
-        return self.outcome is not Outcome.MAX_ITER
+        if bound is not None:
+            self._record(bound)
+            self.plan()
 
     def ended(self) -> None:
         """After the last iteration there may be."""
@@ -266,7 +261,7 @@ class _Run:
 
     def interrupted(self) -> None:
         """After Ctrl-C, which may have come in the midst of an iteration."""
-        self.iteration = int(self.state["iteration"])
+        self.iteration, self.history.outcome = int(self.state["iteration"]), ""
         if self.solver.certified:
             self._record(self._certificate(final=True))
         self.outcome = Outcome.INTERRUPTED
@@ -274,7 +269,7 @@ class _Run:
     def _certificate(self, *, final: bool) -> Certificate:
         return self.solver.certificate(self.problem, self.state, final=final)
 
-    def _reported(self) -> bool:
+    def _reported(self) -> None:
         """The look at a solver without a certificate."""
         info, done = self.solver.report(self.problem, self.state, self.seed)
         self._record(Certificate(float("nan"), float("nan")), info)
@@ -282,7 +277,6 @@ class _Run:
             self.outcome = Outcome.DIVERGED
         elif done is not None:
             self.outcome = Outcome[done.upper()]
-        return self.outcome is not Outcome.MAX_ITER
 
     def _record(self, certificate: Certificate, info: dict[str, float] | None = None) -> None:
         if len(self.history) and self.history.last.iteration == self.iteration:

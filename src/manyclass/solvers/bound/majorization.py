@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.memory import require
 from manyclass.solvers.base import Progress, State
@@ -121,6 +120,7 @@ class BoundMajorization(BatchSolver):
 
     name = "bound"
     needs_penalty = frozenset({"gradient"})
+    takes_shift = False
     summary = "bound majorization, stochastic or batch: a handful of passes, nothing to tune; few parameters"
     synonyms = ("bbm", "sbm", "bound_majorization", "bound_majorisation")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -180,11 +180,20 @@ class BoundMajorization(BatchSolver):
         return copy
 
     def prepare(self, problem: Problem) -> BoundMajorization:
-        self._check(problem)
-        return self.with_rank(reduced_size(problem))
+        """A checked copy, its rank settled."""
+        checked: BoundMajorization = super().prepare(problem)
+        return checked.with_rank(reduced_size(problem))
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        two = isinstance(problem.loss, LogisticLoss) and problem.n_outputs == 1
+        if not (two or isinstance(problem.loss, MultinomialLoss)):
+            raise ValueError(
+                f"solver {self.name!r} takes log-linear models: multinomial, or log_loss of two classes (one output), "
+                f"got {problem.loss.name} with {problem.n_outputs} outputs; choose another solver"
+            )
 
     def state(self, problem: Problem) -> State:
-        self._check(problem)
         state = self._first(problem)
         # float64 whatever the problem's dtype: a curvature in float32 is often indefinite, and the search tells small
         # falls of P.
@@ -229,8 +238,8 @@ class BoundMajorization(BatchSolver):
         while True:
             yield self._ended(state, self.advance(steps, state, seed))
 
-    def open_stream(self, problem: Problem) -> BoundStream:
-        """What learns a stream whose first rows are those of ``problem``.
+    def open_stream(self, problem: Problem, *, vanishing: bool = False) -> BoundStream:
+        """What learns a stream whose first rows are those of ``problem``; its steps need no rule for their length.
 
         Raises
         ------
@@ -261,7 +270,6 @@ class BoundMajorization(BatchSolver):
         return 1
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        self._check(problem)
         weights = 8 * (problem.n_features + 1) * problem.n_outputs
         scores = problem.n_samples * max(2, problem.n_outputs)
         if not self._is_low_rank:
@@ -283,7 +291,6 @@ class BoundMajorization(BatchSolver):
 
     def _begin(self, problem: Problem, state: State) -> Steps:
         """The steps of this problem. A new run, wherever it starts, has its scores made afresh."""
-        self._check(problem)
         steps = Steps(KroneckerForm.of(problem, constant(problem)), problem.lam, self.order, problem.n_threads)
         if state["iteration"] == 0:
             state["point"] = state["point"].astype(np.float64)
@@ -291,26 +298,6 @@ class BoundMajorization(BatchSolver):
             state["scores"] = steps.scores(state["point"])
             state["passes"] = np.zeros(())
         return steps
-
-    def _check(self, problem: Problem) -> None:
-        loss = problem.loss
-        if not isinstance(loss, MultinomialLoss | LogisticLoss) or (
-            isinstance(loss, LogisticLoss) and problem.n_outputs != 1
-        ):
-            given = f"{problem.loss.name} with {problem.n_outputs} outputs"
-            raise ValueError(
-                f"solver {self.name!r} takes log-linear models: multinomial, or log_loss of two classes (one output), "
-                f"got {given}; choose another solver"
-            )
-        if not isinstance(problem.penalty, L2):
-            raise ValueError(
-                f"solver {self.name!r} needs an l2 penalty, got {problem.penalty.name}: choose another solver"
-            )
-        if problem.shift is not None:
-            raise ValueError(
-                f"solver {self.name!r} needs a problem without shift, got one of shape {problem.shift.shape}: "
-                "choose another solver"
-            )
 
     def _batches(self, steps: Steps, state: State, seed: int) -> list[Array]:
         form = steps.form

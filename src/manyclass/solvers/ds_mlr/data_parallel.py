@@ -13,7 +13,7 @@ from manyclass.kernels import respond, sdca as kernels
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.ds_mlr.solver import _require_softmax
+from manyclass.solvers.ds_mlr.solver import require_softmax
 from manyclass.solvers.primal.lbfgs import LBFGS
 
 __all__ = ["DataParallelLBFGS"]
@@ -69,6 +69,7 @@ class DataParallelLBFGS(LBFGS):
 
     distributed = True
     one_margin = False
+    takes_shift = False
     scale = 1.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LBFGS._parameter_constraints,
@@ -83,11 +84,13 @@ class DataParallelLBFGS(LBFGS):
 
     def prepare(self, problem: Problem) -> DataParallelLBFGS:
         """A checked copy on the same communicator."""
-        return on_communicator(self)
+        copy = on_communicator(self)
+        copy.check_problem(problem)
+        return copy
 
-    def state(self, problem: Problem) -> State:
-        _require_softmax(problem, self.name)
-        return super().state(problem)
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        require_softmax(problem, self.name)
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self._parts(problem, state["point"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Grid", "make_grid"]
+__all__ = ["Grid", "cuts", "make_grid"]
 
 #: Shards that there are at least: 1, 2, 3, 4, 6 and 12 workers then take equal parts of them.
 _SHARDS = 12
@@ -122,6 +122,24 @@ def make_grid(
     >>> grid.n_shards, grid.n_blocks, grid.rows_of(1), grid.blocks_of(0)
     (12, 3, (600, 1200), [0, 1])
     """
+    n_blocks, n_shards = cuts(n_classes, size, block_classes, n_shards, each)
+    processes = [n_rows] if isinstance(n_rows, int) else [int(n) for n in n_rows]
+    whole = sum(processes)
+    edges = [whole * shard // n_shards for shard in range(n_shards + 1)]
+    first = 0
+    for number, rows in enumerate(processes):
+        # Where processes have cut the rows as the shards do, these are the same edges.
+        begin, end = (-(-n_shards * at // len(processes)) for at in (number, number + 1))
+        if (edges[begin], edges[end]) != (first, first + rows):
+            edges[begin : end + 1] = [first + rows * at // (end - begin) for at in range(end - begin + 1)]
+        first += rows
+    return Grid(tuple(edges), int(n_classes), int(n_blocks), int(size))
+
+
+def cuts(
+    n_classes: int, size: int, block_classes: int | None = None, n_shards: int | None = None, each: int = 1
+) -> tuple[int, int]:
+    """The numbers of blocks and shards of `make_grid`, or its refusal: no rows are needed to know them."""
     for name, value in (("block_classes", block_classes), ("n_shards", n_shards), ("size", size)):
         if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 1):
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
@@ -135,16 +153,6 @@ def make_grid(
     if n_shards < max(n_blocks, size):
         raise ValueError(
             f"n_shards must be at least the number of workers ({size}) and of blocks of classes ({n_blocks}), "
-            f"got {n_shards}"
+            f"got {n_shards}: leave n_shards=None, lower n_workers, or raise block_classes"
         )
-    processes = [n_rows] if isinstance(n_rows, int) else [int(n) for n in n_rows]
-    whole = sum(processes)
-    edges = [whole * shard // n_shards for shard in range(n_shards + 1)]
-    first = 0
-    for number, rows in enumerate(processes):
-        # Where processes have cut the rows as the shards do, these are the same edges.
-        begin, end = (-(-n_shards * at // len(processes)) for at in (number, number + 1))
-        if (edges[begin], edges[end]) != (first, first + rows):
-            edges[begin : end + 1] = [first + rows * at // (end - begin) for at in range(end - begin + 1)]
-        first += rows
-    return Grid(tuple(edges), int(n_classes), int(n_blocks), int(size))
+    return n_blocks, int(n_shards)

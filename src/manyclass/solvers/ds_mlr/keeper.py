@@ -18,7 +18,7 @@ from manyclass.solvers.ds_mlr.team import Extent
 __all__ = ["FolderKeeper"]
 
 #: Of the state: the same on every process.
-_SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "begun", "bends")
+_SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "scored", "begun", "bends")
 #: Of the state, by block.
 _BLOCKS = ("weights", "gradient", "stack", "curvature")
 
@@ -63,8 +63,8 @@ class FolderKeeper:
     def restore(self, state: State, history: History) -> Spent:
         """Load the folder's state, if there is one; returns what it had taken to get there.
 
-        The numbers of processes and workers may be others than those that wrote it. Scores are made anew: up to their
-        rounding the run goes on as it would have.
+        The numbers of processes and workers may be others than those that wrote it. With the same ones, and the same
+        grid, the run goes on to the same bits (see `DSMLR.keeper`).
 
         Raises
         ------
@@ -80,11 +80,16 @@ class FolderKeeper:
         for block in self._extent.blocks:
             for name, array in snapshot.classes(*grid.classes(block)).items():
                 state[f"{name}.{block}"][...] = array
-        if snapshot.scalars["blocks"] == grid.n_blocks and not state["begun"]:
-            state["lse"][...] = snapshot.rows(share.first, share.first + len(state["lse"]))["lse"]
-        else:
+        names, kept = _rows(state), snapshot.scalars
+        # The same on every process: to make scores anew takes all of them.
+        if not set(names) <= set(kept["rows"]) or ("lse" in names and kept["blocks"] != grid.n_blocks):
             self._rescore(state)
+        else:
+            for name, array in snapshot.rows(share.first, share.first + len(state["lse"])).items():
+                if name in names:
+                    state[name][...] = array
         history.records[:] = [Record.of(row) for row in snapshot.scalars["history"]]
+        history.outcome = snapshot.scalars["outcome"]
         return Spent(*map(float, snapshot.scalars["spent"]))
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
@@ -103,16 +108,22 @@ class FolderKeeper:
             )
             for block in self._extent.blocks
         ]
-        rows = [] if state["begun"] else [Piece(share.first, share.first + len(state["lse"]), {"lse": state["lse"]})]
+        rows = [Piece(share.first, share.first + len(state["lse"]), {name: state[name] for name in _rows(state)})]
         scalars: dict[str, Any] = {name: state[name].tolist() for name in _SHARED}
         scalars |= {
             "blocks": grid.n_blocks,
+            "rows": _rows(state),
             "history": [record.numbers() for record in history],
             "spent": list(spent),
+            "outcome": history.outcome,
         }
         checkpoint.save(self.comm, self.folder, int(state["iteration"]), classes, rows, scalars, self._identity)
         self._written = time.monotonic()
 
-    def remove(self) -> None:
-        """At the end of a finished run."""
-        checkpoint.remove(self.comm, self.folder)
+
+def _rows(state: State) -> list[str]:
+    """The arrays with a row for each example that a run goes on with."""
+    names = [] if state["begun"] else ["lse"]
+    if state["scored"]:
+        names += ["total", "scores" if len(state["scores"]) else "own"]
+    return names

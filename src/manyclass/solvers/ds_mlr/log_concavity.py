@@ -17,7 +17,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.ds_mlr.solver import _require_softmax
+from manyclass.solvers.ds_mlr.solver import require_softmax
 from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["LogConcavity"]
@@ -78,6 +78,7 @@ class LogConcavity(BatchSolver):
     needs_penalty = frozenset({"gradient"})
     distributed = True
     one_margin = False
+    takes_shift = False
     scale = 1.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "comm": [Communicator, StrOptions({"mpi"}), None],
@@ -93,10 +94,15 @@ class LogConcavity(BatchSolver):
 
     def prepare(self, problem: Problem) -> LogConcavity:
         """A checked copy on the same communicator."""
-        return on_communicator(self)
+        copy = on_communicator(self)
+        copy.check_problem(problem)
+        return copy
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        require_softmax(problem, self.name)
 
     def state(self, problem: Problem) -> State:
-        _require_softmax(problem, self.name)
         state = self._first(problem)
         # Of each row, the log-sum-exp of its scores.
         return {**state, "total": np.full(problem.n_samples, np.log(problem.n_outputs))}

@@ -14,14 +14,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import MultinomialLoss
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.memory import available
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
+from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
@@ -30,7 +29,7 @@ from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
 
-__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
+__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES", "require_softmax"]
 
 SCHEDULES = ("ring", "queue")
 ALGORITHMS = ("two_phase", "stochastic", "printed")
@@ -66,7 +65,8 @@ class DSMLR(Solver):
         Threads of each process that are workers, >= 1.
     schedule : {"ring", "queue"}, default="ring"
         ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same.
-        queue: workers take what has come, and in the first phase leave out what piles up; not reproducible.
+        queue: workers take what has come, and in the first phase leave out what piles up; not reproducible, nor is a
+        fit that is resumed from a checkpoint.
     comm : Communicator or "mpi", optional
         Of the processes. None: there is one. "mpi": all processes of the job.
     block_classes, n_shards : int, optional
@@ -183,7 +183,19 @@ class DSMLR(Solver):
 
     def prepare(self, problem: Problem) -> DSMLR:
         """A checked copy on the same communicator."""
-        return on_communicator(self, ("scale", "slow"))
+        copy = on_communicator(self, ("scale", "slow"))
+        copy.check_problem(problem)
+        return copy
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        require_softmax(problem, self.name)
+        cuts(problem.n_outputs, self._comm.size * self.n_workers, self.block_classes, self.n_shards, self._each)
+
+    @property
+    def _each(self) -> int:
+        """Blocks for each worker, at least."""
+        return _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
 
     # --- what a fit holds -------------------------------------------------------------------------------------------
 
@@ -203,8 +215,12 @@ class DSMLR(Solver):
             "begun": np.zeros((), np.int64),
             # Of `Spectral`; and the curvatures of `Diagonal`.
             "bends": np.zeros(problem.n_outputs if kind == "spectrum" else 0),
+            # Log-sum-exps of the scores, by block and of all; the scores, or where these are made anew (see `Made`)
+            # those of the targets, at the weights and along the last direction.
             "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
+            "total": np.full(problem.n_samples, np.log(problem.n_outputs)),
             "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
+            "own": np.zeros((0 if self._keeps(problem) else problem.n_samples, 2)),
         }
         for block in range(extent.grid.n_blocks):
             lo, hi = extent.grid.classes(block)
@@ -229,7 +245,7 @@ class DSMLR(Solver):
         needs = {
             f"blocks of {classes} classes at home (weights, and {vectors - 1} more)": vectors * classes * block,
             "blocks that visit": 2 * self.n_workers * widest * block,
-            "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 2),
+            "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 4),
         }
         if self._kind(problem) == "spectrum":
             needs["second moments of the features"] = 4 * 8 * (problem.n_features + 1) ** 2
@@ -250,9 +266,8 @@ class DSMLR(Solver):
     def _known(self, problem: Problem) -> Extent:
         """The problem as a whole; every process asks for it at the same time."""
         if self._extent is None or self._extent[0] is not problem:
-            _require_softmax(problem, self.name)
-            each = _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
-            extent = Extent(problem, self._comm, self.n_workers, self.scale, self.block_classes, self.n_shards, each)
+            grid = self.block_classes, self.n_shards, self._each
+            extent = Extent(problem, self._comm, self.n_workers, self.scale, *grid)
             self._extent, self._team, self._spectrum = (problem, extent), None, None
         return self._extent[1]
 
@@ -268,7 +283,8 @@ class DSMLR(Solver):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         extent = self._known(problem)
         team = self._workers(problem, state)
-        self._recall(team)
+        if not state["scored"]:
+            self._recall(team)
         while True:
             self._comm.heed()
             iteration = int(state["iteration"])
@@ -343,7 +359,12 @@ class DSMLR(Solver):
         return state
 
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
-        """Checkpoints in a folder, which any number of processes and workers can resume."""
+        """Checkpoints in a folder, which any number of processes and workers can resume.
+
+        With the ring, as many processes, the same grid and the same ``keep_scores`` go on to the same bits. Others go
+        on up to rounding: another number of processes sums in another order, and makes the scores anew where those
+        kept do not fit. With the queue no two runs are alike, resumed or not.
+        """
         extent = self._known(problem)
         share, comm = extent.share, self._comm
         weights = np.asarray(share.weights, np.float64)
@@ -434,17 +455,12 @@ class DSMLR(Solver):
         return Spectral(self._spectrum, state["bends"], extent.share.lam)
 
 
-def _require_softmax(problem: Problem, solver: str) -> None:
-    if (
-        not isinstance(problem.loss, MultinomialLoss)
-        or problem.loss.margin
-        or not isinstance(problem.targets, ClassTargets)
-        or not isinstance(problem.penalty, L2)
-        or problem.shift is not None
-    ):
+def require_softmax(problem: Problem, solver: str) -> None:
+    """Refuse another loss than multinomial."""
+    if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
         raise ValueError(
-            f"solver {solver!r} is for softmax regression with an l2 penalty, got loss {problem.loss.name!r} and "
-            f"penalty {problem.penalty.name!r}{'' if problem.shift is None else ', shifted'}: choose another solver"
+            f"solver {solver!r} is for softmax regression, got loss {problem.loss.name!r}: give loss='multinomial', or "
+            "choose another solver (solver='auto' chooses for you)"
         )
 
 

@@ -106,7 +106,7 @@ class Team:
     ----------
     extent : Extent
     state : State
-        Its ``lse`` and ``scores`` are worked on in place.
+        Its ``lse``, ``total``, ``scores`` and ``own`` are worked on in place.
     comm : Communicator
         Of the processes.
     queue : bool
@@ -122,11 +122,11 @@ class Team:
         if queue and comm.size == 1 and len(extent.ranks) > 1:
             self._pool = deque()
         self._lse: dict[int, Array] = {}
-        total: dict[int, Array] = {}
+        self._total: dict[int, Array] = {}
         moved: dict[int, Array] = {}
         self.workers = [
             Worker(
-                *(extent.share, extent.grid, rank, queue, self._lse, total, moved, self._pool),
+                *(extent.share, extent.grid, rank, queue, self._lse, self._total, moved, self._pool),
                 slow=slow[rank] if rank < len(slow) else 0.0,
             )
             for rank in extent.ranks
@@ -143,11 +143,14 @@ class Team:
             for shard in worker.shards:
                 begin, end = worker.local(shard)
                 self._lse[shard] = state["lse"][begin:end]
+                self._total[shard] = state["total"][begin:end]
                 if isinstance(scores, Kept):
                     S: Array = state["scores"][begin:end]
                     self._S[shard] = S
                     if shard not in self._T:
                         self._T[shard] = np.zeros_like(S)
+                elif isinstance(scores, Made):
+                    scores.own[shard] = state["own"][begin:end]
 
     def run(self, work: Callable[[Worker, Scores], T]) -> list[T]:
         """``work`` on every worker at once."""

@@ -176,11 +176,16 @@ class Made(Scores):
     """Scores of a block are made anew at each visit: n / P numbers a step looked at are kept, at three times the work.
 
     The line search looks at several steps in one round, with running sums over the blocks of classes.
+
+    Attributes
+    ----------
+    own : dict of ndarray, n_v x 2
+        Scores of the targets by shard, at the weights and along the direction.
     """
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
-        self.own = {shard: np.zeros((len(worker.total[shard]), 2)) for shard in worker.shards}
+        self.own: dict[int, Array] = {}
 
     def load(self, weights: Weights) -> None:
         self.each(weights, self._note(self.worker))

@@ -25,8 +25,7 @@ def ask(index: SearchIndex, problem: Problem, weights: Any, intercept: Array, mo
     The index is built anew from the weights, an array or CSR matrix of shape (d, K). An intercept is one more feature,
     which every row has.
     """
-    if not isinstance(problem.targets, ClassTargets):
-        raise TypeError("rivals are for one class a row")
+    assert isinstance(problem.targets, ClassTargets)  # those of a loss with a sparse dual
     shifted = bool(np.any(intercept))
     if shifted:
         row = np.asarray(intercept, weights.dtype)[None]

@@ -164,8 +164,6 @@ class TableImage:
 
 def make_image(storage: str, problem: Problem) -> Image:
     """The image for a problem; "auto" takes a table for sparse rows where an array would be large."""
-    if storage == "sparse" and not isinstance(problem.rows, CSRRows):
-        raise ValueError("storage 'sparse' is for sparse rows, got dense ones: take 'auto' or 'dense'")
     if storage == "auto":
         large = DenseImage().nbytes(problem) > _DENSE_BYTES
         storage = "sparse" if large and isinstance(problem.rows, CSRRows) else "dense"
@@ -178,6 +176,5 @@ def image_of(state: State) -> Image:
 
 
 def _y(problem: Problem) -> Array:
-    if not isinstance(problem.targets, ClassTargets):
-        raise TypeError("active sets are for one class a row")
+    assert isinstance(problem.targets, ClassTargets)  # those of a loss with a sparse dual
     return problem.targets.y

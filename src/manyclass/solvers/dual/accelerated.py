@@ -34,7 +34,7 @@ from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import ElasticNet
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
 
 __all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
@@ -94,6 +94,7 @@ class AcceleratedSDCA(SDCA):
     name = "accelerated"
     summary = "accelerated proximal point method around Prox-SDCA; small alpha, dense data, no l2 part"
     synonyms: ClassVar[tuple[str, ...]] = ("accelerated_sdca", "acc_prox_sdca", "catalyst")
+    takes_shift = False  # it shifts the penalty itself
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SDCA._parameter_constraints,
         "inner": [Interval(Integral, 1, None, closed="left"), StrOptions({"accuracy"})],
@@ -114,14 +115,15 @@ class AcceleratedSDCA(SDCA):
                 f"rule {self.rule!r} bounds the method with inner='accuracy' alone, got inner={self.inner!r}"
             )
 
-    def _check_option(self, problem: Problem) -> None:
-        self.check()  # it smooths a loss with a kink: every option works
+    def check_problem(self, problem: Problem) -> None:
+        Solver.check_problem(self, problem)  # not that of `SDCA`: a loss with a kink is smoothed, every option works
+        if self.rule != "gap" and problem.intercept:
+            raise ValueError(
+                f"rule={self.rule!r} needs every weight penalized, got an intercept, which is not: give rule='gap' or "
+                "fit_intercept=False"
+            )
 
     def state(self, problem: Problem) -> State:
-        if self.rule != "gap" and problem.intercept:
-            raise ValueError(f"rule {self.rule!r} needs every weight penalised: take rule='gap' with an intercept")
-        if problem.shift is not None:
-            raise ValueError("solver 'accelerated' shifts the penalty itself: take solver 'sdca' with a shift")
         state = super().state(problem)
         return {**state, **self._arrays(state, np.zeros_like(state["V"])), **self._settings(problem)}
 

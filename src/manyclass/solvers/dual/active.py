@@ -87,6 +87,7 @@ class ActiveSetSDCA(SDCA):
     synonyms: ClassVar[tuple[str, ...]] = ("active_set", "active_set_sdca")
     needs_loss = frozenset({"sparse_dual"})
     needs_penalty = frozenset({"conjugate"})
+    takes_shift = False
     #: Whether an update of the dual image may be lost.
     drifts = False
     _index: SearchIndex | None = None
@@ -131,6 +132,11 @@ class ActiveSetSDCA(SDCA):
         copy: ActiveSetSDCA = Solver.prepare(self, problem)
         copy._index = proposer(self.search)
         return copy
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        if self.storage == "sparse" and not isinstance(problem.rows, CSRRows):
+            raise ValueError("storage='sparse' is for sparse rows, got dense ones: give storage='auto' or 'dense'")
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -373,9 +379,8 @@ def _y(problem: Problem) -> Array:
 
 
 def _gamma(problem: Problem) -> float:
-    if not isinstance(problem.loss, CrammerSingerLoss):
-        raise ValueError(f"solver 'sdca_active' is for the loss crammer_singer, not {problem.loss.name}")
-    return problem.loss.gamma
+    gamma: float = problem.loss.gamma
+    return gamma
 
 
 def _merge(state: State, found: Array) -> None:

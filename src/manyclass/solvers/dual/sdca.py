@@ -77,7 +77,9 @@ class SDCA(Solver):
     summary = "proximal stochastic dual coordinate ascent; every loss and penalty"
     synonyms: ClassVar[tuple[str, ...]] = ("prox_sdca", "dual", "liblinear_dual")
     needs_loss = frozenset({"conjugate", "dual_step"})
-    needs_penalty = frozenset({"conjugate"})
+    #: Every penalty: a pure l1 by way of `SlightL2`.
+    needs_penalty = frozenset({"prox"})
+    takes_shift = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "option": [StrOptions(set(OPTIONS))],
         "sampling": [StrOptions(set(SAMPLINGS))],
@@ -89,7 +91,6 @@ class SDCA(Solver):
 
     def prepare(self, problem: Problem) -> Solver:
         """This solver; for a pure l1 penalty, the one that gives it a small l2 part (`SlightL2`)."""
-        self._check_option(problem)
         copy = super().prepare(problem)
         if isinstance(problem.penalty, L1):
             from manyclass.solvers.dual.slight_l2 import SlightL2  # which is built on this class
@@ -97,8 +98,8 @@ class SDCA(Solver):
             return SlightL2(copy)
         return copy
 
-    def _check_option(self, problem: Problem) -> None:
-        self.check()
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
         if self.option in ("IV", "V") and not problem.loss.smoothness:
             raise ValueError(
                 f"option {self.option!r} takes steps in proportion to the smoothness of the loss, and "
@@ -222,7 +223,7 @@ class AsyncSDCA(SDCA):
         from manyclass.solvers.dual.active import AsyncActiveSetSDCA, has_many_rivals  # built on this class
 
         if (self.option, self.sampling) == ("I", "permutation") and has_many_rivals(problem):
-            return AsyncActiveSetSDCA()
+            return AsyncActiveSetSDCA().prepare(problem)
         return super().prepare(problem)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:

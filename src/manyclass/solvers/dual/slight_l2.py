@@ -59,14 +59,23 @@ class SlightL2(Solver):
     @property
     def _first_eps(self) -> Array:
         if self.eps is not None:
-            if not 0 < self.eps < 1:
-                raise ValueError(f"eps must be between 0 and 1, got {self.eps!r}")
             return np.asarray(self.eps)
         return np.asarray(1e-3 if isinstance(self.solver, AcceleratedSDCA) else 0.5)
 
-    def state(self, problem: Problem) -> State:
+    def check(self) -> None:
+        self.solver.check()
+        if self.eps is not None and not 0 < self.eps < 1:
+            raise ValueError(f"eps must be None or a number between 0 and 1, got {self.eps!r}: leave eps=None")
+
+    def check_problem(self, problem: Problem) -> None:
+        self.solver.check_problem(problem)
         if not isinstance(problem.penalty, L1):
-            raise ValueError(f"solver {self.name!r} is for the L1 penalty, got {problem.penalty!r}")
+            raise ValueError(
+                f"solver {self.name!r} is for a pure l1 penalty, got {problem.penalty.name!r}: give l1_ratio=1, or "
+                f"take solver {self.solver.name!r} as it is"
+            )
+
+    def state(self, problem: Problem) -> State:
         eps, at_zero = self._first_eps, _at_zero(problem)
         return {**self.solver.state(_reduced(problem, eps, at_zero)), "eps": eps, "at_zero": at_zero}
 

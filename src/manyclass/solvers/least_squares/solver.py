@@ -18,7 +18,7 @@ from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
-from manyclass.solvers.primal.base import ROWS, BatchSolver, constant, smoothness
+from manyclass.solvers.primal.base import ROWS, BatchSolver, constant
 
 __all__ = ["GeneralizedLeastSquares", "certify", "lipschitz", "matrix", "momentum"]
 
@@ -198,7 +198,7 @@ def lipschitz(problem: Problem) -> float:
     """L: how fast the gradient of the loss of an example changes with its scores, in the Euclidean norm."""
     # Crammer and Singer's smoothing acts on differences of scores, whose map has norm sqrt(K).
     wide = problem.n_outputs if isinstance(problem.loss, CrammerSingerLoss) else 1
-    return wide / smoothness(problem, GeneralizedLeastSquares.name)
+    return wide / float(problem.loss.smoothness)
 
 
 def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array) -> Certificate:

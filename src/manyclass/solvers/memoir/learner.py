@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from manyclass.mips import SearchIndex
 from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import STREAM_DECAY
 from manyclass.solvers.memoir.weights import DenseWeights, TableWeights, Weights, pair_scores, rows_of
 
 __all__ = ["TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_table", "unpack_weights"]
@@ -125,6 +126,9 @@ class MemoirLearner:
     (1000, 100)
     """
 
+    #: Whether alpha is that of a stream, one over the rows so far: see `manyclass.solvers.base.STREAM_DECAY`.
+    vanishing = False
+
     def __init__(
         self,
         n_features: int,
@@ -141,10 +145,6 @@ class MemoirLearner:
         sparse: bool | None = None,
         n_threads: int = 1,
     ) -> None:
-        if truncation not in TRUNCATIONS:
-            raise ValueError(f"truncation must be one of {', '.join(map(repr, TRUNCATIONS))}, got {truncation!r}")
-        if average and l1_ratio:
-            raise ValueError("the mean of truncated weights is not sparse: average is for l1_ratio=0")
         self.l2 = float(alpha * (1.0 - l1_ratio))
         self.l1 = float(alpha * l1_ratio)
         self.alpha, self.eta0, self.eta_step = float(alpha), float(eta0), eta_step
@@ -282,6 +282,8 @@ class MemoirLearner:
     def _eta(self) -> float:
         if self.eta_step is not None:
             return self.eta0 / (1.0 + self.eta_step * self.steps)
+        if self.vanishing:
+            return float(self.eta0 / (1.0 + STREAM_DECAY * self.seen) ** 0.5)
         return self.eta0 / (1.0 + self.alpha * self.eta0 * self.seen)
 
     def _shrink(self, eta: float, y: Array, rivals: Array) -> None:

@@ -56,7 +56,8 @@ class Memoir(Solver):
         by the rows of a batch for each class where these are more than one; less where a step would shrink the weights
         by more than half.
     eta_step : float, optional
-        eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows.
+        eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows;
+        of a stream (`partial_fit`) without alpha, which is 1/n of the rows so far, eta0 (1 + i / 1000)^(-1/2).
     average : bool or "auto", default="auto"
         Take the mean of the weights after each step of the last half of the run. "auto": without an l1 part, where the
         mean is as sparse as the last point.
@@ -130,16 +131,31 @@ class Memoir(Solver):
         self.validation_metric = validation_metric
         self.patience = patience
 
-    def prepare(self, problem: Problem) -> Memoir:
+    def check_problem(self, problem: Problem) -> None:
         if problem.loss.name != "crammer_singer" or problem.loss.gamma:
             raise ValueError(
                 f"solver 'memoir' minimizes the plain loss of Crammer and Singer, got loss {problem.loss.name!r}"
                 f"{f' with gamma={float(problem.loss.gamma):g}' if problem.loss.name == 'crammer_singer' else ''}: "
                 "give loss=CrammerSinger(gamma=0)"
             )
+        super().check_problem(problem)
         if self.average is True and _split(problem)[1]:
-            raise ValueError("average=True is for l1_ratio=0: the mean of truncated weights is not sparse")
-        return super().prepare(problem)
+            raise ValueError(
+                "average=True is for l1_ratio=0, got an l1 part: the mean of truncated weights is not sparse; give "
+                "average='auto'"
+            )
+        if self.validation_fraction is not None and problem.n_samples < 2:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction!r} needs at least 2 rows, got {problem.n_samples}: "
+                "leave validation_fraction=None"
+            )
+        eta0, batch = self._eta0(problem), self._batch(problem.n_outputs)
+        decay = eta0 * _split(problem)[0] * batch
+        if not decay < 1:
+            raise ValueError(
+                f"step size too large: the shrinkage factor 1 - eta0 alpha (1 - l1_ratio) batch_size is "
+                f"{1 - decay:.3g}, not positive (eta0 is {eta0:.3g}, batch_size {batch}): lower one of them"
+            )
 
     # --- a fit ------------------------------------------------------------------------------------------------------
 
@@ -234,16 +250,14 @@ class Memoir(Solver):
         if self.validation_fraction is None:
             return np.zeros(0, np.int64)
         n = problem.n_samples
-        if n < 2:
-            raise ValueError(f"a validation part needs at least 2 rows, got {n}")
         size = min(n - 1, max(1, round(float(self.validation_fraction) * n)))
         return np.sort(np.random.default_rng([seed, n]).permutation(n)[:size])
 
     # --- a stream ---------------------------------------------------------------------------------------------------
 
-    def open_stream(self, problem: Problem) -> MemoirStream:
+    def open_stream(self, problem: Problem, *, vanishing: bool = False) -> MemoirStream:
         """What learns a stream whose first rows are those of ``problem``."""
-        return MemoirStream(self, problem)
+        return MemoirStream(self, problem, vanishing)
 
     # --- the learner ------------------------------------------------------------------------------------------------
 
@@ -253,35 +267,25 @@ class Memoir(Solver):
     def _averages(self, problem: Problem) -> bool:
         return not _split(problem)[1] if self.average == "auto" else bool(self.average)
 
-    def learner(self, problem: Problem) -> MemoirLearner:
-        """What takes the steps, for a problem like this.
+    def _eta0(self, problem: Problem) -> float:
+        """The first step size."""
+        if self.eta0 is not None:
+            return float(self.eta0)
+        batch = self._batch(problem.n_outputs)
+        size = float(problem.norms.mean(dtype=np.float64)) if problem.n_samples else 0.0
+        return 1.0 / max((size or 1.0) * max(1.0, batch / problem.n_outputs), 2.0 * _split(problem)[0] * batch)
 
-        Raises
-        ------
-        ValueError
-            If a step would shrink the weights by more than all of them (``eta0 * alpha * batch_size >= 1``).
-        """
+    def learner(self, problem: Problem) -> MemoirLearner:
+        """What takes the steps, for a problem like this."""
         d, K = problem.n_features, problem.n_outputs
         l2, l1 = _split(problem)
-        batch = self._batch(K)
-        size = float(problem.norms.mean(dtype=np.float64)) if problem.n_samples else 0.0
-        if self.eta0 is None:
-            eta0 = 1.0 / max((size or 1.0) * max(1.0, batch / K), 2.0 * l2 * batch)
-        else:
-            eta0 = float(self.eta0)
-        decay = eta0 * l2 * batch
-        if not decay < 1:
-            raise ValueError(
-                f"step size too large: the shrinkage factor 1 - eta0 alpha (1 - l1_ratio) batch_size is "
-                f"{1 - decay:.3g}, not positive (eta0 is {eta0:.3g}, batch_size {batch}): lower one of them"
-            )
         return MemoirLearner(
             d,
             K,
             problem.dtype,
             alpha=l2 + l1,
             l1_ratio=l1 / (l2 + l1),
-            eta0=eta0,
+            eta0=self._eta0(problem),
             eta_step=None if self.eta_step is None else float(self.eta_step),
             average=self._averages(problem),
             truncation=self.truncation,
@@ -299,11 +303,14 @@ class MemoirStream:
     solver : Memoir
     problem : Problem
         With the first rows.
+    vanishing : bool
+        See `Solver.open_stream`.
     """
 
-    def __init__(self, solver: Memoir, problem: Problem) -> None:
+    def __init__(self, solver: Memoir, problem: Problem, vanishing: bool) -> None:
         self._solver = solver
         self._learner = solver.learner(problem)
+        self._learner.vanishing = vanishing
 
     def start(self, weights: Any) -> None:
         """Go on from the weights of a model, (n_features, n_classes)."""

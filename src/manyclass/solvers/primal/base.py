@@ -17,7 +17,7 @@ from manyclass.kernels.sdca import weighted_sums
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, Solver, State
 
-__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "smoothness"]
+__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature"]
 
 #: Rows of a point that a piece of a sum covers. Fixed: the sums must not depend on the number of threads.
 ROWS = 4096
@@ -40,11 +40,14 @@ class PrimalSolver(Solver):
 
 
 class BatchSolver(PrimalSolver):
-    """A solver that moves all weights at once.
+    """A solver that moves all weights at once, for a loss without kinks.
 
     Its point has d + 1 rows: W, and the weights of one more feature that has the value `constant` in every row and no
     penalty. That feature's share of the curvature is then of the size of the others', however X is scaled.
     """
+
+    needs_loss = PrimalSolver.needs_loss | {"smooth_gradient"}
+    takes_shift = True
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self._split(problem, state["point"])
@@ -54,7 +57,6 @@ class BatchSolver(PrimalSolver):
 
     def _first(self, problem: Problem) -> State:
         """The part of a state that batch solvers have in common."""
-        smoothness(problem, self.name)
         shape = problem.n_features + 1, problem.n_outputs
         point = np.zeros(shape, problem.dtype)
         if problem.intercept:
@@ -99,24 +101,7 @@ def constant(problem: Problem) -> float:
     return math.sqrt(float(np.average(problem.norms, weights=problem.sample_weight))) or 1.0
 
 
-def smoothness(problem: Problem, solver: str) -> float:
-    """gamma of a (1/gamma)-smooth loss.
-
-    Raises
-    ------
-    ValueError
-        If the loss has a kink.
-    """
-    gamma = float(problem.loss.smoothness)
-    if not gamma > 0:
-        raise ValueError(
-            f"solver {solver!r} needs a smooth loss, got {problem.loss.name} with smoothness {gamma:g}: "
-            "give the loss a gamma > 0, or choose another solver"
-        )
-    return gamma
-
-
-def curvature(problem: Problem, solver: str) -> float:
+def curvature(problem: Problem) -> float:
     """The trace of a bound on the Hessian of the mean loss: its largest eigenvalue is below, mostly far below."""
     mean = float(np.average(problem.norms, weights=problem.sample_weight))
-    return ((mean + constant(problem) ** 2) / smoothness(problem, solver)) or 1.0
+    return ((mean + constant(problem) ** 2) / float(problem.loss.smoothness)) or 1.0

@@ -8,7 +8,6 @@ import numpy as np
 
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import smoothness
 from manyclass.solvers.primal.descent import DescentSolver
 
 __all__ = ["ConjugateGradient"]
@@ -78,7 +77,6 @@ class ConjugateGradient(DescentSolver):
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        smoothness(problem, self.name)
         gradient, trial, room = (np.empty_like(state["point"]) for _ in range(3))
         direction = state["direction"]
         if state["iteration"] == 0:  # a new run, wherever it starts

@@ -75,12 +75,11 @@ class CoordinateDescent(Solver):
     name = "cd"
     summary = "coordinate descent with working sets; pays with an l1 part and few outputs"
     synonyms = ("coordinate_descent", "liblinear", "celer")
-    needs_loss = frozenset({"gradient", "conjugate"})
+    needs_loss = frozenset({"gradient", "conjugate", "smooth_gradient", "separate_outputs"})
     needs_penalty = frozenset({"prox"})
     certifies = True
 
     def state(self, problem: Problem) -> State:
-        _require_smooth(problem)
         return {
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),
@@ -101,7 +100,6 @@ class CoordinateDescent(Solver):
         return held
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        _require_smooth(problem)
         work = _Work(problem)
         points: dict[int, _Point] = {}
         keep = problem.n_outputs * (problem.n_samples + problem.n_features) <= _KEPT
@@ -292,18 +290,6 @@ class _Work:
         return 0.0
 
 
-def _require_smooth(problem: Problem) -> None:
-    loss = problem.loss
-    if loss.joint or not loss.smoothness > 0:
-        what = "is joint in its outputs" if loss.joint else "has a kink"
-        raise ValueError(
-            f"solver 'cd' needs a loss that is separable and smooth; {loss.name} {what}: choose another "
-            "solver or another loss (a hinge with gamma > 0 is smooth)"
-        )
-    if problem.shift is not None:
-        raise ValueError("solver 'cd' needs a problem without shift: choose another solver")
-
-
 def largest_penalty(problem: Problem) -> float:
     """The least strength of an l1 penalty at which W = 0 is optimal.
 
@@ -337,6 +323,11 @@ def largest_penalty(problem: Problem) -> float:
     >>> largest_penalty(problem)
     2.0
     """
+    if problem.intercept and problem.loss.joint:
+        raise ValueError(
+            f"the problem must have no intercept or a separable loss, got {problem.loss.name} with an "
+            "intercept: leave the intercept out, or use one output a class"
+        )
     shape = problem.n_features, problem.n_outputs
     dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
     V = np.zeros(shape, problem.dtype)
@@ -348,20 +339,9 @@ def largest_penalty(problem: Problem) -> float:
 
 
 def lone_intercept(problem: Problem) -> Array:
-    """The intercept that is best where W = 0; zero in a problem without one.
-
-    Raises
-    ------
-    ValueError
-        If the problem has an intercept and a joint loss.
-    """
+    """The intercept that is best where W = 0, of a separable loss; zero in a problem without one."""
     if not problem.intercept or isinstance(problem.loss, SquaredLoss):
         return problem.first_intercept()
-    if problem.loss.joint:
-        raise ValueError(
-            f"the problem must have no intercept or a separable loss, got {problem.loss.name} with an "
-            "intercept: leave the intercept out, or use one output a class"
-        )
     loss = type(problem.loss)(*(float(value) for value in problem.loss))
     weights = np.asarray(problem.sample_weight, np.float64)
     found = np.empty(problem.n_outputs)

@@ -155,4 +155,4 @@ class DescentSolver(BatchSolver):
 
     def _cautious(self, problem: Problem) -> float:
         """A first step along the negative gradient."""
-        return _OPTIMISM / (curvature(problem, self.name) + problem.lam)
+        return _OPTIMISM / (curvature(problem) + problem.lam)

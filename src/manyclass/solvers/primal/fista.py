@@ -13,7 +13,7 @@ from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature, smoothness
+from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature
 
 __all__ = ["FISTA"]
 
@@ -80,7 +80,7 @@ class FISTA(BatchSolver):
             **state,
             "last": state["point"].copy(),
             "momentum": np.ones(()),
-            "L": np.asarray(curvature(problem, self.name) / _OPTIMISM),
+            "L": np.asarray(curvature(problem) / _OPTIMISM),
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -93,9 +93,8 @@ class FISTA(BatchSolver):
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        smoothness(problem, self.name)
         if state["iteration"] == 0:  # a new run, wherever it starts
-            fresh = {"passes": 1.0, "momentum": 1.0, "L": curvature(problem, self.name) / _OPTIMISM}
+            fresh = {"passes": 1.0, "momentum": 1.0, "L": curvature(problem) / _OPTIMISM}
             state.update({name: np.asarray(number) for name, number in fresh.items()})
             state["last"][:] = state["point"]
         start, new = np.empty_like(state["point"]), np.empty_like(state["point"])
@@ -157,7 +156,7 @@ class FISTA(BatchSolver):
         noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(smooth)
         # An L of that size needs no test (a joint loss may count its K outputs in, as Crammer and Singer's does): so
         # the search ends even where f is so small that its rounding is more than ``noise``.
-        safe = problem.n_outputs * curvature(problem, self.name)
+        safe = problem.n_outputs * curvature(problem)
         L, tried = min(float(state["L"]), safe), 0
         while True:
             step, penalty = 1.0 / L, problem.lam / L

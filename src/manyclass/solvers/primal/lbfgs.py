@@ -12,7 +12,6 @@ from sklearn.utils._param_validation import Interval
 
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import smoothness
 from manyclass.solvers.primal.descent import DescentSolver, Found
 
 __all__ = ["LBFGS"]
@@ -96,7 +95,6 @@ class LBFGS(DescentSolver):
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        smoothness(problem, self.name)
         point = state["point"]
         gradient, direction, trial, room = (np.empty_like(point) for _ in range(4))
         if state["iteration"] == 0:  # a new run, wherever it starts

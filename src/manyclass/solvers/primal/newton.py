@@ -13,7 +13,7 @@ from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import ROWS, constant, smoothness
+from manyclass.solvers.primal.base import ROWS, constant
 from manyclass.solvers.primal.descent import DescentSolver, Found, line_search, rounding
 
 __all__ = ["Newton"]
@@ -65,7 +65,7 @@ class Newton(DescentSolver):
     name = "newton"
     summary = "Newton, with Hessian-vector products and conjugate gradients inside"
     synonyms = ("newton_cg", "newton_cholesky", "trust_ncg")
-    needs_loss = frozenset({"gradient", "hessian", "conjugate"})
+    needs_loss = DescentSolver.needs_loss | {"hessian"}
 
     def state(self, problem: Problem) -> State:
         return {
@@ -85,7 +85,6 @@ class Newton(DescentSolver):
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        smoothness(problem, self.name)
         trial, gradient, direction, residual, search = (np.empty_like(state["point"]) for _ in range(5))
         scores, moves, along = (np.empty_like(state["dual"]) for _ in range(3))
         if state["iteration"] == 0:  # a new run, wherever it starts

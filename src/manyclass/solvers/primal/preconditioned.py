@@ -79,12 +79,15 @@ class PreconditionedLBFGS(LBFGS):
     summary = "L-BFGS that begins with the inverse second moments of X; for dense, correlated features"
     synonyms: ClassVar[tuple[str, ...]] = ("preconditioned",)  # not those of L-BFGS
 
-    def state(self, problem: Problem) -> State:
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
         if problem.n_features >= FACTORED:
             raise ValueError(
                 f"solver {self.name!r} factors a matrix of the size of the features, of which there are "
                 f"{problem.n_features}; expected fewer than {FACTORED}: choose 'lbfgs', or for sparse rows 'auto'"
             )
+
+    def state(self, problem: Problem) -> State:
         return {**super().state(problem), "curvature": np.zeros(())}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:

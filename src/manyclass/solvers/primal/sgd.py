@@ -14,7 +14,7 @@ from manyclass.kernels.rows import n_stored
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import STREAM_DECAY, Progress, State
 from manyclass.solvers.primal.base import PrimalSolver, constant
 
 __all__ = ["GAINS", "SGD", "SGDStream"]
@@ -47,6 +47,9 @@ class SGD(PrimalSolver):
     With ``average`` the weights are the mean of those after each step (Xu 2011; Bottou 2010, section 4.3): the steps
     are eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which fall more slowly; the mean starts with the weights after the first
     pass, and takes in every step from there on, at the cost of a sparse step as well.
+
+    A stream (`partial_fit`) without alpha has lam = 1 / n of the n rows so far, as a fit has, and no fixed strong
+    convexity: with gain "optimal" its steps are eta_t = eta_0 (1 + t / 1000)^(-1/2), whether averaged or not.
 
     For comparison there are gains that are to be tuned, and mini-batches: the sum of the gradients of m examples is
     taken at the same weights, and t counts the steps.
@@ -134,7 +137,6 @@ class SGD(PrimalSolver):
         return 0.75 if self.average else 1.0
 
     def state(self, problem: Problem) -> State:
-        self._require_unshifted(problem)
         shape = problem.n_features, problem.n_outputs
         state = {
             "iteration": np.zeros((), np.int64),
@@ -159,7 +161,6 @@ class SGD(PrimalSolver):
         return found
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        self._require_unshifted(problem)
         while True:
             epoch = int(state["iteration"])
             # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
@@ -168,9 +169,9 @@ class SGD(PrimalSolver):
             state["iteration"] = np.asarray(epoch + 1, np.int64)
             yield Progress(epoch + 1, float(epoch + 1))
 
-    def open_stream(self, problem: Problem) -> SGDStream:
+    def open_stream(self, problem: Problem, *, vanishing: bool = False) -> SGDStream:
         """What learns a stream whose first rows are those of ``problem``."""
-        return SGDStream(self, problem)
+        return SGDStream(self, problem, vanishing)
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return (state["mean"], state["mean_bias"]) if self.average else (state["W"], state["bias"])
@@ -199,17 +200,19 @@ class SGD(PrimalSolver):
         weights: Array | None = None,
         rate: float | None = None,
         gain: float | None = None,
+        vanishing: bool = False,
     ) -> None:
         """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept.
 
         ``weights``, ``rate`` (of the first step) and ``gain`` (of the intercept) are those of the problem by default.
+        ``vanishing``: see `open_stream`.
         """
         weights = np.asarray(problem.sample_weight) if weights is None else weights
         threads = 1 if problem.loss.joint else problem.n_threads
         width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         if rate is None:
             rate = first_rate(problem, weights) if self.eta0 is None else float(self.eta0)
-        decay, power = self._decay(problem, rate)
+        decay, power = (STREAM_DECAY, 0.5) if vanishing and self.gain == "optimal" else self._decay(problem, rate)
         batch = self.batch_size
         work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
         most = len(order) * min(1.0, _WORK / max(work, 1.0))
@@ -254,13 +257,6 @@ class SGD(PrimalSolver):
         """Steps of a pass."""
         return -(-problem.n_samples // self.batch_size)
 
-    def _require_unshifted(self, problem: Problem) -> None:
-        if problem.shift is not None:
-            raise ValueError(
-                f"solver {self.name!r} needs a problem without shift, got one of shape {problem.shift.shape}: "
-                "choose another solver"
-            )
-
 
 class SGDStream:
     """Steps on the rows of a stream, in their order, each once.
@@ -273,11 +269,13 @@ class SGDStream:
     solver : SGD
     problem : Problem
         With the first rows.
+    vanishing : bool
+        See `Solver.open_stream`.
     """
 
-    def __init__(self, solver: SGD, problem: Problem) -> None:
+    def __init__(self, solver: SGD, problem: Problem, vanishing: bool) -> None:
         shape = problem.n_features, problem.n_outputs
-        self._solver = solver
+        self._solver, self._vanishing = solver, vanishing
         self._rate = None if solver.eta0 is None else float(solver.eta0)
         self._gain = constant(problem) ** 2
         self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": problem.first_intercept()}
@@ -301,6 +299,7 @@ class SGDStream:
             weights=scaled,
             rate=self._rate,
             gain=self._gain,
+            vanishing=self._vanishing,
         )
         steps = -(-n // solver.batch_size)
         self._steps += steps

@@ -8,7 +8,6 @@ import numpy as np
 
 from manyclass.objective.problem import Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import smoothness
 from manyclass.solvers.primal.descent import DescentSolver
 
 __all__ = ["GradientDescent"]
@@ -68,7 +67,6 @@ class GradientDescent(DescentSolver):
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        smoothness(problem, self.name)
         gradient, direction, trial, room = (np.empty_like(state["point"]) for _ in range(4))
         if state["iteration"] == 0:  # a new run, wherever it starts
             state["step"], state["passes"] = np.zeros(()), np.ones(())
