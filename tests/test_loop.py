@@ -24,7 +24,16 @@ from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss, Smoot
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Certificate
 from manyclass.optimize.loop import Outcome, minimize, prepared
-from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA, Progress, SlightL2, Solver
+from manyclass.solvers import (
+    SDCA,
+    SOLVERS as ALL,
+    ActiveSetSDCA,
+    AsyncActiveSetSDCA,
+    AsyncSDCA,
+    Progress,
+    SlightL2,
+    Solver,
+)
 from manyclass.solvers.base import Keeping
 from manyclass.solvers.dual.sdca import bias_step
 from registry import LOSSES, SOLVERS, problem_for
@@ -626,10 +635,11 @@ def quietly(problem, solver, **options):
         return minimize(problem, solver, **options)
 
 
+@pytest.mark.parametrize("declared", [solver() for solver in ALL.values()], ids=ALL)
 def test_what_a_solver_says_of_itself(declared):
     assert declared.summary
     assert "\n" not in declared.summary
-    others = {name for other in SOLVERS.values() if other is not declared for name in (other.name, *other.synonyms)}
+    others = {name for name, other in ALL.items() if name != declared.name for name in (name, *other.synonyms)}
     assert others.isdisjoint({declared.name, *declared.synonyms})
     assert inspect.signature(type(declared)).parameters.keys() == declared.get_params(deep=False).keys()
     declared.check()
