@@ -187,7 +187,11 @@ def compile_memoir(X: Any) -> None:
 
 METHODS: Mapping[str, Ours] = {
     "auto": Ours(None, "the solver that the library chooses"),
-    **{_EARLIER.get(name, name): Ours(kind(), kind.summary) for name, kind in SOLVERS.items()},
+    **{
+        _EARLIER.get(name, name): Ours(kind(), kind.summary)
+        for name, kind in SOLVERS.items()
+        if issubclass(kind, Solver)
+    },
     "asgd": Ours(SGD(average=True), "sgd, the mean of the weights after the first pass"),
     "bbm": Ours(BoundMajorization(stochastic=False), "bound, the batch method"),
     "majorise_cg": Ours(GeneralizedLeastSquares(system="cg"), "majorise, its systems solved by conjugate gradients"),

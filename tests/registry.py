@@ -84,8 +84,8 @@ PENALTIES = {
     "elastic_net-3": ElasticNet(3.0),
 }
 
-#: Every solver a user can name, with its default parameters.
-SOLVERS: dict[str, Solver] = {name: solver() for name, solver in solvers.SOLVERS.items()}
+#: Every solver of the fitting loop that a user can name, with its default parameters.
+SOLVERS: dict[str, Solver] = {name: solver() for name, solver in solvers.SOLVERS.items() if issubclass(solver, Solver)}
 
 
 def problem_for(

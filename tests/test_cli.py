@@ -101,13 +101,12 @@ def test_help_of_fit_is_what_the_library_declares(capsys):
     out = run(capsys, "fit", "--help").out
     words = " ".join(out.split())
     for name, kind in {**CLASSIFICATION, **REGRESSION, **SOLVERS}.items():
-        own = defaults(kind)
-        own.pop("comm", None)
+        own = {key: value for key, value in defaults(kind).items() if key not in getattr(kind, "local", ())}
         parameters = ", ".join(f"{key}={shown(value)}" for key, value in own.items())
         assert f" {name} {kind.summary} {parameters}" in words
     options = {action.dest for action in commands()["fit"]._actions} | {"random_state", "verbose", "warm_start"}
     for name, (classifier, _, summary) in _estimators.ESTIMATORS.items():
-        own = defaults(getattr(estimators, classifier)) if classifier else {}
+        own = defaults(getattr(estimators, classifier))
         parameters = ", ".join(f"{key}={shown(value)}" for key, value in own.items() if key not in options)
         assert f" {name} {summary} {parameters}" in words
     assert "(default: 0.001)" in out  # tol of LinearClassifier

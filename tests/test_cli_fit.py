@@ -278,7 +278,7 @@ def test_history_and_plot(capsys, tmp_path):
 )
 def test_the_plot_of_a_chosen_alpha_has_its_scores(capsys, monkeypatch, tmp_path, words):
     figures = []
-    monkeypatch.setattr(command, "save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr("manyclass.cli._fitted.save_figure", lambda figure, path: figures.append(figure))
     path = make("svm", tmp_path)
     words = [path, "-o", tmp_path / "m", "--plot", tmp_path / "g.png", "--max-iter", "500", *words]
     fitted(capsys, *words, *([] if "--cv" in words or "auto" in words else ["--valid", path]))
@@ -341,7 +341,7 @@ def test_a_fit_of_gigabytes_says_what_takes_less(capsys, monkeypatch, tmp_path):
     _, ran = fitted(capsys, path, "-o", tmp_path / "m")
     line = next(line for line in ran.err.splitlines() if less in line)
     assert "--solver memoir" in line
-    assert "--estimator blocks" in line
+    assert "--solver out_of_core" in line
 
 
 # --- validation ------------------------------------------------------------------------------------------------------

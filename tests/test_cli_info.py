@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.sparse import csr_matrix, issparse
 
 from manyclass import LinearModel
 from manyclass.io import Dataset, TextVectorizer, read, write
+from manyclass.report.advice import Facts, advise
 from test_cli_support import KINDS, digits, label_sets, left, make, refused, run, texts
 
 # --- info ------------------------------------------------------------------------------------------------------------
@@ -110,6 +112,15 @@ def test_choose_advises_what_fits(capsys, tmp_path):
     run(capsys, *command[1:], "-o", tmp_path / "advised.model")
     assert len(run(capsys, "predict", tmp_path / "advised.model", path).out.split()) == found["rows"]
     refused(run(capsys, "info", tmp_path / "advised.model", "--choose"), "is a folder or a model")
+
+
+def test_what_does_not_fit_into_memory_may_stay_on_disk():
+    known = Facts(100_000, 50_000, 10**7, 20, "classes", sparse=True, available=1 << 60)
+    told = [
+        any("solver=OutOfCore(path) on a row store" in other for other in advise(replace(known, **given)).alternatives)
+        for given in ({}, {"available": 1 << 20}, {"n_outputs": 5000})
+    ]
+    assert told == [False, True, True]
 
 
 def test_infinite_numbers_are_null(capsys, tmp_path):

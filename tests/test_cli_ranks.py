@@ -7,10 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from manyclass import load
 from manyclass.cli import _ranks
 from manyclass.io import read
+from manyclass.io.store import write_store
 from test_cli_support import make, refused, run
 from test_communicators import launch
 
@@ -118,6 +120,7 @@ def test_processes_fit_what_threads_fit(capsys, tmp_path):
     two, one = load(tmp_path / "two"), load(tmp_path / "one")
     data = read(path)
     np.testing.assert_allclose(two.scores(data.X), one.scores(data.X), atol=1e-9)
+    assert two.parameters["solver"] == "DSMLR()"
     # One process speaks.
     assert done.stdout.count("objective") == 1
     assert len(re.findall("^read ", done.stderr, re.M)) == 1
@@ -141,6 +144,20 @@ def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
     assert judged
     assert judged == [line for line in done.stdout.splitlines() if "on the training data" in line]
     assert "a process reads its own rows" in done.stderr
+
+
+def test_processes_fit_a_store_together(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    write_store(tmp_path / "s", (X / 16).astype(np.float32), y, shard_rows=500)
+    words = ["fit", tmp_path / "s", "-o", tmp_path / "m", "--solver", "out_of_core", "--set", "solver.block_classes=4"]
+    done = launch(2, "-m", "manyclass", *map(str, words), "--alpha", "1e-2", "--history", str(tmp_path / "h.csv"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("relative gap") == 1
+    model = load(tmp_path / "m")
+    assert model.record["ranks"] == 2
+    assert model.record["relative_gap"] < 0.1
+    assert model.parameters["solver"] == "OutOfCore(block_classes=4)"
+    assert np.mean(model.predict((X / 16).astype(np.float32)) == y) > 0.9
 
 
 def test_what_is_wrong_on_all_processes_is_said_once(tmp_path):

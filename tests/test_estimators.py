@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from manyclass import SDCA, CrammerSinger, Huber, LinearClassifier, LinearRegressor, SmoothHinge
 from manyclass.objective.losses import CLASSIFICATION
-from manyclass.solvers import SOLVERS
+from registry import SOLVERS
 
 LOSSES = list(CLASSIFICATION)
 ONE_VS_REST = [name for name, loss in CLASSIFICATION.items() if not loss.joint]

@@ -22,13 +22,14 @@ from manyclass import (
     Memoir,
 )
 from manyclass.solvers import SOLVERS, Solver
+from registry import SOLVERS as IN_MEMORY
 
 #: The loss of a solver, where it does not take the default.
 LOSS_OF: dict[str, Any] = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}
 
 #: Every solver, and parameters of some that change what is to be kept.
 CASES: dict[str, Solver] = {
-    **{name: solver() for name, solver in SOLVERS.items()},
+    **IN_MEMORY,
     "sdca-uniform": SDCA(sampling="uniform"),
     "sdca_active-lsh": ActiveSetSDCA(search="lsh"),
     "sdca_active-sparse": ActiveSetSDCA(storage="sparse"),

@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from manyclass import CrammerSinger, LinearClassifier, LinearClassifierCV, LinearRegressor, LinearRegressorCV
 from manyclass.objective.losses import CLASSIFICATION
-from manyclass.solvers import SOLVERS
+from registry import SOLVERS
 
 #: The loss that a solver is checked with, where it does not take the default.
 LOSS_OF: dict[str, Any] = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}

@@ -206,6 +206,7 @@ TAKES = {
     "ds_mlr": {"multinomial"},
     "log_concavity": {"multinomial"},
     "memoir": set(),
+    "out_of_core": set(),  # rows in memory
 }
 
 

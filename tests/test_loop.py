@@ -29,6 +29,7 @@ from manyclass.solvers import (
     DSMLR,
     LBFGS,
     SDCA,
+    SOLVERS as ALL,
     AcceleratedSDCA,
     ActiveSetSDCA,
     AsyncActiveSetSDCA,
@@ -682,10 +683,11 @@ def quietly(problem, solver, **options):
         return minimize(problem, solver, **options)
 
 
+@pytest.mark.parametrize("declared", [solver() for solver in ALL.values()], ids=ALL)
 def test_what_a_solver_says_of_itself(declared):
     assert declared.summary
     assert "\n" not in declared.summary
-    others = {name for other in SOLVERS.values() if other is not declared for name in (other.name, *other.synonyms)}
+    others = {name for name, other in ALL.items() if name != declared.name for name in (name, *other.synonyms)}
     assert others.isdisjoint({declared.name, *declared.synonyms})
     assert inspect.signature(type(declared)).parameters.keys() == declared.get_params(deep=False).keys()
     declared.check()

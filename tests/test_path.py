@@ -30,7 +30,7 @@ from manyclass import (
 from manyclass.estimators.walk import check, walk
 from manyclass.objective.losses import CLASSIFICATION
 from manyclass.objective.penalties import L2
-from manyclass.solvers import SDCA, SOLVERS
+from manyclass.solvers import SDCA, SOLVERS, Solver
 
 
 class Case(NamedTuple):
@@ -386,7 +386,7 @@ def test_a_solver_without_certificates_walks_a_path_and_warns_of_none():
     assert not np.array_equal(path.coefs[0], path.coefs[1])
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", [name for name, solver in SOLVERS.items() if issubclass(solver, Solver)])
 def test_every_solver_walks_a_path(name):
     X, y = load("multinomial")
     loss = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}.get(

@@ -159,12 +159,12 @@ def test_convert_there_and_back(capsys, tmp_path):
     refused(run(capsys, "info", tmp_path), "no manifest.json")
 
 
-@pytest.mark.parametrize("estimator", ["linear", "blocks"])
-def test_columns_of_a_table_go_with_its_store(capsys, tmp_path, estimator):
+@pytest.mark.parametrize("solver", ["auto", "out_of_core"])
+def test_columns_of_a_table_go_with_its_store(capsys, tmp_path, solver):
     rows, labels = texts()
     path, store, model = table(tmp_path / "a.csv", {"title": rows, "queue": labels}), tmp_path / "s", tmp_path / "m"
     assert run(capsys, "convert", path, "-o", store, "--to", "store", "--text-column", "title").code == 0
-    assert run(capsys, "fit", store, "-o", model, "--estimator", estimator, "--quiet").code == 0
+    assert run(capsys, "fit", store, "-o", model, "--solver", solver, "--quiet").code == 0
     new = table(tmp_path / "b.csv", {"text": labels[::-1], "queue": labels, "title": rows})
     assert run(capsys, "predict", model, new).lines == run(capsys, "predict", model, store).lines == labels
     assert run(capsys, "score", model, new).code == 0
@@ -178,10 +178,12 @@ def test_fit_predict_and_score_on_stores(capsys, tmp_path):
     path = make("svm", tmp_path)
     store, model = tmp_path / "a.store", tmp_path / "m.blocks"
     assert run(capsys, "convert", path, "-o", store, "--shard-rows", 70, "--dtype", "float32").code == 0
-    fit = ("fit", store, "-o", model, "--estimator", "blocks", "--max-iter", 3, "--alpha", "1e-2")
-    ran = run(capsys, *fit, "--set", "block_classes=4", "--history", tmp_path / "h.csv")
+    fit = ("fit", store, "-o", model, "--solver", "out_of_core", "--max-iter", 3, "--alpha", "1e-2")
+    ran = run(capsys, *fit, "--set", "solver.block_classes=4", "--history", tmp_path / "h.csv")
     assert ran.code == 0, ran.err
-    assert "certified relative gap" in ran.out
+    assert "(certified; 0.001 was asked for)" in ran.out
+    assert "warning: --max-iter was reached before tol" in ran.err
+    assert not {"solver__path", "solver__comm"} & load(model).parameters.keys()
     assert (tmp_path / "h.csv").read_text().startswith("iteration,passes")
     lines = [run(capsys, "predict", model, data, "--top-k", 2, "--proba").lines for data in (store, path)]
     assert lines[0] == lines[1]
@@ -198,6 +200,26 @@ def test_fit_predict_and_score_on_stores(capsys, tmp_path):
         )
     assert "in 4 blocks of classes" in run(capsys, "info", again, "--verify").out
     refused(run(capsys, *fit), "exists already")
-    refused(run(capsys, "fit", path, "-o", tmp_path / "x", "--estimator", "blocks"), "manyclass convert")
-    refused(run(capsys, *fit[:3], tmp_path / "x", *fit[4:], "--set", "depth=3"), "depth: no such parameter.")
-    refused(run(capsys, *fit[:3], tmp_path / "x", *fit[4:], "--plot", "p.png"), "--plot is not for --estimator blocks")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "x", "--solver", "out_of_core"), "manyclass convert")
+    other = (*fit[:3], tmp_path / "x", *fit[4:])
+    refused(run(capsys, *other, "--set", "solver.depth=3"), "--set solver.depth: no such parameter.")
+    refused(run(capsys, *other, "--sparsify", 0), "--sparsify is not for --solver out_of_core")
+    refused(run(capsys, *other, "--alphas", "1,2"), "--alphas is not for --solver out_of_core")
+    refused(run(capsys, *other, "--loss", "hinge"), "solver 'out_of_core' is for multinomial, got loss 'hinge'")
+
+
+def test_a_fit_of_a_store_goes_on_from_its_checkpoint(capsys, tmp_path):
+    store, kept = tmp_path / "a.store", tmp_path / "state"
+    assert run(capsys, "convert", make("svm", tmp_path), "-o", store, "--shard-rows", 70).code == 0
+    words = ["--solver", "out_of_core", "--set", "solver.certificate=epoch", "--checkpoint", kept]
+    ran = run(capsys, "fit", store, "-o", tmp_path / "m", *words, "--max-iter", 2)
+    assert ran.code == 0, ran.err
+    refused(run(capsys, "fit", store, "-o", tmp_path / "m", *words), "--resume")
+    ran = run(capsys, "fit", store, "-o", tmp_path / "m", *words, "--max-iter", 4, "--resume", "--tol", 0)
+    assert ran.code == 0, ran.err
+    assert f"going on after epoch 2 from {kept}" in ran.err
+    ran = run(capsys, "fit", store, "-o", tmp_path / "whole", *words[:4], "--max-iter", 4, "--tol", 0)
+    assert ran.code == 0, ran.err
+    found, expected = (load(tmp_path / name) for name in ("m", "whole"))
+    assert found.record["n_iter"] == 4
+    np.testing.assert_array_equal(found.assemble().weights, expected.assemble().weights)

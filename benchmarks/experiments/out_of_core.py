@@ -82,9 +82,8 @@ def measured(folder: str, facts: dict[str, Any], limit: int | None, threads: int
 
 
 def _all_stages(folder: Path, facts: dict[str, Any], prefix: str) -> list[dict[str, Any]]:
+    from manyclass import LinearClassifier, OutOfCore
     from manyclass.io.store import RowStore
-    from manyclass.models.loading import load
-    from manyclass.solvers.out_of_core import fit_blocks
 
     data, model = folder / f"{prefix}data.store", folder / f"{prefix}made.blocks"
     window = min(1 << 26, max(1 << 18, facts.get("bytes", 32 * facts.get("block", GIB)) // 32))
@@ -119,19 +118,19 @@ def _all_stages(folder: Path, facts: dict[str, Any], prefix: str) -> list[dict[s
     stage("map the rows, look at all", n, store.nbytes, lambda: _look(store, window))
     epochs, block = facts["epochs"], facts.get("block", 1 << 27)
     # The penalty of a row that comes once: enough for steps not to be what is measured.
-    options = {"alpha": 1e-5, "max_iter": epochs, "window_bytes": window, "block_bytes": block, "certificate": False}
+    solver = OutOfCore(model, window_bytes=window, block_bytes=block, certificate=None)
+    classifier = LinearClassifier(solver=solver, alpha=1e-5, max_iter=epochs, fit_intercept=True, random_state=0)
     weights = 4 * facts["features"] * facts["classes"]
     # The survey and each visit of a block read the rows; each epoch but the first reads the weights, each writes them;
     # at the end they are copied. (Rows that are few stay in the page cache.)
     visits = 1 + epochs * -(-weights // block) if store.nbytes > window else 1
     traffic = store.nbytes * visits + weights * (2 * epochs + 1)
-    stage("train", n * epochs, traffic, lambda: fit_blocks(store, model, **options))
-    made = load(model)
-    stage("read the model's files", 0, made.nbytes, lambda: _read_through(model))  # type: ignore[attr-defined]
+    made = stage("train", n * epochs, traffic, lambda: classifier.fit(store)).model_
+    stage("read the model's files", 0, made.nbytes, lambda: _read_through(model))
     best = stage(
         "predict the best 5",
         n,
-        store.nbytes + made.nbytes,  # type: ignore[attr-defined]
+        store.nbytes + made.nbytes,
         lambda: _predict(made, store, max(window, 1 << 27)),
     )
     rows[-1]["accuracy"] = best

@@ -70,9 +70,9 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
         LogConcavity as LogConcavity,
         Memoir as Memoir,
         Newton as Newton,
+        OutOfCore as OutOfCore,
         PreconditionedLBFGS as PreconditionedLBFGS,
     )
-    from manyclass.solvers.out_of_core import fit_blocks as fit_blocks
 
 #: Public name -> the module that has it: the one list of what the package offers.
 _HOMES = {
@@ -96,7 +96,7 @@ _HOMES = {
         (
             *("SDCA", "AcceleratedSDCA", "ActiveSetSDCA", "AsyncSDCA", "CoordinateDescent", "FISTA", "LBFGS"),
             *("PreconditionedLBFGS", "Newton", "ConjugateGradient", "GradientDescent", "SGD"),
-            *("GeneralizedLeastSquares", "BoundMajorization", "DSMLR", "LogConcavity", "Memoir"),
+            *("GeneralizedLeastSquares", "BoundMajorization", "DSMLR", "LogConcavity", "Memoir", "OutOfCore"),
         ),
         "solvers",
     ),
@@ -112,7 +112,6 @@ _HOMES = {
     **dict.fromkeys(("LinearModel",), "models.linear"),
     **dict.fromkeys(("StagedModel",), "models.staged"),
     **dict.fromkeys(("ShardedModel",), "models.sharded"),
-    **dict.fromkeys(("fit_blocks",), "solvers.out_of_core"),
 }
 
 __all__ = ["__version__", *_HOMES]

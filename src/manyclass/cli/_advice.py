@@ -158,7 +158,7 @@ def _smaller(solver: str, data: Dataset) -> list[str]:
         others.append("--solver memoir (no certificate)")
     if solver not in ("sdca_active", "sdca_active_async"):
         others.append("--loss crammer_singer")
-    return [*others, "--estimator blocks on a store (manyclass convert)"]
+    return [*others, "--solver out_of_core on a store (manyclass convert)"]
 
 
 def _time(solver: str, facts: Facts) -> list[str]:

@@ -44,14 +44,15 @@ class Declaration(NamedTuple):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters with a default, and that default."""
+        """Parameters with a default, and that default, but those that say where a solver runs and writes."""
         init = next(_members(self.module, self.kind, "__init__"), _definition(self.module, self.kind)[1])
         if not isinstance(init, ast.FunctionDef):
             return {}
         positional, named = init.args.args, init.args.kwonlyargs
         with_default = positional[len(positional) - len(init.args.defaults) :]
         pairs = [*zip(with_default, init.args.defaults), *zip(named, init.args.kw_defaults)]
-        return {argument.arg: _value(default) for argument, default in pairs if default is not None}
+        local = next((_value(node) for node in _members(self.module, self.kind, "local")), ())
+        return {name.arg: _value(value) for name, value in pairs if value is not None and name.arg not in local}
 
     def text(self, name: str) -> str:
         """A text that the class or one of its bases assigns to a name; empty if none does."""

@@ -16,7 +16,6 @@ from manyclass.cli._declared import Declaration, blocks, losses, solvers
 from manyclass.runtime.names import did_you_mean
 
 if TYPE_CHECKING:
-    from manyclass.distributed import Communicator
     from manyclass.io import Dataset
 
 __all__ = [
@@ -28,7 +27,7 @@ __all__ = [
     "has_numbers",
     "is_regression",
     "make",
-    "on_communicator",
+    "placed",
     "settings",
     "solver_class",
     "spelled",
@@ -36,12 +35,11 @@ __all__ = [
 ]
 
 #: Name -> classes in `manyclass.estimators` for classes and for numbers to predict, and a line of help.
-ESTIMATORS: dict[str, tuple[str | None, str | None, str]] = {
+ESTIMATORS: dict[str, tuple[str, str | None, str]] = {
     "linear": ("LinearClassifier", "LinearRegressor", "any loss, by any solver"),
     "least_squares": ("GeneralizedLeastSquaresClassifier", None, "a link, by steps of least squares"),
     "calibrated": ("CalibratedLeastSquaresClassifier", None, "a link that is learned"),
     "stagewise": ("StagewiseClassifier", "StagewiseRegressor", "blocks of generated features, one after another"),
-    "blocks": (None, None, "softmax regression on a row store; rows and weights may be larger than memory"),
 }
 #: Parameters with an option of their own; --set has all others.
 _OPTIONS = (
@@ -162,18 +160,12 @@ def _text(value: Any) -> str:
 
 _PAD = " " * 28
 #: Parameters of constructors that are no business of the command line.
-_NOT_SET = ("random_state", "verbose", "warm_start", "comm", "work")
+_NOT_SET = ("random_state", "verbose", "warm_start")
 
 
 def _of_estimator(name: str) -> dict[str, Any]:
     """The parameters of an estimator and their defaults."""
-    classifier = ESTIMATORS[name][0]
-    found = Declaration("manyclass.estimators", classifier) if classifier else _fit_blocks()
-    return found.parameters
-
-
-def _fit_blocks() -> Declaration:
-    return Declaration("manyclass.solvers.out_of_core", "fit_blocks")
+    return Declaration("manyclass.estimators", ESTIMATORS[name][0]).parameters
 
 
 # --- what was given -------------------------------------------------------------------------------------------------
@@ -259,7 +251,8 @@ def make(args: argparse.Namespace, screen: Screen, data: Dataset | None = None) 
     for owner, values in {"loss": {}, "solver": {}, **owned}.items():
         part = _part(owner, parameters.get(owner), values)
         if values:
-            check_known(f"--set {owner}.", part.get_params(deep=False), values)
+            known = [name for name in part.get_params(deep=False) if name not in getattr(part, "local", ())]
+            check_known(f"--set {owner}.", known, values)
             setattr(estimator, owner, part.set_params(**values))
     estimator._check_parameters()
     return estimator
@@ -321,9 +314,9 @@ def _part(owner: str, value: Any, values: Mapping[str, Any]) -> Any:
     return resolve(owner, value, known[owner]) if owner in known else make_block(value, owner)
 
 
-def on_communicator(solver: Any, comm: Communicator) -> Any:
-    """The distributed solver that a name stands for, run by these processes."""
-    return _part("solver", solver, {}).set_params(comm=comm)
+def placed(solver: Any, **local: Any) -> Any:
+    """The solver that a name stands for, told where to run and to write."""
+    return _part("solver", solver, {}).set_params(**local)
 
 
 def check_known(prefix: str, known: Iterable[str], values: Iterable[str]) -> None:

@@ -43,7 +43,7 @@ def prepare(size: int) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The option of several processes."""
-    group = parser.add_argument_group("several processes (mpiexec; --solver ds_mlr and --estimator blocks)")
+    group = parser.add_argument_group("several processes (mpiexec; --solver ds_mlr, log_concavity, out_of_core)")
     group.add_argument(
         "--silence",
         type=_seconds,

@@ -11,10 +11,9 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli import _estimators, _ranks
+from manyclass.cli import _estimators, _fitted, _ranks
 from manyclass.cli._advice import cost_of, penalty_advice
 from manyclass.cli._common import (
     MATPLOTLIB,
@@ -23,9 +22,6 @@ from manyclass.cli._common import (
     check_output,
     count,
     has_matplotlib,
-    save_figure,
-    seconds,
-    write_csv,
 )
 from manyclass.cli._data import (
     TASKS,
@@ -36,14 +32,22 @@ from manyclass.cli._data import (
     read_like,
     vectorizer_options,
 )
-from manyclass.cli._estimators import complete, has_numbers, is_regression, make, solver_class, spelled, unknown_option
+from manyclass.cli._estimators import (
+    complete,
+    has_numbers,
+    is_regression,
+    make,
+    placed,
+    solver_class,
+    spelled,
+    unknown_option,
+)
+from manyclass.cli._folders import describe_store, is_store
 from manyclass.cli.score import METRICS, evaluate, unseen_sentence, with_targets
 
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
     from manyclass.io import Dataset
-    from manyclass.models.base import Model
-    from manyclass.objective.history import History
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "complete", "run", "unknown_option"]
 
@@ -63,7 +67,7 @@ examples:
   manyclass fit pixels.npz -o digits.model --estimator stagewise --features fourier:1024 --set n_blocks=20
   manyclass fit many.npz -o many.model --checkpoint many.state --resume
   mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --solver ds_mlr --checkpoint state --resume
-  manyclass fit train.store -o codes.blocks --estimator blocks --max-iter 5 --set block_classes=5000
+  manyclass fit train.store -o codes.blocks --solver out_of_core --max-iter 5 --set solver.block_classes=5000
 
 Without --loss it is multinomial for one class a row, log_loss for sets of labels and squared for numbers to predict.
 A warning says that --alpha is too large where accuracy (P@1 for sets of labels) is below 0.5 and the mean loss would go
@@ -85,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kept.add_argument(
         "--checkpoint",
         metavar="PATH",
-        help="keep the state of the run there: a file; a folder, which all hosts share, with --solver ds_mlr",
+        help="keep the state of the run there: a file; with --solver ds_mlr and out_of_core a folder all hosts share",
     )
     kept.add_argument(
         "--checkpoint-seconds",
@@ -156,9 +160,9 @@ def _launch(args: argparse.Namespace, screen: Screen) -> int:
     if size == 1:
         return _run(args, screen, None)
     solver = solver_class(_estimators.given(args))
-    if args.estimator != "blocks" and not (solver and solver.distributed):
+    if not (solver and solver.distributed):
         raise CommandError(
-            f"{size} processes were started, and this fit is for one: try --solver ds_mlr, or --estimator blocks"
+            f"{size} processes were started, and this fit is for one: try --solver ds_mlr, or out_of_core on a store"
         )
     if "alphas" in args or "cv" in args:
         raise CommandError(f"{size} processes were started, and --alphas and --cv are for one: give an --alpha")
@@ -166,18 +170,16 @@ def _launch(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
-    if args.estimator == "blocks":
-        from manyclass.cli.blocks import fit_on_store
-
-        return fit_on_store(args, screen, comm)
     from manyclass.kernels.jit import compile_clock
 
     _check(args, screen)
+    if _stays_on_disk(args):
+        return _fit_store(args, screen, comm)
     started, compiled = time.perf_counter(), compile_clock.seconds
     data = (None if comm is None else _ranks.opened(args, screen)) or _read(args, screen)
     estimator = make(args, screen, data)
     if comm is not None:
-        estimator.solver = _estimators.on_communicator(estimator.solver, comm)
+        estimator.solver = placed(estimator.solver, comm=comm)
     valid = _read_valid(args, screen, estimator, data) if args.valid and (comm is None or comm.rank == 0) else None
     if comm is None:
         for line in cost_of(estimator, data):
@@ -194,33 +196,30 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
         if comm is not None and comm.rank:
             data = rows  # the first process alone keeps the others, to judge on
-        options = {} if args.checkpoint is None else {
-            "checkpoint": args.checkpoint, "checkpoint_seconds": args.checkpoint_seconds,
-        }  # fmt: skip
         chosen = _by_validation(args, screen, estimator, rows, valid)
-        estimator = estimator.fit(rows.X, rows.y, **options) if chosen is None else chosen
+        estimator = estimator.fit(rows.X, rows.y, **_kept(args)) if chosen is None else chosen
     if comm is not None and comm.rank:
         return 0  # the first process judges and writes
-    outcome, done = _outcome(estimator), _iterations(estimator)
+    outcome, done = _fitted.outcome(estimator), _fitted.iterations(estimator)
     if outcome == "diverged":
         raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")
     if outcome == "interrupted":
         if not done:
             raise KeyboardInterrupt
-        screen.warn(f"interrupted after {count(done, _step(estimator))}: the model reached so far is kept")
+        screen.warn(f"interrupted after {count(done, _fitted.step(estimator))}: the model reached so far is kept")
 
-    model = _completed(estimator, data)
+    model = _fitted.completed(estimator, data)
     if args.sparsify is not None:
         model = model.sparsify(args.sparsify)
     estimator.model_ = model
     estimator.save(args.output)  # and remove the checkpoint of a finished fit
     if args.history:
-        _write_history(estimator, args.history)
+        _fitted.write_history(estimator, args.history)
     if args.plot:
-        _plot(estimator, args)
+        _fitted.plot(estimator, args)
     try:
         metrics = evaluate(model, data if valid is None else valid, n_jobs=estimator.n_jobs)
-        advice = penalty_advice(estimator, data, metrics, _where(args))
+        advice = penalty_advice(estimator, data, metrics, _fitted.where(args))
     except KeyboardInterrupt:
         screen.warn(f"interrupted: {args.output} is written, its metrics are not known")
         return 0
@@ -229,8 +228,36 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     if advice:
         screen.warn(advice)
     if not screen.quiet:
-        _summarise(args, screen, estimator, metrics, read_seconds)
+        _fitted.summarize(args, screen, estimator, metrics, read_seconds)
     return 0
+
+
+def _fit_store(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
+    """Train on a row store that stays on disk; the solver writes the model itself."""
+    from manyclass.io.store import RowStore
+
+    store = RowStore(args.data)
+    screen.say(f"opened {args.data}: {describe_store(store)}")
+    estimator = make(args, screen)
+    estimator.solver = placed(estimator.solver, comm=comm, path=args.output)
+    screen.say(f"fitting {_aim(args, estimator)}; Ctrl-C keeps what is reached")
+    estimator.fit(store, **_kept(args))
+    if comm is not None and comm.rank:
+        return 0
+    if args.history:
+        _fitted.write_history(estimator, args.history)
+    if args.plot:
+        _fitted.plot(estimator, args)
+    if not screen.quiet:
+        _fitted.summarize(args, screen, estimator, {}, 0.0)
+    return 0
+
+
+def _kept(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``fit`` is told of the state on disk."""
+    if args.checkpoint is None:
+        return {}
+    return {"checkpoint": args.checkpoint, "checkpoint_seconds": args.checkpoint_seconds}
 
 
 # --- before the fit -------------------------------------------------------------------------------------------------
@@ -238,9 +265,13 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
 
 def _check(args: argparse.Namespace, screen: Screen) -> None:
     """Refuse what cannot be done, before a long file is read."""
-    for option, path in (("-o", args.output), ("--history", args.history), ("--plot", args.plot)):
-        check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
     solver = solver_class(_estimators.given(args))
+    outputs = {"-o": args.output, "--history": args.history, "--plot": args.plot}
+    if _stays_on_disk(args):
+        del outputs["-o"]  # a folder, which the solver looks after
+        _check_store(args, solver.name)
+    for option, path in outputs.items():
+        check_output(option, path, args.data, args.valid, args.labels, args.valid_labels)
     if args.plot:
         if not has_matplotlib():
             raise CommandError(f"--plot: {MATPLOTLIB}")
@@ -253,6 +284,30 @@ def _check(args: argparse.Namespace, screen: Screen) -> None:
         raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
     make(args, screen)
     _check_checkpoint(args, screen, solver is not None and solver.distributed)
+
+
+#: Options that have no meaning for rows that stay on disk.
+_IN_MEMORY = ("sparsify", "valid", "labels", "n_features", "alphas", "cv")
+
+
+def _stays_on_disk(args: argparse.Namespace) -> bool:
+    """Whether the solver asked for fits a row store as it is."""
+    from manyclass.solvers import StoreSolver
+
+    solver = solver_class(_estimators.given(args))
+    return args.estimator == "linear" and solver is not None and issubclass(solver, StoreSolver)
+
+
+def _check_store(args: argparse.Namespace, solver: str) -> None:
+    """Refuse data and options that a solver of row stores does not take."""
+    if not is_store(args.data):
+        raise CommandError(
+            f"--solver {solver} is for row stores: write {args.data} as one with  manyclass convert {args.data} "
+            "-o NAME.store"
+        )
+    for name in _IN_MEMORY:
+        if getattr(args, name, None) is not None:
+            raise CommandError(f"--{name.replace('_', '-')} is not for --solver {solver}: leave it out")
 
 
 def _check_checkpoint(args: argparse.Namespace, screen: Screen, folder: bool) -> None:
@@ -375,11 +430,11 @@ def _by_validation(
     for alpha in ranked:
         estimator.set_params(alpha=alpha).fit(data.X, data.y)
         metrics = evaluate(estimator.model_, valid, n_jobs=estimator.n_jobs)
-        screen.say(f"alpha = {alpha:g}: {METRICS.get(name, 'P@1')} {metrics[name]:.4f} {_where(args)}")
+        screen.say(f"alpha = {alpha:g}: {METRICS.get(name, 'P@1')} {metrics[name]:.4f} {_fitted.where(args)}")
         if metrics[name] > max(scores.values(), default=float("-inf")):
             best = copy.copy(estimator)
         scores[alpha] = metrics[name]
-        if _outcome(estimator) == "interrupted":
+        if _fitted.outcome(estimator) == "interrupted":
             break
     if best is None:
         return None
@@ -387,109 +442,3 @@ def _by_validation(
     if best.alpha == ranked[-1] and len(ranked) > 1:
         screen.warn(f"the smallest of --alphas, {best.alpha:g}, is the best of them: a smaller one may be better")
     return best
-
-
-def _outcome(estimator: Any) -> str:
-    """How the fit ended."""
-    history = getattr(estimator, "history_", None)
-    return str(estimator.outcome_ if history is None else history.outcome)
-
-
-def _iterations(estimator: Any) -> int:
-    """Epochs, steps or stages."""
-    return int(estimator.n_iter_ if hasattr(estimator, "n_iter_") else sum(estimator.n_stages_))
-
-
-def _step(estimator: Any) -> str:
-    """What its iterations are called."""
-    return "stage" if hasattr(estimator, "stage_records_") else "epoch"
-
-
-# --- after the fit --------------------------------------------------------------------------------------------------
-
-
-def _completed(estimator: Any, data: Dataset) -> Model:
-    """The model with what only the reader of the data knows: names of labels, the vectorizer, facts for predictions."""
-    from manyclass.metrics import class_counts
-
-    model = estimator.model_
-    facts: dict[str, Any] = {
-        "source": data.source,
-        "format": data.format,
-        "zero_based": data.zero_based,
-        "rows": data.n_samples,
-        "notes": list(data.notes),
-        "table": None if data.layout is None else data.layout.to_dict(),
-    }
-    classes = model.classes
-    if classes is not None:
-        facts["class_counts"] = class_counts(data.y, None if data.multilabel else classes)
-        if data.multilabel and data.label_names is not None:
-            classes = data.label_names
-    completed: Model = replace(
-        model,
-        classes=classes,
-        vectorizer=None if data.vectorizer is None else data.vectorizer.to_state(),
-        record={**model.record, "data": facts},
-    )
-    return completed
-
-
-def _write_history(estimator: Any, path: str) -> None:
-    """The evaluations of a fit, or its stages, as CSV."""
-    history = getattr(estimator, "history_", None)
-    if history is not None:
-        history.to_csv(path)
-        return
-    rows = [record.to_dict() for record in estimator.stage_records_]
-    write_csv(path, list(rows[0]) if rows else ["number"], [list(row.values()) for row in rows])
-
-
-def _plot(estimator: Any, args: argparse.Namespace) -> None:
-    from matplotlib.figure import Figure
-
-    history: History = estimator.history_
-    name = spelled(estimator.loss) if args.estimator == "linear" else args.estimator
-    chosen = hasattr(estimator, "validation_scores_") or hasattr(estimator, "mean_scores_")
-    figure = Figure(figsize=(6.4, 8.4 if chosen else 4.2), dpi=150, layout="constrained")
-    axes, *below = figure.subplots(1 + chosen, squeeze=False)[:, 0]
-    history.plot(axes, label=name)
-    axes.axhline(estimator.tol, color="0.5", linewidth=1, linestyle="--")
-    axes.set_title(f"{name}, alpha = {estimator.alpha_:g}")
-    for other in below:
-        estimator.plot(other)
-    save_figure(figure, args.plot)
-
-
-def _where(args: argparse.Namespace) -> str:
-    """On which data the model is judged."""
-    return f"on {os.path.basename(args.valid)}" if args.valid else "on the training data"
-
-
-def _summarise(
-    args: argparse.Namespace, screen: Screen, estimator: Any, metrics: dict[str, Any], read_seconds: float
-) -> None:
-    from manyclass.kernels.jit import compile_clock
-    from manyclass.runtime.memory import human
-
-    where = _where(args)
-    facts = {"estimator": args.estimator}
-    if args.estimator == "linear":
-        facts = {"loss": f"{spelled(estimator.loss)}, alpha = {estimator.alpha_:g}", "solver": estimator.solver_}
-    names = ["accuracy", "f1_macro", "r2", "rmse"]
-    if estimator.model_.task == "multilabel":
-        names[0] = "precision@1"  # few whole sets of labels are ever right
-    facts.update((f"{METRICS.get(name, 'P@1')} {where}", f"{metrics[name]:.4f}") for name in names if name in metrics)
-    times = {"read": read_seconds, "compile": compile_clock.seconds}
-    history = getattr(estimator, "history_", None)
-    if history is not None and len(history):
-        gap, tol = getattr(estimator, "duality_gap_", float("nan")), estimator.tol
-        if gap == gap:
-            facts["objective"] = f"{estimator.objective_:.8g}"
-            reached = "certified" if gap <= tol else f"certified; {tol:g} was asked for"
-            facts["relative gap"] = f"{gap:.2e} ({reached})"
-        times["solve"] = history.last.seconds
-    facts[f"{_step(estimator)}s"] = count(_iterations(estimator))
-    facts["seconds"] = ", ".join(f"{name} {seconds(spent)}" for name, spent in times.items())
-    facts["model"] = f"{args.output}, {human(os.path.getsize(args.output))}"
-    screen.facts("", facts)

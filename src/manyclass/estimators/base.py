@@ -20,6 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from manyclass._version import __version__
 from manyclass.estimators.alpha_search import search_alpha
+from manyclass.estimators.stored import refuse_store
 from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
@@ -33,7 +34,7 @@ from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize
 from manyclass.runtime.names import did_you_mean
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers import SOLVERS, Solver, State
+from manyclass.solvers import SOLVERS, BaseSolver, Solver, State
 from manyclass.solvers.dual.warm import lineage, warm_state
 
 __all__ = [
@@ -186,8 +187,8 @@ class LinearEstimator(Named):
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
         resolve_n_jobs(self.n_jobs)
 
-    def _asked_solver(self) -> Solver | None:
-        """The solver that the parameter names; None for "auto"."""
+    def _asked_solver(self) -> Any:
+        """The solver that the parameter names, for the fitting loop or for row stores; None for "auto"."""
         if isinstance(self.solver, str) and self.solver == "auto":
             return None
         return resolve("solver", self.solver, SOLVERS, ("auto",))
@@ -196,6 +197,7 @@ class LinearEstimator(Named):
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X as CSR or 2-D array of float32 or float64, y still as given; nothing is copied that need not be."""
+        refuse_store(X)
         check_sparse(X)
         check_sparse(y, "y")
         X, y = validate_data(
@@ -205,6 +207,7 @@ class LinearEstimator(Named):
 
     def _check_predict_input(self, X: Any) -> Any:
         check_is_fitted(self)
+        refuse_store(X)
         check_sparse(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
@@ -301,18 +304,27 @@ class LinearEstimator(Named):
     def _wrap(self, W: Any, intercept: Array, *, record: dict[str, Any], **facts: Any) -> None:
         """Make the model of weights."""
         names = getattr(self, "feature_names_in_", None)
-        parameters = {name: plain(value) for name, value in self.get_params(deep=True).items()}
         self._sparsified = False
         self.model_ = LinearModel(
             weights=self._kept_weights(W),
             intercept=np.array(intercept),
-            parameters={"estimator": type(self).__name__, **parameters, "alpha": getattr(self, "alpha_", None)},
+            parameters={**self._recorded(), "alpha": getattr(self, "alpha_", None)},
             record=record,
             feature_names=None if names is None else np.asarray(names, dtype=str),
             vectorizer=None,
             library_version=__version__,
             **facts,
         )
+
+    def _recorded(self) -> dict[str, Any]:
+        """What a model records of the parameters: all but where the solver runs and writes."""
+        parameters, solver = self.get_params(deep=True), getattr(self, "solver", None)
+        if isinstance(solver, BaseSolver):
+            own = {name: value for name, value in solver.get_params(deep=False).items() if name not in solver.local}
+            parameters["solver"] = type(solver)(**own)
+            for name in solver.local:
+                parameters.pop(f"solver__{name}", None)
+        return {"estimator": type(self).__name__, **{name: plain(value) for name, value in parameters.items()}}
 
     def _kept_weights(self, W: Any) -> Any:
         """The weights, sparse where few of them are not zero: where that takes less memory."""

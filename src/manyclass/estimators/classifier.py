@@ -35,7 +35,7 @@ from manyclass.objective.component import resolve
 from manyclass.objective.losses import CLASSIFICATION, ClassificationLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers import SOLVERS, Solver
+from manyclass.solvers import SOLVERS, BaseSolver, Solver, StoreSolver
 from manyclass.solvers.ds_mlr.on_communicator import communicator_of, on_communicator
 
 __all__ = ["LinearClassifier", "without_intercept"]
@@ -89,7 +89,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         without certificate ("memoir").
     max_iter : int, optional
         Most iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with ``warm_start``, of all
-        calls that go on from one ``checkpoint``. None: 100; 300 for "ds_mlr", 8 for "memoir".
+        calls that go on from one ``checkpoint``. None: 100; 300 for "ds_mlr", 8 for "memoir", 10 for "out_of_core".
     warm_start : bool, default=False
         Start from the state of the previous fit where targets, loss and shapes are the same.
     random_state : int, RandomState or None, default=None
@@ -122,8 +122,8 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         Iterations run.
     history_ : History
         The evaluations of the fit.
-    model_ : LinearModel
-        What predicts; ``save`` keeps it.
+    model_ : LinearModel or ShardedModel
+        What predicts; ``save`` keeps it. With the solver "out_of_core" its weights are on disk, and ``coef_`` says so.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, if X had column names
 
@@ -194,20 +194,20 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> LinearClassifier:
-        """Fit the model; with a distributed solver, each process calls this with its own rows.
+        """Fit the model; with a distributed solver, each process calls this with its own rows, or with the same store.
 
         Parameters
         ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
+        X : array or CSR matrix of shape (n_samples, n_features), or RowStore for the solver "out_of_core"
             Not copied if it is float32 or float64; never densified.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
-            Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss.
+            Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss. None for a store, which has them.
         sample_weight : array of shape (n_samples,), optional
             Non-negative; an integer weight acts as that many copies of the row.
         checkpoint : path, optional
@@ -225,6 +225,11 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
             Itself. After Ctrl-C too, with the model reached so far.
         """
         with self._job() as (solver, comm):
+            if isinstance(solver, StoreSolver):
+                from manyclass.estimators.stored import fit_store
+
+                fit_store(self, solver, X, y, sample_weight, checkpoint, comm.rank)
+                return self
             problem, facts = self._build(X, y, sample_weight, solver, comm)
             start = None
             if self.alpha == "auto":
@@ -241,18 +246,17 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         return self
 
     @contextmanager
-    def _job(self) -> Iterator[tuple[Solver | None, Communicator]]:
+    def _job(self) -> Iterator[tuple[Any, Communicator]]:
         """The solver asked for, and the processes that run it: an error of one of them ends the others."""
         self._check_parameters()
-        solver, own = self._asked_solver(), None
+        solver = self._asked_solver()
         if solver is not None and solver.distributed and self.alpha == "auto":
             raise ValueError(f"alpha='auto' is for solvers of one process, got solver {solver.name!r}: give a number")
         if solver is None or not solver.distributed:
             yield solver, SerialCommunicator()
             return
         comm = communicator_of(solver)
-        own = on_communicator(solver)
-        own._comm = comm
+        own = on_communicator(solver, (), comm)
         opened = comm is not solver.comm
         try:
             yield own, comm
@@ -306,17 +310,17 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
             targets,
             self._loss().compiled(task == "binary" and not two_columns),
             weights,
-            intercept=self._takes_intercept(X, solver),
+            intercept=self._takes_intercept(sp.issparse(X), solver),
             two_columns=two_columns,
             total=total_weight(comm, weights, X.shape[0]),
         )
         return problem, {"classes": self.classes_, "task": task, "link": self._link(task)}
 
-    def _takes_intercept(self, X: Any, solver: Solver | None) -> bool:
+    def _takes_intercept(self, sparse: bool, solver: BaseSolver | None) -> bool:
         if self.fit_intercept != "auto":
             return bool(self.fit_intercept)
         fits = solver is None or solver.takes_intercept
-        return fits and not without_intercept(len(self.classes_), sp.issparse(X))
+        return fits and not without_intercept(len(self.classes_), sparse)
 
     def _link(self, task: str) -> str:
         loss = self._loss()

@@ -40,7 +40,7 @@ def take(
         estimator._label_targets(index, two_columns),
         estimator._loss().compiled(len(order) == 2 and not two_columns),
         None,
-        intercept=estimator._takes_intercept(X, solver),
+        intercept=estimator._takes_intercept(sp.issparse(X), solver),
         two_columns=two_columns,
         total=float(seen),
     )

@@ -160,6 +160,25 @@ class ShardedModel(Model):
         return self.weight_dtype
 
     @property
+    def weights(self) -> Any:
+        """Those of a `LinearModel`; here they are on disk.
+
+        Raises
+        ------
+        AttributeError
+            Always; it names `block` and `assemble`.
+        """
+        raise AttributeError(
+            f"the weights are in blocks of classes in {self.path}, and never whole in memory: of this model, "
+            "block(number).weights maps those of some classes, assemble().weights reads all"
+        )
+
+    @property
+    def intercept(self) -> Array:
+        """Intercepts, (n_outputs,), from all blocks."""
+        return np.concatenate([self.block(number).intercept for number in range(len(self.blocks))])
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the blocks on disk."""
         return sum(block.file.bytes for block in self.blocks)

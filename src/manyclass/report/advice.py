@@ -16,6 +16,7 @@ _SPARSE, _DENSE, _PASS = 2e9, 3e9, 1.5e9
 _EPOCHS, _RIVALS = 15, 16
 #: Classes from which the multiclass SVM on active sets is advised, and from which MEMOIR is where memory is short.
 _MANY, _VERY_MANY = 1000, 50_000
+_ON_DISK = "multinomial with solver=OutOfCore(path) on a row store: neither rows nor weights need fit in memory"
 #: Features up to which dense rows with few classes are offered stagewise features.
 _PIXELS = 5000
 
@@ -131,6 +132,8 @@ def advise(facts: Facts) -> Advice:
         reasons["solver"] = f"{n} {rows} rows, {d} features: chosen by the conditioning of the problem"
         nbytes = (n + d) * K * facts.itemsize * 2
         choices = ["crammer_singer: the multiclass SVM, often as accurate and without probabilities"]
+        if facts.available is not None and nbytes > facts.available:
+            choices.append(_ON_DISK)
         if not facts.sparse and d <= _PIXELS:
             choices.append("StagewiseClassifier: if a linear model is not accurate enough (pixels, measurements)")
         return Advice(
@@ -162,6 +165,7 @@ def advise(facts: Facts) -> Advice:
         alternatives=(
             "solver='memoir' with CrammerSinger(gamma=0): less memory, no certificate",
             "multinomial: if probabilities are needed, at n_samples x n_classes numbers of memory",
+            _ON_DISK,
         ),
     )
 

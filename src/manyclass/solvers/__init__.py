@@ -1,6 +1,6 @@
-"""Solvers: objects with parameters for users, generators that improve a state for the fitting loop."""
+"""Solvers: objects with parameters for users; generators that improve a state for the fitting loop, but for one."""
 
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import BaseSolver, Progress, Solver, State, StoreSolver
 from manyclass.solvers.bound.majorization import BoundMajorization
 from manyclass.solvers.ds_mlr import DSMLR, LogConcavity
 from manyclass.solvers.dual.accelerated import AcceleratedSDCA
@@ -9,6 +9,7 @@ from manyclass.solvers.dual.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.dual.slight_l2 import SlightL2
 from manyclass.solvers.least_squares.solver import GeneralizedLeastSquares
 from manyclass.solvers.memoir.solver import Memoir
+from manyclass.solvers.out_of_core.solver import OutOfCore
 from manyclass.solvers.primal.conjugate import ConjugateGradient
 from manyclass.solvers.primal.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.primal.fista import FISTA
@@ -29,6 +30,7 @@ __all__ = [
     "ActiveSetSDCA",
     "AsyncActiveSetSDCA",
     "AsyncSDCA",
+    "BaseSolver",
     "BoundMajorization",
     "ConjugateGradient",
     "CoordinateDescent",
@@ -37,16 +39,18 @@ __all__ = [
     "LogConcavity",
     "Memoir",
     "Newton",
+    "OutOfCore",
     "PreconditionedLBFGS",
     "Progress",
     "SlightL2",
     "Solver",
     "State",
+    "StoreSolver",
     "largest_penalty",
 ]
 
 #: Name -> solver. The one list from which choices, help, refusals, documentation tables, tests and benchmarks are made.
-SOLVERS: dict[str, type[Solver]] = {
+SOLVERS: dict[str, type[BaseSolver]] = {
     solver.name: solver
     for solver in (
         SDCA,
@@ -66,5 +70,6 @@ SOLVERS: dict[str, type[Solver]] = {
         DSMLR,
         LogConcavity,
         Memoir,
+        OutOfCore,
     )
 }

@@ -6,15 +6,33 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 from sklearn.base import clone
 
 from manyclass.objective.component import Component
 from manyclass.objective.history import History, Spent
 from manyclass.objective.problem import Array, Certificate, Problem
 
-__all__ = ["STREAM_DECAY", "Keeping", "Keeps", "Progress", "Solver", "State", "Stream", "Warm"]
+if TYPE_CHECKING:
+    from manyclass.io.store.rows import RowStore
+    from manyclass.models.sharded import ShardedModel
+
+__all__ = [
+    "STREAM_DECAY",
+    "BaseSolver",
+    "Keeping",
+    "Keeps",
+    "Progress",
+    "Solver",
+    "State",
+    "StoreFit",
+    "StoreSolver",
+    "StoreTask",
+    "Stream",
+    "Warm",
+]
 
 #: Where the penalty of a stream is one over the rows so far, it says nothing of how step t is to fall: steps that fell
 #: with it would stay as long as the first. They are eta_0 (1 + STREAM_DECAY t)^(-1/2), which needs no strong convexity
@@ -45,18 +63,12 @@ class Progress:
     bound: Certificate | None = None
 
 
-class Solver(Component):
-    """A method of minimizing a `Problem`: an object with parameters for users, a generator for the fitting loop.
+class BaseSolver(Component):
+    """What every solver says of itself to users; `Solver` runs in the fitting loop, `StoreSolver` fits by itself.
 
-    What only one solver understands is a parameter of its class. A solver never evaluates the objective for show,
-    prints, or looks at the clock: the fitting loop (`manyclass.optimize.loop`) does. An object may be used for several
-    fits: `prepare` makes the copy that one fit runs.
+    What only one solver understands is a parameter of its class.
     """
 
-    #: What it asks of a loss and of a penalty, by the names these list in ``provides``; of a loss also
-    #: "smooth_gradient", no kinks, and "separate_outputs", that it is not joint.
-    needs_loss: ClassVar[frozenset[str]]
-    needs_penalty: ClassVar[frozenset[str]]
     #: Iterations where ``max_iter`` is None.
     default_max_iter: ClassVar[int] = 100
     #: Whether a fit ends with a duality gap. If not, ``tol`` has no meaning and every iteration is run.
@@ -69,10 +81,27 @@ class Solver(Component):
     #: Whether `partial_fit` can stream with it, and whether classes may be new in later calls.
     streams: ClassVar[bool] = False
     grows: ClassVar[bool] = False
-    #: Whether the processes of a job run it together, each on its own rows; it then has a parameter ``comm``.
+    #: Whether the processes of a job run it together; it then has a parameter ``comm``.
     distributed: ClassVar[bool] = False
     #: Whether the same seed gives the same model.
     reproducible: ClassVar[bool] = True
+    #: Parameters that say where a fit runs and writes, not what it computes: no model records them, and the command
+    #: line sets them itself.
+    local: ClassVar[tuple[str, ...]] = ("comm",)
+
+
+class Solver(BaseSolver):
+    """A method of minimizing a `Problem`: an object with parameters for users, a generator for the fitting loop.
+
+    A solver never evaluates the objective for show, prints, or looks at the clock: the fitting loop
+    (`manyclass.optimize.loop`) does. An object may be used for several fits: `prepare` makes the copy that one fit
+    runs. If it is ``distributed``, each process has rows of its own.
+    """
+
+    #: What it asks of a loss and of a penalty, by the names these list in ``provides``; of a loss also
+    #: "smooth_gradient", no kinks, and "separate_outputs", that it is not joint.
+    needs_loss: ClassVar[frozenset[str]]
+    needs_penalty: ClassVar[frozenset[str]]
     #: Whether it certifies itself as it goes (``Progress.bound``), so that the loop need not.
     certifies: bool = False
 
@@ -160,6 +189,71 @@ class Solver(Component):
     @abstractmethod
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
         """``(W, b)``: d x K, an array or a CSR matrix, and K."""
+
+
+class StoreTask(NamedTuple):
+    """What an estimator asks of a `StoreSolver`: its objective, with an l2 penalty, on the rows of a store.
+
+    Attributes
+    ----------
+    store : RowStore
+        With a class for each row, and sample weights if it is weighted.
+    alpha : float, optional
+        Strength of the penalty; None is 1 / the sum of the sample weights, which the solver finds.
+    intercept : bool
+        Whether to fit an intercept, without penalty.
+    dtype : dtype
+        Of the weights.
+    parameters : dict
+        Of the estimator, for the model to record.
+    checkpoint, tol, max_iter, seed, verbose
+        As in `manyclass.optimize.loop.minimize`.
+    """
+
+    store: RowStore
+    alpha: float | None
+    intercept: bool
+    dtype: np.dtype[Any]
+    parameters: dict[str, Any]
+    checkpoint: str | Path | None
+    tol: float
+    max_iter: int | None
+    seed: int
+    verbose: int
+
+
+class StoreFit(NamedTuple):
+    """What `StoreSolver.fit_store` returns: the model, and what an estimator tells of its fit."""
+
+    model: ShardedModel
+    history: History
+    certificate: Certificate
+    alpha: float
+    n_iter: int
+
+
+class StoreSolver(BaseSolver):
+    """A method of fitting a row store to a model in blocks of classes, where no process holds all rows or all weights.
+
+    There is no `Problem`, and no state that the fitting loop could hold: the solver runs by itself, times and certifies
+    the fit, keeps it on disk and writes the model. If it is ``distributed``, every process is given the whole store.
+    """
+
+    one_margin = False
+    #: Names of the losses it minimizes.
+    losses: ClassVar[frozenset[str]]
+
+    @abstractmethod
+    def fit_store(self, task: StoreTask) -> StoreFit:
+        """Fit; ``history.outcome`` is the name of an `Outcome`, in lower case.
+
+        Raises
+        ------
+        ValueError
+            Before any work, if a parameter or the store is not what it should be.
+        MemoryError
+            If there is no room, in memory or on the disk.
+        """
 
 
 class Stream(Protocol):

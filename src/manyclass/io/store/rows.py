@@ -283,7 +283,7 @@ class RowStore:
             except MemoryError as error:
                 raise MemoryError(
                     f"{self.path} takes {human(self.nbytes)} in memory, more than there is: use its windows "
-                    "(store.rows().windows()), or the out-of-core fit (`manyclass fit --estimator blocks`)"
+                    "(store.rows().windows()), or fit the store itself (solver 'out_of_core')"
                 ) from error
         y: Any = everything.targets()
         if self.kind == "classes" and self.classes is not None:

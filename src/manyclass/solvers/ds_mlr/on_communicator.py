@@ -26,11 +26,12 @@ def communicator_of(solver: Any) -> Communicator:
     return comm
 
 
-def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",)) -> S:
-    """A checked copy of a distributed solver, on the communicator of the original and with its ``facts``."""
+def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",), comm: Communicator | None = None) -> S:
+    """A checked copy of a distributed solver with its ``facts``, on a communicator: by default that of the original."""
     solver.check()
     copy: S = type(solver)(**solver.get_params(deep=False))
-    copy._comm = communicator_of(solver) if getattr(solver, "_comm", None) is None else solver._comm
+    comm = getattr(solver, "_comm", None) if comm is None else comm
+    copy._comm = communicator_of(solver) if comm is None else comm
     for name in facts:
         setattr(copy, name, getattr(solver, name))
     return copy

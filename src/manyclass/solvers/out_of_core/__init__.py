@@ -1,5 +1,5 @@
 """Fits whose rows and weights need not fit in memory."""
 
-from manyclass.solvers.out_of_core.fit import fit_blocks
+from manyclass.solvers.out_of_core.solver import OutOfCore
 
-__all__ = ["fit_blocks"]
+__all__ = ["OutOfCore"]

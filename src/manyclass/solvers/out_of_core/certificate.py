@@ -23,7 +23,7 @@ from manyclass.objective.problem import Certificate
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.out_of_core.steps import accumulate
 
-__all__ = ["Rows", "certify"]
+__all__ = ["Rows", "certify", "resolution"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -143,8 +143,13 @@ def certify(
     return Certificate(
         primal=losses / rows.n + lam / 2 * penalty,
         dual=entropy / rows.n - square / (2 * lam * rows.n**2),
-        resolution=4.0 * float(np.finfo(dtype).eps),
+        resolution=resolution(dtype),
     )
+
+
+def resolution(dtype: np.dtype[Any]) -> float:
+    """The least relative gap that is told from zero, of weights of this type."""
+    return 4.0 * float(np.finfo(dtype).eps)
 
 
 def _pieces(W: Array) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from manyclass.io.folder import MANIFEST, StoreError, open_file, read_manifest, write_manifest
+from manyclass.io.folder import MANIFEST, StoreError, digest, open_file, read_manifest, write_manifest
 from manyclass.io.tensors import Kind, write_arrays
 
 __all__ = ["BlockState", "LogSums", "Work"]
@@ -55,16 +55,20 @@ class Work:
         First class of each block, and the number of classes.
     n_features : int
     dtype : dtype
+    steps : int
+        Of an epoch.
     """
 
     def __init__(
-        self, path: Path, identity: dict[str, Any], bounds: list[int], n_features: int, dtype: np.dtype[Any]
+        self, path: Path, identity: dict[str, Any], bounds: list[int], n_features: int, dtype: np.dtype[Any], steps: int
     ) -> None:
         self.path = path
         self.bounds = bounds
         self.n_features = n_features
         self.dtype = dtype
+        self.steps = steps
         self.done = 0
+        self._left: str | None = None
         self.history: list[list[float]] = []
         self._versions = [0] * self.n_blocks
         self._identity = json.loads(json.dumps(identity))
@@ -93,6 +97,7 @@ class Work:
         self.done = int(found["done"])
         self._versions = [int(version) for version in found["versions"]]
         self.history = [[float(value) for value in row] for row in found["history"]]
+        self._left = found["left"]
 
     def settle(self, blocks: list[int], *, write: bool) -> None:
         """One more step is done, in which these blocks were saved. One of the ranks writes it down."""
@@ -107,8 +112,18 @@ class Work:
 
     def write(self) -> None:
         """Write the manifest."""
-        facts = {"done": self.done, "versions": self._versions, "history": self.history}
+        facts = {"epoch": self.done // self.steps, "done": self.done, "versions": self._versions}
+        facts |= {"history": self.history, "left": self._left}
         write_manifest(self.path, _BLOCK.format, _BLOCK.version, {"identity": self._identity, **facts})
+
+    def leave(self, path: Path) -> None:
+        """Write down the model that was made of what is done so far: to go on may replace it."""
+        self._left = digest(path / MANIFEST)
+        self.write()
+
+    def has_left(self, path: Path) -> bool:
+        """Whether there is a model under this name, as this fit has left it."""
+        return self._left is not None and (path / MANIFEST).is_file() and digest(path / MANIFEST) == self._left
 
     def _file(self, block: int, version: int | None = None) -> Path:
         version = self._versions[block] if version is None else version

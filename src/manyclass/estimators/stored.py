@@ -1,0 +1,95 @@
+"""`LinearClassifier.fit` on a row store, with a solver that fits by itself."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from manyclass.io.store.rows import RowStore
+from manyclass.optimize.loop import Outcome
+from manyclass.solvers.base import StoreSolver, StoreTask
+
+if TYPE_CHECKING:
+    from manyclass.estimators.classifier import LinearClassifier
+
+__all__ = ["fit_store", "refuse_store"]
+
+
+def fit_store(
+    estimator: LinearClassifier, solver: StoreSolver, X: Any, y: Any, sample_weight: Any, checkpoint: Any, rank: int
+) -> None:
+    """Refuse, before any work, what the solver cannot fit; fit, and leave on the estimator what a fit leaves."""
+    _refuse(estimator, solver, X, y, sample_weight)
+    estimator.classes_ = X.classes
+    task = StoreTask(
+        store=X,
+        alpha=None if estimator.alpha is None else float(estimator.alpha),
+        intercept=estimator._takes_intercept(X.layout == "csr", solver),
+        dtype=np.dtype(X.dtype if estimator.dtype is None else estimator.dtype),
+        parameters=estimator._recorded(),
+        checkpoint=checkpoint,
+        **estimator._settings(),
+    )
+    found = solver.fit_store(task)
+    estimator.model_, estimator.history_, estimator.alpha_ = found.model, found.history, found.alpha
+    estimator.objective_, estimator.duality_gap_ = found.certificate.primal, found.certificate.relative_gap
+    estimator.n_iter_, estimator.solver_ = found.n_iter, solver.name
+    estimator.n_features_in_ = X.shape[1]
+    estimator.__dict__.pop("feature_names_in_", None)  # those of the store are the model's
+    estimator._stream = estimator._warm = None
+    estimator._certified, estimator._sparsified = solver.certified, False
+    outcome = Outcome[found.history.outcome.upper()]
+    if rank or outcome is Outcome.CONVERGED or (outcome is Outcome.MAX_ITER and not solver.certified):
+        return
+    told = f"{outcome.value} (after {found.n_iter} epochs)"
+    if outcome is Outcome.MAX_ITER:
+        told += (
+            f": the certified relative gap is {estimator.duality_gap_:.2e}, tol is {estimator.tol:g}; raise max_iter "
+            "or alpha, or accept a larger tol"
+        )
+    warnings.warn(told, ConvergenceWarning, stacklevel=3)
+
+
+def refuse_store(X: Any) -> None:
+    """Refuse a row store where rows in memory are expected."""
+    if isinstance(X, RowStore):
+        raise ValueError(
+            f"X is a row store, {X.path}; expected rows in memory: give data = store.dataset(), data.X and data.y, or "
+            "slices store.rows()[begin:end]. LinearClassifier(solver=OutOfCore(path)) fits a store as it is"
+        )
+
+
+def _refuse(estimator: LinearClassifier, solver: StoreSolver, X: Any, y: Any, sample_weight: Any) -> None:
+    """Raise a ValueError for what a solver of row stores does not take."""
+    who, loss, ratio = f"solver {solver.name!r}", estimator._loss().name, estimator.l1_ratio
+    takes = " or ".join(sorted(solver.losses))
+    if loss not in solver.losses:
+        raise ValueError(f"{who} is for {takes}, got loss {loss!r}: choose another solver ('auto' chooses for you)")
+    if ratio:
+        raise ValueError(
+            f"{who} needs a penalty that is l2 alone, got {'l1' if ratio == 1 else 'elastic net'} "
+            f"(l1_ratio={ratio:g}): give l1_ratio=0, or choose another solver"
+        )
+    if not isinstance(X, RowStore):
+        raise ValueError(
+            f"{who} fits {takes} to a row store, got X of type {type(X).__name__}: write the rows with "
+            "manyclass.io.store.write_store(path, X, y) and give RowStore(path), or choose another solver"
+        )
+    if X.kind != "classes" or X.n_outputs < 2:
+        what = "one class" if X.kind == "classes" else f"targets of kind {X.kind!r}"
+        raise ValueError(
+            f"{X.path} has {what}; expected a class for each row, two different ones at least: write the store again "
+            "with such targets"
+        )
+    if estimator.warm_start:
+        raise ValueError(f"{who} has no warm start, got warm_start=True: fit(store, checkpoint=FOLDER) goes on")
+    stored = {"y": y, "sample_weight": sample_weight, "class_weight": estimator.class_weight}
+    for name, value in stored.items():
+        if value is not None:
+            raise ValueError(
+                f"{who} takes labels and weights of rows from the store, got {name}: leave it out, and write the store "
+                "with it (write_store(path, X, y, sample_weight=...))"
+            )

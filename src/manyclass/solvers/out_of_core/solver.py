@@ -1,0 +1,127 @@
+"""Softmax regression on rows and weights that need not fit in memory: parameters for users."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from manyclass.distributed import Communicator
+from manyclass.solvers.base import StoreFit, StoreSolver, StoreTask
+from manyclass.solvers.ds_mlr.on_communicator import communicator_of
+from manyclass.solvers.out_of_core.fit import BlockFit
+
+__all__ = ["OutOfCore"]
+
+_COUNT = Interval(Integral, 1, None, closed="left")
+
+
+class OutOfCore(StoreSolver):
+    """Softmax regression on a row store, window by window and block of classes by block of classes.
+
+    ``LinearClassifier(solver=OutOfCore(path)).fit(store)`` takes a `manyclass.io.store.RowStore` and leaves a
+    `ShardedModel` in the folder ``path``. In memory are one block of the weights (and of their mean), two windows of
+    rows, and 8 bytes a row for the certificate. An epoch visits each block of classes with all rows in a new order:
+    stochastic steps, with the other blocks known by the log of the sum of exp of a row's scores in them, which is kept
+    on disk. Two classes are two columns of weights.
+
+    Rows are taken in a random order within a window, and windows in a random order: a store whose rows are sorted by
+    class is to be shuffled when it is written. ``fit(checkpoint=FOLDER)`` keeps the fit under way, on a disk that all
+    processes see, after each visit of a block; without it that folder is beside the model and removed in any case.
+
+    Parameters
+    ----------
+    path : path
+        The folder of the model to make. There must be nothing under that name, but a model that a fit with the same
+        checkpoint has left. Needed by ``fit``.
+    average : bool, default=True
+        Take the mean of the weights from the second epoch on.
+    certificate : {"end", "epoch"} or None, default="end"
+        When the duality gap is computed, in up to four more passes over rows and weights. end: after the last epoch.
+        epoch: after each, and the fit stops where it is at most ``tol``. None: never; ``tol`` has no meaning then.
+    block_classes : int, optional
+        Classes of a block, >= 1. None: as many as take ``block_bytes``.
+    block_bytes : int, default=134217728
+        Bytes of a block of the weights, >= 1.
+    window_bytes : int, default=67108864
+        Bytes of a window of rows, >= 1.
+    comm : Communicator or "mpi", optional
+        The processes that fit together, each some shards of the same store and, in each step of an epoch, blocks of its
+        own; files of blocks are the way from one to another. None: there is one. "mpi": all processes of the job.
+
+    References
+    ----------
+    Gemulla, Nijkamp, Haas and Sismanis, "Large-scale matrix factorization with distributed stochastic gradient
+    descent", KDD 2011, for the strata of processes and blocks; Raman, Srinivasan, Matsushima, Zhang, Yun and
+    Vishwanathan, "Scaling multinomial logistic regression via hybrid parallelism", KDD 2019, for blocks of classes; Xu,
+    arXiv:1107.2490, for the steps and their mean.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> from manyclass import LinearClassifier, OutOfCore
+    >>> from manyclass.io.store import RowStore, write_store
+    >>> X, y = load_digits(return_X_y=True)
+    >>> folder = tempfile.mkdtemp()
+    >>> write_store(os.path.join(folder, "digits.store"), (X / 16).astype("float32"), y, shard_rows=500)
+    >>> store = RowStore(os.path.join(folder, "digits.store"))
+    >>> solver = OutOfCore(os.path.join(folder, "digits.blocks"), block_classes=4)
+    >>> model = LinearClassifier(solver=solver, alpha=1e-2, tol=0.1, random_state=0).fit(store)
+    >>> len(model.model_.blocks), model.duality_gap_ < 0.1, model.score(X / 16, y) > 0.9
+    (3, True, True)
+    """
+
+    name = "out_of_core"
+    summary = "softmax regression on a row store; rows and weights may be larger than memory"
+    synonyms = ("external_memory",)
+    losses = frozenset({"multinomial"})
+    default_max_iter = 10
+    distributed = True
+    local = ("comm", "path")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "path": [str, os.PathLike, None],
+        "average": ["boolean"],
+        "certificate": [StrOptions({"end", "epoch"}), None],
+        "block_classes": [_COUNT, None],
+        "block_bytes": [_COUNT],
+        "window_bytes": [_COUNT],
+        "comm": [Communicator, StrOptions({"mpi"}), None],
+    }
+    _comm: Communicator | None = None
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        average: bool = True,
+        certificate: str | None = "end",
+        block_classes: int | None = None,
+        block_bytes: int = 1 << 27,
+        window_bytes: int = 1 << 26,
+        comm: Communicator | str | None = None,
+    ) -> None:
+        self.path = path
+        self.average = average
+        self.certificate = certificate
+        self.block_classes = block_classes
+        self.block_bytes = block_bytes
+        self.window_bytes = window_bytes
+        self.comm = comm
+
+    @property
+    def certified(self) -> bool:  # type: ignore[override]
+        """Whether a gap is computed."""
+        return self.certificate is not None
+
+    def fit_store(self, task: StoreTask) -> StoreFit:
+        """See `StoreSolver.fit_store`."""
+        self.check()
+        if self.path is None:
+            raise ValueError(
+                f"solver {self.name!r} writes its model to a folder, and path is None: name the folder, as in "
+                "solver=OutOfCore('codes.blocks')"
+            )
+        return BlockFit(self, task, communicator_of(self) if self._comm is None else self._comm).run()
