@@ -40,6 +40,7 @@ class Options:
     budget: float = 600.0
     memory: float = 4.0
     classes: int | None = None
+    base: str = "HEAD"
     quick: bool = False
     out: Path = Path("benchmarks/results")
 

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         budget=chosen.budget,
         memory=chosen.memory,
         classes=chosen.classes,
+        base=chosen.base,
         quick=chosen.quick,
         out=chosen.out,
     )
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--budget", type=_above_zero, default=600.0, metavar="SECONDS", help="a peer's fit (default 600)")
     run.add_argument("--memory", type=_above_zero, default=4.0, metavar="GIB", help="where it is limited (default 4)")
     run.add_argument("--classes", type=_positive, help="one_vs_rest: peers are timed on this many classes")
+    run.add_argument("--base", default="HEAD", metavar="REVISION", help="revisions: the other one (default HEAD)")
     run.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")
     run.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where CSV and figure go")
     return parser

@@ -169,6 +169,19 @@ class TestExperiments:
             assert (chosen["alpha"], chosen["validation_accuracy"]) == (best["alpha"], best["accuracy"])
             assert int(best["n"]) + int(best["n_test"]) == int(chosen["n"])
 
+    @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")
+    def test_revisions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from benchmarks.experiments import revisions
+
+        monkeypatch.setattr(revisions, "START", dict(list(revisions.START.items())[:1]))
+        monkeypatch.setattr(revisions, "FITS", dict(list(revisions.FITS.items())[:1]))
+        rows = run(tmp_path, "revisions", "--data", "digits", "--base", "HEAD")
+        for what in ("import manyclass", "multinomial", "reading"):
+            assert {row["version"] for row in rows if row["what"] == what} == {"HEAD", "this"}
+        assert all(float(row["seconds"]) > 0 for row in rows)
+        fits = [float(row["relative_gap"]) for row in rows if row["what"] == "multinomial"]
+        assert max(fits) <= 1e-3
+
     def test_what_is_left_out_is_in_the_rows_with_its_reason(self, tmp_path: Path) -> None:
         rows = run(tmp_path, "multinomial", "--data", "mnist", "--data-dir", str(tmp_path), "--only", "sdca,pecos")
         assert [row["status"] for row in rows] == ["skipped", "skipped"]

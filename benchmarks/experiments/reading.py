@@ -28,7 +28,7 @@ def run(bench: Bench) -> None:
         data = source.read()
         with tempfile.TemporaryDirectory() as folder:
             plain = Path(folder, "train.svm")
-            plain.write_text("".join(_lines(data)))
+            plain.write_text("".join(svmlight_lines(data)))
             packed = Path(folder, "train.svm.gz")
             packed.write_bytes(gzip.compress(plain.read_bytes(), 6))
             for path in (plain, packed):
@@ -36,7 +36,7 @@ def run(bench: Bench) -> None:
     _report(bench)
 
 
-def _lines(data: Data) -> Any:
+def svmlight_lines(data: Data) -> Any:
     X, y = sp.csr_matrix(data.X), data.y
     for i in range(data.n):
         part = slice(X.indptr[i], X.indptr[i + 1])
