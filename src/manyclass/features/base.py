@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from manyclass.kernels.rows import check_sparse
@@ -21,6 +22,9 @@ __all__ = ["Array", "Block", "FeatureBlock", "projection", "row_chunks", "sample
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 StateOf: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
+
+_COUNT = Interval(Integral, 1, None, closed="left")
+_ABOVE_0 = Interval(Real, 0, None, closed="neither")
 
 #: Numbers of a random matrix that are kept in a state, to see whether the same matrix came again.
 _PROBE = 8
@@ -68,6 +72,15 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
     #: Attributes of a fitted block that JSON can hold, and those that are arrays.
     _numbers: ClassVar[tuple[str, ...]] = ()
     _arrays: ClassVar[tuple[str, ...]] = ()
+
+    #: Constraints of the parameters, as scikit-learn declares them: of the names that several blocks have, too.
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **{key: [_COUNT] for key in ("n_components", "n_filters", "patch", "stride", "pool", "n_patches", "n_sample")},
+        **{key: [Interval(Integral, 0, None, closed="left")] for key in ("n_odd", "start")},
+        **{key: [_ABOVE_0] for key in ("scale", "bandwidth", "power")},
+        **{key: [Interval(Real, 0, None, closed="left")] for key in ("constant", "threshold")},
+        "random_state": ["random_state"],
+    }
 
     random_state: Any
     n_features_in_: int
@@ -147,6 +160,11 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
 
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not what is expected."""
+        for name, value in self.get_params(deep=False).items():
+            # scikit-learn takes True for 1.
+            if isinstance(value, bool) and "boolean" not in self._parameter_constraints.get(name, ["boolean"]):
+                raise ValueError(f"{name} must be a number, got {value!r}")
+        self._validate_params()
 
     def _fit(self, X: Any, y: Any) -> None:
         """Learn what the features need of checked rows; nothing, where there is nothing to learn."""
@@ -305,29 +323,6 @@ def row_chunks(X: Any, rows: int | None = None) -> list[tuple[int, int]]:
     return ranges(X.shape[0], rows or max(1, _CHUNK // max(1, X.shape[1])))
 
 
-def check_count(name: str, value: Any, least: int = 1, most: float = math.inf) -> None:
-    """Raise a ValueError unless ``value`` is an integer within the bounds."""
-    good = not isinstance(value, bool) and isinstance(value, numbers.Integral) and least <= int(value) <= most
-    if not good:
-        above = "" if math.isinf(most) else f" and at most {most:g}"
-        raise ValueError(f"{name} must be an integer of at least {least}{above}, got {value!r}")
-
-
-def check_real(name: str, value: Any, low: float = 0.0, *, low_open: bool = True, instead: str = "") -> None:
-    """Raise a ValueError unless ``value`` is a finite number above ``low`` (or at least it)."""
-    good = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
-    if not good or not (value > low if low_open else value >= low):
-        raise ValueError(
-            f"{name} must be {instead}a finite number {'above' if low_open else 'of at least'} {low:g}, got {value!r}"
-        )
-
-
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise a ValueError unless ``value`` is one of ``known``."""
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-
-
 def check_odd(n_odd: int, X: Any) -> None:
     """Raise a ValueError unless some features of X are left that a mirror image does not change."""
     if n_odd >= X.shape[1]:
@@ -380,4 +375,5 @@ def _check_fitted(name: str, fitted: Mapping[str, Any]) -> None:
         for part in parts:
             if isinstance(part, bool) or not isinstance(part, int | float) or not math.isfinite(part):
                 raise ValueError(f"the state of {name} is damaged: {key} must hold finite numbers, got {value!r:.80}")
-    check_count("n_features_in_", fitted["n_features_in_"])
+    if fitted["n_features_in_"] not in _COUNT:
+        raise ValueError(f"the state of {name} is damaged: n_features_in_ is {fitted['n_features_in_']}")

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from manyclass.features.base import (
     Array,
     Block,
-    check_count,
     check_odd,
     dense_rows,
     row_chunks,
@@ -56,6 +55,8 @@ class PrincipalComponents(Block):
 
     _arrays: ClassVar[tuple[str, ...]] = ("components_", "mean_", "explained_variance_")
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**Block._parameter_constraints, "whiten": ["boolean"]}
+
     def __init__(self, n_components: int = 50, *, whiten: bool = False, n_odd: int = 0) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -65,12 +66,6 @@ class PrincipalComponents(Block):
     def n_features_out_(self) -> int:
         """How many components a row gets."""
         return int(self.n_components)
-
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        if not isinstance(self.whiten, bool):
-            raise ValueError(f"whiten must be True or False, got {self.whiten!r}")
-        check_count("n_odd", self.n_odd, least=0)
 
     def _fit(self, X: Any, y: Any) -> None:
         d, p, odd = X.shape[1], int(self.n_components), int(self.n_odd)
