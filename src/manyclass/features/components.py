@@ -1,4 +1,8 @@
-"""Principal components, from second moments that are summed over chunks of rows."""
+"""Principal components, from second moments that are summed over chunks of rows.
+
+Not scikit-learn's `PCA`, which copies all rows of small integers or of a mapped file as floats, and knows no features
+that change their sign in mirror images; nor its `IncrementalPCA`, which is not exact and makes sparse rows dense.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Convolutional features of images: filters at all places, an activation, averages over the cells of a grid."""
+"""Convolutional features of images: filters at all places, an activation, averages over the cells of a grid.
+
+Not scikit-learn's `PatchExtractor`, which copies all patches of all images at once.
+"""
 
 from __future__ import annotations
 
