@@ -60,8 +60,8 @@ class FeatureBlock(Protocol):
 class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """The part that all blocks share: checks of parameters and input, random matrices from a seed, the state.
 
-    A block of its own defines ``_transform`` and ``n_features_out_``; ``_check_parameters`` and ``_fit`` where
-    there is something to check or to learn; names the numbers and arrays that a fit leaves; may draw random matrices.
+    A block of its own defines ``_transform``, and ``n_features_out_`` if that is not ``n_components``; ``_fit`` where
+    there is something to learn; declares its parameters; names what a fit leaves; may draw random matrices.
 
     Random matrices are drawn as float32 by ``np.random.Generator(np.random.PCG64(seed))``, used in the type of X, kept
     while the block is in use, and are part of neither the state nor a pickle: the state holds the seed, and a few of
@@ -82,6 +82,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         "random_state": ["random_state"],
     }
 
+    n_components: Any
     random_state: Any
     n_features_in_: int
 
@@ -139,9 +140,9 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         return self._transform(X)
 
     @property
-    @abstractmethod
     def n_features_out_(self) -> int:
         """How many features a row gets, once fitted."""
+        return int(self.n_components)
 
     @property
     def _n_features_out(self) -> int:

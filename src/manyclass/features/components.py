@@ -66,11 +66,6 @@ class PrincipalComponents(Block):
         self.whiten = whiten
         self.n_odd = n_odd
 
-    @property
-    def n_features_out_(self) -> int:
-        """How many components a row gets."""
-        return int(self.n_components)
-
     def _fit(self, X: Any, y: Any) -> None:
         d, p, odd = X.shape[1], int(self.n_components), int(self.n_odd)
         if p > d:

@@ -33,13 +33,7 @@ class _Projections(Block):
     _numbers: ClassVar[tuple[str, ...]] = ("radius_",)
     _arrays: ClassVar[tuple[str, ...]] = ("offset_",)
 
-    n_components: int
     n_odd: int
-
-    @property
-    def n_features_out_(self) -> int:
-        """How many features a row gets."""
-        return int(self.n_components)
 
     @property
     def _n_projections(self) -> int:
