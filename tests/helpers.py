@@ -260,3 +260,16 @@ def objective(formula: Formula, data: Data, reg: Any, lam: float, W: Array, b: A
     W = np.asarray(W, np.float64)
     losses = formula(data.X.astype(np.float64) @ W + np.asarray(b, np.float64), data.T)[0]
     return float(c @ losses) / len(c) + lam * g(reg, W)
+
+
+def same_bits(one, two):
+    """Assert that two results of the loop agree to the last bit."""
+    np.testing.assert_array_equal(one.weights, two.weights)
+    np.testing.assert_array_equal(one.intercept, two.intercept)
+    assert one.certificate == two.certificate
+    assert one.n_iter == two.n_iter
+    assert one.state.keys() == two.state.keys()
+    for name, array in one.state.items():
+        np.testing.assert_array_equal(array, two.state[name])
+    shown = [(r.iteration, r.passes, r.primal, r.dual, r.gap, r.relative_gap) for r in one.history]
+    assert shown == [(r.iteration, r.passes, r.primal, r.dual, r.gap, r.relative_gap) for r in two.history]

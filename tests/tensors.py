@@ -1,4 +1,4 @@
-"""Files of arrays that are changed on purpose: their parts, and checksums that fit again."""
+"""Files of arrays to test with, and changed on purpose: their parts, and checksums that fit again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import struct
 import zlib
 
 import numpy as np
+import scipy.sparse as sp
+
+from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 
 
 def parts(path):
@@ -54,3 +57,32 @@ def change_array(path, name, edit):
     array = np.frombuffer(content[begin:end], kinds[header[name]["dtype"]]).copy()
     edit(array)
     path.write_bytes(assemble(header, content[:begin] + array.tobytes() + content[end:]))
+
+
+KIND = Kind("manyclass-test", 3, "test file", "give a test file", "write it again", FileError, {"told": str})
+CSR = sp.random(6, 5, 0.4, format="csr", random_state=0)
+ARRAYS = {
+    "matrix": np.arange(15.0).reshape(5, 3),
+    "words": np.array(["", "ä", "\U0001f600", "x" * 70]),
+    "sparse": CSR,
+    "flag": np.array(True),
+    "numbers": np.arange(7, dtype=np.int16),
+}
+
+
+def read(path, mmap=False, kind=KIND, shape=CSR.shape):
+    with TensorFile(path, kind) as file:
+        return {name: file.read(name, mmap=mmap, shape=shape) for name in file.names}
+
+
+def same(found, expected):
+    if sp.issparse(expected):
+        return found.shape == expected.shape and all(
+            same(getattr(found, part), getattr(expected, part)) for part in ("data", "indices", "indptr")
+        )
+    expected = np.asarray(expected)
+    return (found.dtype, found.shape) == (expected.dtype, expected.shape) and bool(np.all(found == expected))
+
+
+def write(path, arrays=ARRAYS, **facts):
+    return write_arrays(path, KIND, arrays, {"told": "x", **facts})

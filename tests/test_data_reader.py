@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from scipy.sparse import csr_matrix
 
 from manyclass.io import FORMATS, DataFormatError, Dataset, detect_format, read, write
-from manyclass.io._growing import GrowingArray
+from manyclass.io._lines import GrowingArray
 
 X = csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0.25]], dtype=np.float32))
 

@@ -496,10 +496,3 @@ def test_stochastic_solvers_take_no_shift(name):
     problem = make_problem(SquaredLoss(), make_data("real"), shift=np.ones((8, 4)))
     with pytest.raises(ValueError, match=r"'sgd' needs a problem without shift"):
         minimize(problem, SOLVERS[name])
-
-
-def test_a_history_of_nothing_is_refused():
-    with pytest.raises(
-        ValueError, match=r"The 'history_size' parameter of LBFGS must be an int in the range \[1, inf\)"
-    ):
-        minimize(make_problem(MultinomialLoss(), make_data("class")), LBFGS(history_size=0))

@@ -23,38 +23,15 @@ from safetensors.numpy import load_file, save_file
 from manyclass.io import tensors
 from manyclass.io.folder import StoreError, verify
 from manyclass.io.store import write_store
-from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
+from manyclass.io.tensors import FileError, Kind, TensorFile
 from manyclass.mips import ExactSearch
 from manyclass.models.linear import LinearModel, ModelFileError
 from manyclass.models.splitting import split_model
 from manyclass.runtime import files
 from manyclass.runtime.files import atomic_folder, atomic_path
-from tensors import assemble, change_array, parts, rewrite
+from tensors import ARRAYS, KIND, assemble, change_array, parts, read, rewrite, same, write
 
-KIND = Kind("manyclass-test", 3, "test file", "give a test file", "write it again", FileError, {"told": str})
 TYPES = "?bBhHeiIfqQd"
-CSR = sp.random(6, 5, 0.4, format="csr", random_state=0)
-ARRAYS = {
-    "matrix": np.arange(15.0).reshape(5, 3),
-    "words": np.array(["", "ä", "\U0001f600", "x" * 70]),
-    "sparse": CSR,
-    "flag": np.array(True),
-    "numbers": np.arange(7, dtype=np.int16),
-}
-
-
-def read(path, mmap=False, kind=KIND, shape=CSR.shape):
-    with TensorFile(path, kind) as file:
-        return {name: file.read(name, mmap=mmap, shape=shape) for name in file.names}
-
-
-def same(found, expected):
-    if sp.issparse(expected):
-        return found.shape == expected.shape and all(
-            same(getattr(found, part), getattr(expected, part)) for part in ("data", "indices", "indptr")
-        )
-    expected = np.asarray(expected)
-    return (found.dtype, found.shape) == (expected.dtype, expected.shape) and bool(np.all(found == expected))
 
 
 @pytest.fixture
@@ -65,10 +42,6 @@ def path(tmp_path):
 @pytest.fixture(params=[False, True], ids=["read", "mapped"])
 def mmap(request):
     return request.param
-
-
-def write(path, arrays=ARRAYS, **facts):
-    return write_arrays(path, KIND, arrays, {"told": "x", **facts})
 
 
 # --- round trips ------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ INSTALL = (
     "    mpiexec -n 4 python -m mpi4py -m manyclass fit ...     # or with the MPI of your site"
 )
 
-_HEADER, _PAYLOAD, _BEAT, _COLLECTIVE = 1, 2, 3, 16
+_HEADER, _PAYLOAD, _BEAT, _COLLECTIVE = 1, 2, 3, 4
 _NOTE = -1  # in place of the type in a header: the payload is why the sender gives up
 _GRACE = 2.0  # seconds that the main thread has to notice that the job is over, and MPI to end it
 _KEPT = 8  # free buffers of one size
@@ -238,19 +238,19 @@ class MPICommunicator(ExchangingCommunicator):
 
     # --- collectives ---------------------------------------------------------------------------------------------
 
-    def _send(self, array: Buffer, dest: int, tag: int) -> Any:
+    def _send(self, array: Buffer, dest: int) -> Any:
         array = np.ascontiguousarray(array)
         try:
             with self._lock:
-                return self._comm.Isend([_raw(array), self._mpi.BYTE], dest, _COLLECTIVE + tag), array
+                return self._comm.Isend([_raw(array), self._mpi.BYTE], dest, _COLLECTIVE), array
         except self._mpi.Exception as error:
             self._broken(error)
 
-    def _expect(self, source: int, tag: int, like: Buffer) -> Any:
+    def _expect(self, source: int, like: Buffer) -> Any:
         array = np.empty(like.shape, like.dtype)
         try:
             with self._lock:
-                return self._comm.Irecv([_raw(array), self._mpi.BYTE], source, _COLLECTIVE + tag), array
+                return self._comm.Irecv([_raw(array), self._mpi.BYTE], source, _COLLECTIVE), array
         except self._mpi.Exception as error:
             self._broken(error)
 

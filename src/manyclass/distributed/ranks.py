@@ -30,7 +30,7 @@ class _Mailbox:
         self.changed = threading.Condition()
         self.changes = 0
         self.blocks: deque[tuple[int, Message]] = deque()
-        self.parcels: defaultdict[tuple[int, int], deque[Buffer]] = defaultdict(deque)
+        self.parcels: defaultdict[int, deque[Buffer]] = defaultdict(deque)
 
     def notify(self) -> None:
         """Wake its owner up; the lock is held."""
@@ -104,14 +104,14 @@ class ThreadCommunicator(ExchangingCommunicator):
         blocks = self._mailbox.blocks
         return blocks.popleft() if blocks else None  # this thread alone takes from it
 
-    def _send(self, array: Buffer, dest: int, tag: int) -> None:
+    def _send(self, array: Buffer, dest: int) -> None:
         mailbox = self._job.mailboxes[dest]
         with mailbox.changed:
-            mailbox.parcels[self.rank, tag].append(array)
+            mailbox.parcels[self.rank].append(array)
             mailbox.notify()
 
-    def _expect(self, source: int, tag: int, like: Buffer) -> tuple[int, int]:
-        return source, tag
+    def _expect(self, source: int, like: Buffer) -> int:
+        return source
 
     def _ready(self, parcel: Any) -> Buffer | None:
         with self._mailbox.changed:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from manyclass.kernels.rows import check_sparse
@@ -21,6 +22,9 @@ __all__ = ["Array", "Block", "FeatureBlock", "projection", "row_chunks", "sample
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 StateOf: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
+
+_COUNT = Interval(Integral, 1, None, closed="left")
+_ABOVE_0 = Interval(Real, 0, None, closed="neither")
 
 #: Numbers of a random matrix that are kept in a state, to see whether the same matrix came again.
 _PROBE = 8
@@ -56,8 +60,8 @@ class FeatureBlock(Protocol):
 class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """The part that all blocks share: checks of parameters and input, random matrices from a seed, the state.
 
-    A block of its own defines ``_transform`` and ``n_features_out_``; ``_check_parameters`` and ``_fit`` where
-    there is something to check or to learn; names the numbers and arrays that a fit leaves; may draw random matrices.
+    A block of its own defines ``_transform``, and ``n_features_out_`` if that is not ``n_components``; ``_fit`` where
+    there is something to learn; declares its parameters; names what a fit leaves; may draw random matrices.
 
     Random matrices are drawn as float32 by ``np.random.Generator(np.random.PCG64(seed))``, used in the type of X, kept
     while the block is in use, and are part of neither the state nor a pickle: the state holds the seed, and a few of
@@ -69,6 +73,16 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
     _numbers: ClassVar[tuple[str, ...]] = ()
     _arrays: ClassVar[tuple[str, ...]] = ()
 
+    #: Constraints of the parameters, as scikit-learn declares them: of the names that several blocks have, too.
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **{key: [_COUNT] for key in ("n_components", "n_filters", "patch", "stride", "pool", "n_patches", "n_sample")},
+        **{key: [Interval(Integral, 0, None, closed="left")] for key in ("n_odd", "start")},
+        **{key: [_ABOVE_0] for key in ("scale", "bandwidth", "power")},
+        **{key: [Interval(Real, 0, None, closed="left")] for key in ("constant", "threshold")},
+        "random_state": ["random_state"],
+    }
+
+    n_components: Any
     random_state: Any
     n_features_in_: int
 
@@ -126,9 +140,9 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         return self._transform(X)
 
     @property
-    @abstractmethod
     def n_features_out_(self) -> int:
         """How many features a row gets, once fitted."""
+        return int(self.n_components)
 
     @property
     def _n_features_out(self) -> int:
@@ -147,6 +161,11 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
 
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not what is expected."""
+        for name, value in self.get_params(deep=False).items():
+            # scikit-learn takes True for 1.
+            if isinstance(value, bool) and "boolean" not in self._parameter_constraints.get(name, ["boolean"]):
+                raise ValueError(f"{name} must be a number, got {value!r}")
+        self._validate_params()
 
     def _fit(self, X: Any, y: Any) -> None:
         """Learn what the features need of checked rows; nothing, where there is nothing to learn."""
@@ -305,29 +324,6 @@ def row_chunks(X: Any, rows: int | None = None) -> list[tuple[int, int]]:
     return ranges(X.shape[0], rows or max(1, _CHUNK // max(1, X.shape[1])))
 
 
-def check_count(name: str, value: Any, least: int = 1, most: float = math.inf) -> None:
-    """Raise a ValueError unless ``value`` is an integer within the bounds."""
-    good = not isinstance(value, bool) and isinstance(value, numbers.Integral) and least <= int(value) <= most
-    if not good:
-        above = "" if math.isinf(most) else f" and at most {most:g}"
-        raise ValueError(f"{name} must be an integer of at least {least}{above}, got {value!r}")
-
-
-def check_real(name: str, value: Any, low: float = 0.0, *, low_open: bool = True, instead: str = "") -> None:
-    """Raise a ValueError unless ``value`` is a finite number above ``low`` (or at least it)."""
-    good = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
-    if not good or not (value > low if low_open else value >= low):
-        raise ValueError(
-            f"{name} must be {instead}a finite number {'above' if low_open else 'of at least'} {low:g}, got {value!r}"
-        )
-
-
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise a ValueError unless ``value`` is one of ``known``."""
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-
-
 def check_odd(n_odd: int, X: Any) -> None:
     """Raise a ValueError unless some features of X are left that a mirror image does not change."""
     if n_odd >= X.shape[1]:
@@ -380,4 +376,5 @@ def _check_fitted(name: str, fitted: Mapping[str, Any]) -> None:
         for part in parts:
             if isinstance(part, bool) or not isinstance(part, int | float) or not math.isfinite(part):
                 raise ValueError(f"the state of {name} is damaged: {key} must hold finite numbers, got {value!r:.80}")
-    check_count("n_features_in_", fitted["n_features_in_"])
+    if fitted["n_features_in_"] not in _COUNT:
+        raise ValueError(f"the state of {name} is damaged: n_features_in_ is {fitted['n_features_in_']}")

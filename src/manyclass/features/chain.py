@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods
 
-from manyclass.features.base import Array, Block, StateOf, check_count, dense_rows, working_dtype
+from manyclass.features.base import Array, Block, StateOf, dense_rows, working_dtype
 
 __all__ = ["Chain", "Transformer"]
 
@@ -47,6 +48,11 @@ class Chain(Block):
     (100, 30)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Block._parameter_constraints,
+        **{key: [HasMethods("transform")] for key in ("first", "second")},
+    }
+
     def __init__(self, first: Any, second: Any, *, n_sample: int = 10_000, random_state: Any = None) -> None:
         self.first = first
         self.second = second
@@ -57,12 +63,6 @@ class Chain(Block):
     def n_features_out_(self) -> int:
         """How many features a row gets, of the second block."""
         return int(self.second_.n_features_out_)
-
-    def _check_parameters(self) -> None:
-        check_count("n_sample", self.n_sample)
-        for name in ("first", "second"):
-            if not hasattr(getattr(self, name), "transform"):
-                raise ValueError(f"{name} must be a feature block, got {getattr(self, name)!r:.80}")
 
     def _fit(self, X: Any, y: Any) -> None:
         shared = getattr(self, "_shared", None)
@@ -171,6 +171,11 @@ class Transformer(Block):
     (50, 6)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Block._parameter_constraints,
+        "estimator": [HasMethods(["fit", "transform"])],
+    }
+
     def __init__(self, estimator: Any, *, random_state: Any = None) -> None:
         self.estimator = estimator
         self.random_state = random_state
@@ -179,10 +184,6 @@ class Transformer(Block):
     def n_features_out_(self) -> int:
         """How many features a row gets."""
         return self._width
-
-    def _check_parameters(self) -> None:
-        if not hasattr(self.estimator, "transform") or not hasattr(self.estimator, "fit"):
-            raise ValueError(f"estimator must be a transformer of scikit-learn, got {self.estimator!r:.80}")
 
     def _fit(self, X: Any, y: Any) -> None:
         estimator = clone(self.estimator)

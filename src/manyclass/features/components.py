@@ -1,4 +1,8 @@
-"""Principal components, from second moments that are summed over chunks of rows."""
+"""Principal components, from second moments that are summed over chunks of rows.
+
+Not scikit-learn's `PCA`, which copies all rows of small integers or of a mapped file as floats, and knows no features
+that change their sign in mirror images; nor its `IncrementalPCA`, which is not exact and makes sparse rows dense.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ import scipy.sparse as sp
 from manyclass.features.base import (
     Array,
     Block,
-    check_count,
     check_odd,
     dense_rows,
     row_chunks,
@@ -56,21 +59,12 @@ class PrincipalComponents(Block):
 
     _arrays: ClassVar[tuple[str, ...]] = ("components_", "mean_", "explained_variance_")
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**Block._parameter_constraints, "whiten": ["boolean"]}
+
     def __init__(self, n_components: int = 50, *, whiten: bool = False, n_odd: int = 0) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.n_odd = n_odd
-
-    @property
-    def n_features_out_(self) -> int:
-        """How many components a row gets."""
-        return int(self.n_components)
-
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        if not isinstance(self.whiten, bool):
-            raise ValueError(f"whiten must be True or False, got {self.whiten!r}")
-        check_count("n_odd", self.n_odd, least=0)
 
     def _fit(self, X: Any, y: Any) -> None:
         d, p, odd = X.shape[1], int(self.n_components), int(self.n_odd)

@@ -54,11 +54,6 @@ class RandomFourier(GaussianBlock):
     True
     """
 
-    @property
-    def n_features_out_(self) -> int:
-        """How many features a row gets."""
-        return int(self.n_components)
-
     def _fit(self, X: Any, y: Any) -> None:
         require_weights(X.shape[1], self.n_components, X)
         self._fit_scale(X)

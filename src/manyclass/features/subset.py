@@ -6,21 +6,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import type_of_target
 
 from manyclass.features.base import (
     Array,
     Block,
-    check_choice,
-    check_count,
     dense_rows,
     row_chunks,
     working_dtype,
 )
 
 __all__ = ["FeatureSubset", "gradient_norms"]
-
-ORDERS = ("random", "frequency", "gradient")
 
 
 class FeatureSubset(Block):
@@ -61,6 +58,11 @@ class FeatureSubset(Block):
     """
 
     _arrays: ClassVar[tuple[str, ...]] = ("indices_",)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Block._parameter_constraints,
+        "order": [StrOptions({"random", "frequency", "gradient"})],
+        "reorder": [StrOptions({"block", "pass"})],
+    }
 
     def __init__(
         self,
@@ -81,12 +83,6 @@ class FeatureSubset(Block):
     def n_features_out_(self) -> int:
         """How many features a row keeps."""
         return len(self.indices_)
-
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_count("start", self.start, least=0)
-        check_choice("order", self.order, ORDERS)
-        check_choice("reorder", self.reorder, ("block", "pass"))
 
     def _after(self, previous: Any) -> None:
         if not isinstance(previous, FeatureSubset) or previous.order != self.order:

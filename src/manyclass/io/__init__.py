@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ._layout import TableLayout
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .convert import convert
@@ -10,7 +9,7 @@ from .dataset import Dataset
 from .errors import DataFormatError
 from .reader import FORMATS, detect_format, named_format, read, write
 from .svmlight import read_svmlight
-from .tables import read_table
+from .tables import TableLayout, read_table
 from .xmc import read_xmc
 
 if TYPE_CHECKING:

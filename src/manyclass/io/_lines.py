@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from ._found import Found
-from ._growing import GrowingArray
-from ._parse import NO_BOUND, TOO_LARGE, Counts, Rules, Scratch, parse_lines
-from ._sinks import LabelSink
+from . import _parse
+from ._parse import NO_BOUND, Counts, Rules, Scratch, parse_lines
 from .errors import DataFormatError, counted
 from .labels import Targets, Task
 from .streams import Block, StrPath
 
-__all__ = ["Scan", "Spill", "overflow", "scan"]
+__all__ = ["Found", "GrowingArray", "LabelSink", "Scan", "Spill", "overflow", "scan"]
 
 _INT32_MAX = np.iinfo(np.int32).max
+
+_TOKEN = re.compile(rb"[^\s#]*")
+_DATA_LINE = re.compile(rb"^[ \t\r\v\f]*[^\s#]", re.MULTILINE)
+
+_EXPECTED = "expected INDEX:VALUE such as 7:0.25"
+#: What is wrong where the kernel stopped.
+_SENTENCES = {
+    _parse.NOT_A_PAIR: f"{{token!r}} is not a feature; {_EXPECTED}",
+    _parse.NEGATIVE_INDEX: f"the feature index in {{token!r}} is negative; {_EXPECTED}",
+    _parse.HUGE_INDEX: f"the feature index in {{token!r}} has more than 18 digits; {_EXPECTED}",
+    _parse.BAD_VALUE: f"the value in {{token!r}} is not a finite number; {_EXPECTED}",
+    _parse.BELOW_FIRST: "the feature index in {token!r} is below {rules.lowest}, the first index of this file",
+    _parse.BEYOND_LAST: "the feature index in {token!r} is beyond {rules.highest}, the last index allowed",
+    _parse.TOO_LARGE: "the value in {token!r} is infinite{advice}",
+    _parse.NO_LABEL: "the line begins with the feature {token!r}; expected a label before it, or a blank for none",
+    _parse.EMPTY_LABEL: "a label is empty; expected LABEL or LABEL,LABEL,... without blanks",
+}
+
+#: From this part of a file on, the rest is taken to be like it.
+_TRUSTED = 1 / 16
 
 
 def overflow(dtype: np.dtype[Any]) -> float:
@@ -29,6 +48,120 @@ def overflow(dtype: np.dtype[Any]) -> float:
         return float("inf")
     largest = float(info.max)
     return largest + (largest - float(np.nextafter(info.max, dtype.type(0)))) / 2
+
+
+class GrowingArray:
+    """Values appended in blocks, kept in one array with little slack: the length is known only at the end of a file.
+
+    How much of the file has been read tells how long the result will be. Allocations follow that estimate, but at most
+    fourfold while less than a 16th has been read, because the first lines may be unlike the rest. Where NumPy's
+    ``resize`` copies (from 2.5 on it does), a growth takes the old and the new buffer for a moment: the array mostly
+    has its final size before it is long, and little slack is kept, not cut off.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._buffer: npt.NDArray[Any] = np.empty(0, dtype=dtype)
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._used
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._buffer.dtype
+
+    def extend(self, values: npt.NDArray[Any], fraction: float = 1.0) -> None:
+        """Append values; with these, about ``fraction`` of all that will come has come."""
+        used = self._used + values.size
+        if used > self._buffer.size:
+            size = max(used + self._used // 8, int(1.02 * used / fraction))
+            size = size if fraction >= _TRUSTED else min(size, 4 * used)
+            if self._used:
+                # No reference to the buffer is ever handed out before `finish`.
+                self._buffer.resize(size, refcheck=False)
+            else:
+                self._buffer = np.empty(size, dtype=self.dtype)
+        self._buffer[self._used : used] = values
+        self._used = used
+
+    def astype(self, dtype: npt.DTypeLike) -> GrowingArray:
+        """The same values in another type."""
+        other = GrowingArray(dtype)
+        other.extend(self._buffer[: self._used])
+        return other
+
+    def finish(self) -> npt.NDArray[Any]:
+        """The array itself, with at most a 32nd of slack behind it. Nothing can be appended afterwards."""
+        buffer, self._buffer = self._buffer, np.empty(0, dtype=self.dtype)
+        if buffer.size - self._used > self._used // 32:
+            buffer.resize(self._used, refcheck=False)
+        return buffer[: self._used]
+
+
+class Found(NamedTuple):
+    """What the kernel found in a block."""
+
+    path: StrPath
+    block: Block
+    first_line: int  # the number, from 1, of the first line of the block
+    rules: Rules
+    counts: Counts
+    scratch: Scratch
+
+    def line_at(self, offset: int) -> int:
+        """The number of the line that holds a byte."""
+        return self.first_line + self.block.data.count(b"\n", 0, offset)
+
+    def line_of(self, row: int) -> int:
+        """The number of the line that holds a row."""
+        if self.rules.blank_rows:
+            return self.first_line + row
+        for place, match in enumerate(_DATA_LINE.finditer(self.block.data)):
+            if place == row:
+                return self.line_at(match.start())
+        raise IndexError(f"row {row} is not in this block")
+
+    def text(self, offset: int) -> bytes:
+        """The token that starts at an offset."""
+        match = _TOKEN.match(self.block.data, offset)
+        return b"" if match is None else match.group()
+
+    def label(self, place: int) -> tuple[str, int]:
+        """The text of a label, as a message shows it, and its line."""
+        start, stop = int(self.scratch.label_start[place]), int(self.scratch.label_stop[place])
+        return self.block.data[start:stop].decode("utf-8", "replace"), self.line_at(start)
+
+    def fail(self, what: str, line: int) -> NoReturn:
+        """Refuse the file."""
+        raise DataFormatError(self.path, what, line)
+
+    def check(self) -> None:
+        """Raise the error that the kernel stopped at, if it did."""
+        error, at = self.counts.error, self.counts.at
+        if error != _parse.FINE:
+            token = self.text(at)[:40].decode("utf-8", "replace")
+            advice = "" if self.rules.limit == float("inf") else " as float32: read the file as float64"
+            self.fail(_SENTENCES[error].format(token=token, rules=self.rules, advice=advice), self.line_at(at))
+
+    def settle(self) -> None:
+        """Let Python's float tell the numbers that the kernel could not."""
+        n = self.counts.undecided
+        places, offsets = self.scratch.undecided[:n].tolist(), self.scratch.undecided_at[:n].tolist()
+        for place, offset in zip(places, offsets):
+            value = float(self.text(offset))
+            if not abs(value) < self.rules.limit:
+                self._replace(counts=self.counts._replace(error=_parse.TOO_LARGE, at=offset)).check()
+            self.scratch.values[place] = value
+
+
+class LabelSink(Protocol):
+    """Collects the labels of a file."""
+
+    def add(self, found: Found) -> None:
+        """Take the labels of a block."""
+
+    def targets(self, counts: npt.NDArray[np.int32]) -> Targets:
+        """The targets, from the number of labels of each row."""
 
 
 class Spill(Protocol):
@@ -126,40 +259,25 @@ class _Rows:
             found.fail(what, found.line_of(row))
 
     def _sort(
-        self,
-        found: Found,
-        values: npt.NDArray[np.float64],
-        indices: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int32],
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Bring the rows that are out of order into order, and add up what a row says twice of a feature."""
-        wrong = np.zeros(lengths.size, dtype=bool)
-        wrong[found.scratch.unsorted_rows[: found.counts.unsorted_rows]] = True
-        places = np.flatnonzero(np.repeat(wrong, lengths))
-        row_of = np.repeat(np.flatnonzero(wrong), lengths[wrong])
-        order = np.lexsort((indices[places], row_of))
-        indices[places] = indices[places][order]
-        values[places] = values[places][order]
-        self._unsorted += int(wrong.sum())
-        begins = np.ones(places.size, dtype=bool)
-        begins[1:] = (np.diff(row_of) != 0) | (np.diff(indices[places]) != 0)
-        repeats = np.flatnonzero(~begins)
-        if not repeats.size:
-            return values, indices, lengths
-        if not self._repeated:
-            self._first_repeat = found.line_of(int(row_of[repeats[0]]))
-        self._repeated += repeats.size
-        with np.errstate(over="ignore"):
-            sums = np.add.reduceat(values[places], np.flatnonzero(begins))
-        infinite = ~(np.abs(sums) < found.rules.limit)
-        if infinite.any():
-            row = row_of[begins][int(np.argmax(infinite))]
-            found.fail("the values of a repeated feature add up to infinity", found.line_of(int(row)))
-        values[places[begins]] = sums
-        keep = np.ones(values.size, dtype=bool)
-        keep[places[repeats]] = False
-        lost = np.bincount(row_of[repeats], minlength=lengths.size).astype(np.int32)
-        return values[keep], indices[keep], lengths - lost
+        self, found: Found, values: npt.NDArray[Any], indices: npt.NDArray[Any], lengths: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        """Bring rows that are out of order into order, and add up what a row says twice of a feature."""
+        indptr = np.zeros(lengths.size + 1, dtype=np.int64)
+        np.cumsum(lengths, out=indptr[1:])
+        shape = lengths.size, found.counts.largest + 1
+        rows = csr_matrix((values, indices, indptr), shape=shape, copy=False)
+        rows.sum_duplicates()
+        self._unsorted += found.counts.unsorted_rows
+        repeated = lengths - np.diff(rows.indptr)
+        if repeated.any():
+            if not self._repeated:
+                self._first_repeat = found.line_of(int(np.argmax(repeated > 0)))
+            self._repeated += int(repeated.sum())
+            infinite = ~(np.abs(rows.data) < found.rules.limit)
+            if infinite.any():
+                row = int(np.searchsorted(rows.indptr, np.argmax(infinite), side="right")) - 1
+                found.fail("the values of a repeated feature add up to infinity", found.line_of(row))
+        return rows.data, rows.indices, lengths - repeated
 
     def finish(self, labels: LabelSink) -> Scan:
         """All rows."""
@@ -172,17 +290,8 @@ class _Rows:
         indices = self._indices.finish().astype(indptr.dtype, copy=False)
         smallest = self._smallest if self._largest >= 0 else -1
         data = self._values.finish()
-        return Scan(
-            data,
-            indices,
-            indptr,
-            targets,
-            smallest,
-            self._largest,
-            self._dropped,
-            self._notes(),
-            self._spill is not None,
-        )
+        facts = (targets, smallest, self._largest, self._dropped, self._notes(), self._spill is not None)
+        return Scan(data, indices, indptr, *facts)
 
     def _notes(self) -> list[str]:
         notes = []
@@ -196,25 +305,6 @@ class _Rows:
         if self._queries:
             notes.append(f"{counted(self._queries, 'qid field')} ignored")
         return notes
-
-
-def _settle(found: Found) -> None:
-    """Let Python's float tell the numbers that the kernel could not."""
-    n = found.counts.undecided
-    places, offsets = found.scratch.undecided[:n].tolist(), found.scratch.undecided_at[:n].tolist()
-    for place, offset in zip(places, offsets):
-        value = float(found.text(offset))
-        if not abs(value) < found.rules.limit:
-            found._replace(counts=found.counts._replace(error=TOO_LARGE, at=offset)).check()
-        found.scratch.values[place] = value
-
-
-def _take(found: Found, rows: _Rows, labels: LabelSink) -> None:
-    """Take what was found in a block, and then raise the error that the kernel stopped at, if it did."""
-    _settle(found)
-    rows.add(found)
-    labels.add(found)
-    found.check()
 
 
 def scan(
@@ -237,6 +327,17 @@ def scan(
         If `labels` asks for another reading.
     """
     rows = _Rows(dtype, task, spill)
+    for found in _parsed(path, blocks, rules, line):
+        found.settle()
+        rows.add(found)
+        labels.add(found)
+        found.check()  # after what comes before the error, which may be wrong as well
+        del found  # and the scratch with the last one, before the result is put together
+    return rows.finish(labels)
+
+
+def _parsed(path: StrPath, blocks: Iterable[Block], rules: Rules, line: int) -> Iterator[Found]:
+    """What the kernel finds in each block; the next one overwrites it."""
     scratch: Scratch | None = None
     room = 0
     for block in blocks:
@@ -247,8 +348,6 @@ def scan(
             room = len(block.data) + len(block.data) // 8
         if scratch is None:
             scratch = Scratch.for_block(room)
-        text = np.frombuffer(block.data, dtype=np.uint8)
-        counts = Counts(*map(int, parse_lines(text, rules, scratch)))
-        _take(Found(path, block, line, rules, counts, scratch), rows, labels)
+        counts = Counts(*map(int, parse_lines(np.frombuffer(block.data, dtype=np.uint8), rules, scratch)))
+        yield Found(path, block, line, rules, counts, scratch)
         line += counts.lines
-    return rows.finish(labels)

@@ -17,10 +17,9 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.sparse import csr_matrix, issparse
 
-from ._options import checked_dtype
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import Targets, Task, indicator, number_targets, read_label_lines
+from .labels import Targets, Task, checked_dtype, indicator, number_targets, read_label_lines
 from .streams import StrPath, atomic_files
 
 __all__ = ["read_labels", "read_npy", "read_npz", "write_npy", "write_npz"]

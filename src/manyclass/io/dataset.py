@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
 if TYPE_CHECKING:
-    from ._layout import TableLayout
+    from .tables import TableLayout
     from .text import TextVectorizer
 
 __all__ = ["Dataset"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "Targets",
     "Task",
     "TextLabels",
+    "checked_dtype",
     "indicator",
     "number_targets",
     "read_label_lines",
@@ -44,6 +46,26 @@ class Targets(NamedTuple):
 
     y: Any  # ndarray, csr_matrix or None
     names: npt.NDArray[Any] | None = None
+
+
+def checked_dtype(dtype: npt.DTypeLike, n_features: object, extra_features: str, task: str) -> np.dtype[Any]:
+    """The type of the values, when all four arguments, which readers share, are what they may be.
+
+    Raises
+    ------
+    ValueError
+        That names the argument that is not.
+    """
+    kind = np.dtype(dtype)
+    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype is {dtype!r}; expected float32 or float64")
+    if n_features is not None and (not isinstance(n_features, numbers.Integral) or n_features < 0):
+        raise ValueError(f"n_features is {n_features!r}; expected a whole number from 0 on, or None")
+    if extra_features not in ("error", "ignore"):
+        raise ValueError(f"extra_features is {extra_features!r}; expected 'error' or 'ignore'")
+    if task not in TASKS:
+        raise ValueError(f"task is {task!r}; expected one of {', '.join(map(repr, TASKS))}")
+    return kind
 
 
 def indicator(columns: npt.NDArray[Any], counts: npt.NDArray[Any], n_columns: int) -> csr_matrix:
@@ -110,22 +132,29 @@ def number_targets(values: npt.NDArray[Any], counts: npt.NDArray[Any], task: Tas
 
 
 class TextLabels(dict[str, int]):
-    """Numbers distinct labels in the order in which they appear, and remembers those that may be accidents.
+    """Labels that are names: distinct ones are numbered in the order in which they appear.
 
-    ``labels[text]`` is the number of a label, a new one if it was not seen before. "nan" may be a word, but
-    among numbers it is a missing value: `suspects` are the numbers of such labels.
+    "nan" may be a word, but among numbers it is a missing value: where such labels first stood is remembered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: StrPath, task: Task) -> None:
         super().__init__()
-        self.suspects: list[int] = []
+        self._path = path
+        self._task = task
+        self._codes = array("i")
+        self._suspects: list[str] = []
+        self._lines: list[int] = []  # of the suspects
 
     def __missing__(self, text: str) -> int:
-        number = len(self)
-        self[text] = number
+        self[text] = number = len(self)
         if _NOT_FINITE.match(text):
-            self.suspects.append(number)
+            self._suspects.append(text)
         return number
+
+    def extend(self, texts: Sequence[str], line_of: Callable[[int], int]) -> None:
+        """Take the next labels; ``line_of`` their place among these is their line."""
+        self._codes.extend([self[text] for text in texts])
+        self._lines += [line_of(texts.index(text)) for text in self._suspects[len(self._lines) :]]
 
     def _numbers(self, *, real: bool) -> npt.NDArray[Any] | None:
         """What the labels are as numbers (int64; float64 if `real` allows), None if they are names."""
@@ -141,26 +170,19 @@ class TextLabels(dict[str, int]):
         whole = _whole(values)
         return values if whole is None and real and np.all(np.isfinite(values)) else whole
 
-    def targets(
-        self,
-        path: StrPath,
-        codes: npt.NDArray[Any],
-        counts: npt.NDArray[Any],
-        task: Task,
-        suspect_lines: Sequence[int],
-    ) -> Targets:
-        """Targets from the numbers given to the labels of all rows, one after the other (not for regression)."""
-        if not codes.size:
+    def targets(self, counts: npt.NDArray[Any]) -> Targets:
+        """The targets, from the number of labels of each row (not for regression)."""
+        if not self._codes:
             return Targets(None)
-        for suspect, line in zip(self.suspects, suspect_lines):
-            others = [text for text, number in self.items() if number not in self.suspects]
-            if others and all(_NUMBER.match(text) for text in others):
-                text = next(text for text, number in self.items() if number == suspect)
-                raise DataFormatError(path, f"the label {text!r} is no finite number, as the others are", line)
-        multilabel = _is_multilabel(counts, task)
-        names = self._numbers(real=task == "auto" and not multilabel)
+        others = self.keys() - set(self._suspects)
+        if self._suspects and others and all(map(_NUMBER.match, others)):
+            what = f"the label {self._suspects[0]!r} is no finite number, as the others are"
+            raise DataFormatError(self._path, what, self._lines[0])
+        multilabel = _is_multilabel(counts, self._task)
+        names = self._numbers(real=self._task == "auto" and not multilabel)
         if names is None:
             names = np.array(list(self))
+        codes = np.asarray(self._codes)
         if not multilabel:
             return Targets(names[codes])
         names, column = np.unique(names, return_inverse=True)
@@ -180,13 +202,11 @@ class LabelColumn:
 
     def __init__(self, path: StrPath, task: Task, separator: str | None = None) -> None:
         self._path = path
-        self._task = task
+        self._task: Task = task if separator is None or task == "regression" else "multilabel"
         self._separator = separator
-        self._texts = TextLabels()
-        self._codes = array("i")
+        self._texts = TextLabels(path, self._task)
         self._counts = array("i")
         self._reals = array("d")
-        self._lines: list[int] = []
 
     def add(self, text: str, line: int) -> None:
         """The label (or, with a separator, labels) of the next row."""
@@ -195,25 +215,20 @@ class LabelColumn:
         if not labels and self._separator is None:
             raise DataFormatError(self._path, "the label is empty", line)
         self._counts.append(len(labels))
-        if self._task == "regression":
-            if len(labels) != self._counts[0]:
-                what = f"{len(labels)} targets, where the rows before have {self._counts[0]}"
-                raise DataFormatError(self._path, what, line)
+        if self._task != "regression":
+            self._texts.extend(labels, lambda place: line)
+        elif len(labels) == self._counts[0]:
             self._reals.extend(real_label(self._path, label, line) for label in labels)
-            return
-        for label in labels:
-            self._codes.append(self._texts[label])
-            if len(self._texts.suspects) > len(self._lines):
-                self._lines.append(line)
+        else:
+            what = f"{len(labels)} targets, where the rows before have {self._counts[0]}"
+            raise DataFormatError(self._path, what, line)
 
     def targets(self) -> Targets:
         """The targets of all rows."""
         counts = np.array(self._counts, dtype=np.int64)
         if self._task == "regression":
             return real_targets(np.array(self._reals, dtype=np.float64), counts)
-        task: Task = "multilabel" if self._separator is not None else self._task
-        codes = np.array(self._codes, dtype=np.int32)
-        return self._texts.targets(self._path, codes, counts, task, self._lines)
+        return self._texts.targets(counts)
 
 
 def read_label_lines(path: StrPath, task: Task = "auto", separator: str | None = None) -> Targets:

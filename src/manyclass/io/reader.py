@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ._layout import TableLayout
 from ._lines import Spill
-from ._options import checked_dtype
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import Task
+from .labels import Task, checked_dtype
 from .streams import StrPath, open_bytes
 from .svmlight import read_svmlight
-from .tables import read_table
+from .tables import TableLayout, read_table
 from .xmc import XMC_HEADER, read_xmc
 
 if TYPE_CHECKING:

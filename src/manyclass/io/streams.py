@@ -74,6 +74,7 @@ class _Unpacked(io.RawIOBase):
         self._member: Any = None
         self._unread = b""  # compressed, after the end of a member
         self._waiting = memoryview(b"")  # decompressed, not yet asked for
+        self.made = 0  # bytes decompressed
 
     def readable(self) -> bool:
         return True
@@ -92,6 +93,7 @@ class _Unpacked(io.RawIOBase):
                     continue
                 self._member = self._start()
             self._waiting = memoryview(self._member.decompress(chunk))
+            self.made += len(self._waiting)
             if self._member.eof:
                 self._unread = self._member.unused_data
                 self._member = None
@@ -111,6 +113,8 @@ class Source:
         self._size = os.fstat(self._file.fileno()).st_size
         self._damage: tuple[type[Exception], ...] = ()
         self._stream: BinaryIO = self._file
+        self._unpacked: _Unpacked | None = None
+        self._given = 0
         if self.packing is not None:
             if self.packing == "gzip":
                 start = partial(zlib.decompressobj, 16 + zlib.MAX_WBITS)  # 16: with gzip's header and checksum
@@ -119,7 +123,8 @@ class Source:
                 module = _zstandard(path)
                 start = partial(_zstd_member, module)
                 self._damage = (EOFError, module.ZstdError)
-            self._stream = cast(BinaryIO, io.BufferedReader(_Unpacked(self._file, start), 1 << 17))
+            self._unpacked = _Unpacked(self._file, start)
+            self._stream = cast(BinaryIO, io.BufferedReader(self._unpacked, 1 << 17))
 
     def _checked(self, read: Callable[[], bytes]) -> bytes:
         try:
@@ -131,7 +136,9 @@ class Source:
 
     def read(self, size: int) -> bytes:
         """Up to ``size`` bytes; none at the end."""
-        return self._checked(lambda: self._stream.read(size))
+        chunk = self._checked(lambda: self._stream.read(size))
+        self._given += len(chunk)
+        return chunk
 
     def lines(self) -> Iterator[bytes]:
         """The lines, each with its line end."""
@@ -139,8 +146,10 @@ class Source:
             yield line
 
     def fraction(self) -> float:
-        """The part of the file on disk that has been read, in (0, 1]."""
-        return min(max(self._file.tell(), 1) / max(self._size, 1), 1.0)
+        """The part of the file on disk that `read` has given, in (0, 1]."""
+        # What is decompressed ahead of it counts for nothing, or results would be taken for smaller than they become.
+        given = self._given / max(self._unpacked.made, 1) if self._unpacked else 1.0
+        return min(max(given * self._file.tell(), 1) / max(self._size, 1), 1.0)
 
 
 @contextmanager

@@ -9,16 +9,88 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ._lines import Scan, Spill, overflow, scan
-from ._options import checked_dtype
-from ._parse import NO_BOUND, Rules
-from ._sinks import LabelSink, NumberLabels, RealLabels, TextsNeeded, TextualLabels
+from ._lines import Found, GrowingArray, LabelSink, Scan, Spill, overflow, scan
+from ._parse import INTEGER, NO_BOUND, OTHER, REAL, Rules
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import Task
+from .labels import Targets, Task, TextLabels, checked_dtype, number_targets, real_label, real_targets
 from .streams import BLOCK_BYTES, StrPath, line_blocks
 
 __all__ = ["read_svmlight"]
+
+
+class _TextsNeeded(Exception):
+    """It turned out that labels taken for numbers are names: the file has to be read again, with their texts."""
+
+
+class _NumberLabels:
+    """Labels that are numbers: integers as long as they are, doubles as soon as one is not."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._values = GrowingArray(np.int64)
+        self._largest = 0
+
+    def add(self, found: Found) -> None:
+        n = found.counts.labels
+        kinds = found.scratch.label_kind[:n]
+        integers = found.scratch.label_integer[:n]
+        worst = kinds.max(initial=INTEGER)
+        if worst == OTHER:
+            raise _TextsNeeded
+        magnitudes = np.abs(integers)
+        self._largest = max(self._largest, int(magnitudes.max(initial=0, where=kinds == INTEGER)))
+        if worst == REAL and self._values.dtype.kind == "i":
+            self._values = self._values.astype(np.float64)
+        if self._values.dtype.kind == "i":
+            self._values.extend(integers, found.block.fraction)
+        elif self._largest <= 2**53:
+            self._values.extend(found.scratch.label_real[:n], found.block.fraction)
+        else:
+            raise _TextsNeeded  # a double would take two such classes for one
+
+    def targets(self, counts: npt.NDArray[np.int32]) -> Targets:
+        targets = number_targets(self._values.finish(), counts, self._task)
+        if targets is None:
+            raise _TextsNeeded
+        return targets
+
+
+class _RealLabels:
+    """The targets of a regression."""
+
+    def __init__(self) -> None:
+        self._values = GrowingArray(np.float64)
+
+    def add(self, found: Found) -> None:
+        n = found.counts.labels
+        values = found.scratch.label_real[:n]
+        for place in np.flatnonzero(found.scratch.label_kind[:n] == OTHER).tolist():
+            text, line = found.label(place)
+            values[place] = real_label(found.path, text, line)
+        self._values.extend(values, found.block.fraction)
+
+    def targets(self, counts: npt.NDArray[np.int32]) -> Targets:
+        return real_targets(self._values.finish(), counts)
+
+
+class _NameLabels:
+    """Labels that are names."""
+
+    def __init__(self, path: StrPath, task: Task) -> None:
+        self._texts = TextLabels(path, task)
+        self.targets = self._texts.targets
+
+    def add(self, found: Found) -> None:
+        n, data = found.counts.labels, found.block.data
+        starts, stops = found.scratch.label_start[:n].tolist(), found.scratch.label_stop[:n].tolist()
+        texts = []
+        for start, stop in zip(starts, stops):
+            try:
+                texts.append(data[start:stop].decode())
+            except UnicodeDecodeError as error:
+                found.fail(f"the label is not UTF-8 text ({error.reason})", found.line_at(start))
+        self._texts.extend(texts, lambda place: found.line_at(starts[place]))
 
 
 def read_svmlight(
@@ -100,9 +172,9 @@ def read_svmlight(
             return scan(path, blocks, rules, kind, labels, task, spill=spill)
 
     try:
-        found = attempt(RealLabels() if task == "regression" else NumberLabels(task))
-    except TextsNeeded:
-        found = attempt(TextualLabels(path, task))
+        found = attempt(_RealLabels() if task == "regression" else _NumberLabels(task))
+    except _TextsNeeded:
+        found = attempt(_NameLabels(path, task))
     if found.indptr.size == 1:
         raise DataFormatError(path, "there is no row in it; expected lines such as  3 1:0.5 7:2")
 

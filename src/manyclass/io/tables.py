@@ -7,23 +7,22 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
-from ._layout import TableLayout
-from ._options import checked_dtype
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import LabelColumn, Task
+from .labels import LabelColumn, Task, checked_dtype
 from .streams import Source, StrPath, open_bytes
 
 if TYPE_CHECKING:
     from .text import TextVectorizer
 
-__all__ = ["read_table"]
+__all__ = ["TableLayout", "read_table"]
 
 #: Names by which columns are known, the surest first.
 _TEXT_NAMES = ("text", "document", "content", "body", "description", "sentence", "utterance", "query", "message")
@@ -37,6 +36,73 @@ _MARKS = (",", "\t", ";")
 
 #: How many rows a guess about columns looks at.
 _SAMPLE = 100
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The header, the columns and the quoting of a table that was read.
+
+    Attributes
+    ----------
+    header : bool
+        Whether the first line names the columns.
+    columns : int
+        The number of columns.
+    text_column : str or int
+        The column of the texts: its name in the header; its position from 0 where there is no header, or where the
+        name is not unique.
+    label_column : str, int or None
+        The column of the labels; None if no labels were read from the table.
+    delimiter : str
+        What stands between fields.
+    quote : str or None
+        What surrounds fields that hold delimiters or line ends.
+    label_separator : str or None
+        What stands between the labels of a row, where it may have several.
+
+    Examples
+    --------
+    >>> layout = TableLayout(True, 2, "title", "queue", ",", '"', None)
+    >>> TableLayout.from_dict(layout.to_dict()) == layout
+    True
+    """
+
+    header: bool
+    columns: int
+    text_column: str | int
+    label_column: str | int | None
+    delimiter: str
+    quote: str | None
+    label_separator: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes, fit for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> TableLayout:
+        """The layout whose `to_dict` this is.
+
+        Raises
+        ------
+        ValueError
+            If it is damaged.
+        """
+        try:
+            layout = cls(**facts)
+        except TypeError as error:
+            raise ValueError(f"the layout of the table is damaged ({error})") from error
+        damaged = f"the layout of the table is damaged: {layout!r}"
+        for name, kind in get_type_hints(cls).items():
+            if type(getattr(layout, name)) not in (get_args(kind) or (kind,)):
+                raise ValueError(damaged)
+        names = {type(layout.text_column), type(layout.label_column)}
+        positions = [place for place in (layout.text_column, layout.label_column) if isinstance(place, int)]
+        if (str in names and not layout.header) or not all(0 <= place < layout.columns for place in positions):
+            raise ValueError(damaged)
+        if len(layout.delimiter) != 1 or (layout.quote is not None and len(layout.quote) != 1):
+            raise ValueError(damaged)
+        return layout
 
 
 class _Record(NamedTuple):

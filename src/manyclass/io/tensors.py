@@ -37,6 +37,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass._version import __version__
+from manyclass.io._packed import packed, unpacked
 from manyclass.kernels.rows import csr_fault
 from manyclass.runtime.files import atomic_path
 
@@ -54,19 +55,8 @@ _CHUNK = 1 << 22
 _HEADER_LIMIT = 100_000_000
 
 #: numpy's name of a type -> the header's.
-_TYPES = {
-    "|b1": "BOOL",
-    "|i1": "I8",
-    "|u1": "U8",
-    "<i2": "I16",
-    "<u2": "U16",
-    "<f2": "F16",
-    "<i4": "I32",
-    "<u4": "U32",
-    "<f4": "F32",
-    "<i8": "I64",
-    "<u8": "U64",
-    "<f8": "F64",
+_TYPES = {"|b1": "BOOL", "|i1": "I8", "|u1": "U8"} | {
+    f"<{kind}{size}": f"{kind.upper()}{8 * size}" for kind in "iuf" for size in (2, 4, 8)
 }
 _DTYPES = {name: np.dtype(dtype) for dtype, name in _TYPES.items()}
 #: Type, shape and place in the file of an array.
@@ -207,11 +197,8 @@ def _pack(kind: Kind, name: str, array: Any) -> tuple[str, dict[str, list[Array]
     if array.dtype.kind == "U" or (array.dtype == object and all(isinstance(item, str) for item in array.flat)):
         if array.ndim != 1:
             raise ValueError(f"{name} is an array of strings of shape {array.shape}: only vectors can be stored")
-        # A lone half of a surrogate pair is no character, but Python's strings may hold one.
-        encoded = [text.encode("utf-8", "surrogatepass") for text in array.tolist()]
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(text) for text in encoded], out=offsets[1:])
-        return "text", {f"{name}.text": [np.frombuffer(b"".join(encoded), np.uint8)], f"{name}.offsets": [offsets]}
+        text, offsets = packed(array.tolist())
+        return "text", {f"{name}.text": [text], f"{name}.offsets": [offsets]}
     return "array", {name: [storable(array)]}
 
 
@@ -404,18 +391,11 @@ class TensorFile:
             raise self.damaged(f"{name} is not what was written: other checksum")
 
     def _strings(self, name: str) -> Array:
-        text, offsets = self._tensor(f"{name}.text", False), self._tensor(f"{name}.offsets", False)
-        whole = offsets.ndim == text.ndim == 1 and offsets.dtype == np.int64 and text.dtype == np.uint8
-        if not whole or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(text):
-            raise self.damaged(f"the strings of {name} do not fit their offsets")
-        if np.any(offsets[1:] < offsets[:-1]):
-            raise self.damaged(f"the strings of {name} overlap")
-        buffer, bounds = text.tobytes(), offsets.tolist()
+        parts = [self._tensor(f"{name}{part}", False) for part in _PARTS["text"]]
         try:
-            strings = [buffer[a:b].decode("utf-8", "surrogatepass") for a, b in zip(bounds[:-1], bounds[1:])]
-        except UnicodeDecodeError as error:
-            raise self.damaged(f"{name} is not UTF-8: {error.reason}") from error
-        return np.array(strings, dtype=np.str_)
+            return np.array(unpacked(*parts), dtype=np.str_)
+        except ValueError as error:
+            raise self.damaged(f"{name}: {error}") from error
 
     # --- header -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any, ClassVar, Literal
@@ -13,6 +12,8 @@ from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
+
+from ._packed import packed, unpacked
 
 __all__ = ["TextVectorizer"]
 
@@ -105,7 +106,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"min_df must be a number of texts or a part of them, got {self.min_df!r}")
         given: Any = self.ngram_range
         ngrams = tuple(given) if isinstance(given, (tuple, list)) else ()
-        if not (len(ngrams) == 2 and all(_is_integer(n) for n in ngrams) and 1 <= ngrams[0] <= ngrams[1]):
+        whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in ngrams)
+        if not (len(ngrams) == 2 and whole and 1 <= ngrams[0] <= ngrams[1]):
             raise ValueError(f"ngram_range must be two integers (smallest, largest) from 1 on, got {given!r}")
         if np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be float32 or float64, got {self.dtype!r}")
@@ -274,15 +276,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if self.kind == "hashing":
             return self._parameters(), {}
-        terms = [term.encode("utf-8", "surrogatepass") for term in self.get_feature_names_out()]
-        offsets = np.zeros(len(terms) + 1, dtype=np.int64)
-        np.cumsum([len(term) for term in terms], out=offsets[1:])
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "vocabulary": np.frombuffer(b"".join(terms), dtype=np.uint8),
-            "offsets": offsets,
-            "idf": np.array(self._weights.idf_),
-        }
-        return self._parameters(), arrays
+        text, offsets = packed(self.get_feature_names_out())
+        return self._parameters(), {"vocabulary": text, "offsets": offsets, "idf": np.array(self._weights.idf_)}
 
     @classmethod
     def from_state(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> TextVectorizer:
@@ -316,30 +311,16 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         missing = {"vocabulary", "offsets", "idf"} - set(arrays)
         if missing:
             raise ValueError(f"the state of the vectorizer lacks {', '.join(sorted(missing))}")
-        buffer, offsets, idf = arrays["vocabulary"], arrays["offsets"], arrays["idf"]
-        if (
-            buffer.dtype != np.uint8
-            or offsets.dtype.kind not in "iu"
-            or idf.dtype.kind != "f"
-            or (buffer.ndim, offsets.ndim, idf.ndim) != (1, 1, 1)
-            or offsets.size != idf.size + 1
-            or idf.size == 0
-            or offsets[0] != 0
-            or offsets[-1] != buffer.size
-            or np.any(offsets[1:] < offsets[:-1])
-            or not np.isfinite(idf).all()
-        ):
+        try:
+            terms = unpacked(arrays["vocabulary"], arrays["offsets"])
+        except ValueError as error:
+            raise ValueError(f"the vocabulary of the vectorizer is damaged: {error}") from error
+        idf = arrays["idf"]
+        if idf.dtype.kind != "f" or idf.shape != (len(terms),) or not terms or not np.isfinite(idf).all():
             raise ValueError("the vocabulary of the vectorizer is damaged: its arrays do not fit together")
-        raw = buffer.tobytes()
-        bounds = offsets.tolist()
-        terms = [raw[i:j].decode("utf-8", "surrogatepass") for i, j in zip(bounds, bounds[1:])]
         vocabulary = {term: column for column, term in enumerate(terms)}
         if len(vocabulary) != len(terms):
             raise ValueError("the vocabulary of the vectorizer is damaged: it holds a term twice")
         vectorizer._terms.vocabulary_ = vocabulary
         vectorizer._weights.idf_ = np.array(idf)
         return vectorizer
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -11,14 +11,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ._found import Found
-from ._growing import GrowingArray
-from ._lines import Spill, overflow, scan
-from ._options import checked_dtype
+from ._lines import Found, GrowingArray, Spill, overflow, scan
 from ._parse import INTEGER, Rules
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import Targets, indicator
+from .labels import Targets, checked_dtype, indicator
 from .streams import BLOCK_BYTES, Block, StrPath, line_blocks
 
 __all__ = ["XMC_HEADER", "read_xmc"]
@@ -43,11 +40,10 @@ class _LabelIds:
         ids = found.scratch.label_integer[:n]
         wrong = (found.scratch.label_kind[:n] != INTEGER) | (ids < 0) | (ids >= self._n_labels)
         if wrong.any():
-            place = int(np.argmax(wrong))
-            start = int(found.scratch.label_start[place])
-            text = found.block.data[start : found.scratch.label_stop[place]].decode("utf-8", "replace")
-            what = f"the label {text!r} is not a whole number below {self._n_labels}, the labels of the header"
-            found.fail(what, found.line_at(start))
+            text, line = found.label(int(np.argmax(wrong)))
+            found.fail(
+                f"the label {text!r} is not a whole number below {self._n_labels}, the labels of the header", line
+            )
         self._ids.extend(ids, found.block.fraction)
 
     def targets(self, counts: npt.NDArray[np.int32]) -> Targets:

@@ -2,6 +2,7 @@
 
 `log_loss` judges probabilities, the functions ``..._at_k`` and `rank_distribution` a ranking, `report` everything that
 applies. Accuracy and F1 are scikit-learn's (`sklearn.metrics.accuracy_score`, `f1_score`), which need no such array.
+Its `log_loss` makes one of the labels, and its `ndcg_score` and `top_k_accuracy_score` ask for all scores.
 """
 
 from manyclass.metrics.log_loss import log_loss

@@ -14,7 +14,6 @@ __all__ = [
     "LabelsLike",
     "class_columns",
     "class_labels",
-    "distinct",
     "first",
     "indicator",
     "is_indicator",
@@ -90,7 +89,7 @@ def label_vector(name: str, y: Any) -> npt.NDArray[Any]:
 def unique_classes(name: str, classes: Any) -> npt.NDArray[Any]:
     """A vector of classes, none of them twice."""
     labels = label_vector(name, classes)
-    if distinct(labels).size != labels.size:
+    if np.unique(labels).size != labels.size:
         raise ValueError(f"{name} names a class twice; every class must occur once")
     return labels
 
@@ -152,11 +151,6 @@ def same_kind(name: str, a: npt.NDArray[Any], other_name: str, b: npt.NDArray[An
     kinds = ["integers" if array.dtype.kind == "i" else "strings" for array in (a, b)]
     if kinds[0] != kinds[1]:
         raise ValueError(f"{name} holds {kinds[0]} but {other_name} holds {kinds[1]}; both must be of one kind")
-
-
-def distinct(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The sorted labels that occur, as `class_labels` gives them."""
-    return np.unique(labels)
 
 
 def positions(classes: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -12,7 +12,6 @@ from sklearn.metrics import accuracy_score, f1_score
 from manyclass.metrics import ranking
 from manyclass.metrics._labels import (
     LabelsLike,
-    distinct,
     indicator,
     is_indicator,
     label_vector,
@@ -175,7 +174,7 @@ def _propensities(
     if known.size != worth.size:
         raise ValueError(f"classes has {known.size} entries and train_counts has {worth.size}; one is per the other")
     same_kind("classes", known, "y_true", truth)
-    occurring = distinct(truth)
+    occurring = np.unique(truth)
     unseen = occurring[positions(known, occurring) < 0]
     never = inverse_propensity([0.0], n_train, A=A, B=B)
     return (

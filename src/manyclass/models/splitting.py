@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +12,7 @@ from manyclass.models.base import positive
 from manyclass.models.file import write_model
 from manyclass.models.linear import LinearModel
 from manyclass.models.sharded import Block, ShardedModel, finish
-from manyclass.runtime.files import atomic_folder
+from manyclass.runtime.files import FolderWriter
 from manyclass.runtime.threads import ranges
 
 __all__ = ["BLOCK_BYTES", "ShardedModelWriter", "block_width", "split_model", "sparsify_model"]
@@ -25,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 BLOCK_BYTES = 1 << 28
 
 
-class ShardedModelWriter:
+class ShardedModelWriter(FolderWriter):
     """Writes a model block by block. A context manager: the folder takes its name when the block ends without an error.
 
     Parameters
@@ -52,32 +50,20 @@ class ShardedModelWriter:
         link: str = "identity",
         **facts: Any,
     ) -> None:
-        self._path = Path(path)
+        super().__init__(path)
         self._n_features = n_features
         self._facts: dict[str, Any] = {"classes": classes, "task": task, "link": link, **facts}
         self._blocks: list[Block] = []
         self._dtype: np.dtype[Any] | None = None
         self._layout = ""
 
-    def __enter__(self) -> ShardedModelWriter:
-        self._context = atomic_folder(self._path)
-        self._folder = self._context.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                if self._dtype is None:
-                    raise ValueError(f"{self._path}: there is no block to write")
-                shape = self._n_features, self._blocks[-1].hi
-                made = ShardedModel(self._folder, tuple(self._blocks), shape, self._dtype, self._layout, **self._facts)
-                finish(self._folder, made)
-        except BaseException as failure:
-            self._context.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        self._context.__exit__(kind, error, trace)
+    def finish(self) -> None:
+        """Write what belongs to no block, and the manifest."""
+        if self._dtype is None:
+            raise ValueError(f"{self._path}: there is no block to write")
+        shape = self._n_features, self._blocks[-1].hi
+        made = ShardedModel(self._folder, tuple(self._blocks), shape, self._dtype, self._layout, **self._facts)
+        finish(self._folder, made)
 
     def add(self, weights: Any, intercept: Array) -> None:
         """Write the next block of classes.

@@ -9,11 +9,15 @@ import re
 import shutil
 import uuid
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["atomic_folder", "atomic_path", "refuse_existing", "sweep", "to_disk"]
+__all__ = ["FolderWriter", "atomic_folder", "atomic_path", "refuse_existing", "sweep", "to_disk"]
+
+W = TypeVar("W", bound="FolderWriter")
 
 #: A temporary says who writes it: the machine and the process.
 _TEMPORARY = re.compile(r"\..*\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{12}\.tmp")
@@ -61,6 +65,28 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         refuse_existing(target)
         os.rename(temporary, target)
     to_disk(target.parent)
+
+
+class FolderWriter(ABC):
+    """Writes a folder, ``_folder``, piece by piece; it takes its name when the block ends without an error."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    def __enter__(self: W) -> W:
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(atomic_folder(self._path))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._stack:
+            if error is not None:
+                raise error
+            self.finish()
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is left, at the end of the block."""
 
 
 def refuse_existing(target: Path) -> None:

@@ -10,14 +10,13 @@ from manyclass.solvers.dual.slight_l2 import SlightL2
 from manyclass.solvers.least_squares.solver import GeneralizedLeastSquares
 from manyclass.solvers.memoir.solver import Memoir
 from manyclass.solvers.out_of_core.solver import OutOfCore
-from manyclass.solvers.primal.conjugate import ConjugateGradient
+from manyclass.solvers.primal.baselines import ConjugateGradient, GradientDescent
 from manyclass.solvers.primal.coordinate import CoordinateDescent, largest_penalty
 from manyclass.solvers.primal.fista import FISTA
 from manyclass.solvers.primal.lbfgs import LBFGS
 from manyclass.solvers.primal.newton import Newton
 from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
 from manyclass.solvers.primal.sgd import SGD
-from manyclass.solvers.primal.steepest import GradientDescent
 
 __all__ = [
     "DSMLR",

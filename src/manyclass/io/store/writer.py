@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +14,7 @@ from manyclass.io.labels import Targets
 from manyclass.io.streams import StrPath
 from manyclass.io.tensors import TensorFile, Written, write_arrays
 from manyclass.kernels.rows import check_sparse
-from manyclass.runtime.files import atomic_folder
+from manyclass.runtime.files import FolderWriter
 
 from .rows import FACTS, ROWS
 from .targets import GatheredTargets, split_targets
@@ -38,7 +36,7 @@ class _Done(NamedTuple):
     file: Written
 
 
-class RowStoreWriter:
+class RowStoreWriter(FolderWriter):
     """Writes a row store. A context manager: the folder takes its name when the block ends without an error.
 
     Parameters
@@ -81,7 +79,7 @@ class RowStoreWriter:
         for name, limit in (("shard_rows", shard_rows), ("shard_bytes", shard_bytes)):
             if limit is not None and limit < 1:
                 raise ValueError(f"{name} must be at least 1, got {limit!r}")
-        self._path = Path(path)
+        super().__init__(path)
         self._n_features = n_features
         self._shard_rows = shard_rows or np.iinfo(np.int64).max
         self._shard_bytes = shard_bytes
@@ -105,22 +103,6 @@ class RowStoreWriter:
         self._targets = GatheredTargets()
         for file in self._folder.iterdir() if hasattr(self, "_folder") else ():
             file.unlink()
-
-    def __enter__(self) -> RowStoreWriter:
-        self._context = atomic_folder(self._path)
-        self._folder = self._context.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self._finish()
-        except BaseException as failure:
-            self._context.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        self._context.__exit__(kind, error, trace)
 
     # --- what comes -------------------------------------------------------------------------------------------------
 
@@ -270,7 +252,8 @@ class RowStoreWriter:
         path = self._folder / f"rows-{len(self._done):05d}.safetensors"
         self._done.append(_Done(begin, begin + rows, stored, write_arrays(path, ROWS, arrays)))
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Write the last shard, the targets and the manifest."""
         self._flush()
         if not self._done:
             raise ValueError(f"{self._path}: there is no row to write")

@@ -101,21 +101,13 @@ class BoundMajorization(BatchSolver):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import MultinomialLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
+    >>> from sklearn.datasets import load_iris
+    >>> from manyclass import LinearClassifier
     >>> from manyclass.solvers import BoundMajorization
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5))
-    >>> y = X[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.001, n_features=5)
-    >>> result = minimize(problem, BoundMajorization(), tol=1e-9)
-    >>> result.certificate.relative_gap <= 1e-9, result.n_iter <= 12
-    (True, True)
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LinearClassifier("multinomial", solver=BoundMajorization(), alpha=0.1, tol=1e-9).fit(X, y)
+    >>> bool(model.duality_gap_ <= 1e-9)
+    True
     """
 
     name = "bound"
