@@ -246,10 +246,10 @@ def put(position, value):
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
-        ("weights.indptr", put(3, 10**6), "indptr does not rise from 0"),
-        ("weights.indptr", put(0, 1), "indptr does not rise from 0"),
-        ("weights.indptr", put(-1, 1), "indptr does not rise from 0"),
-        ("weights.indptr", put(2, -1), "indptr does not rise from 0"),
+        ("weights.indptr", put(3, 10**6), "indptr must not decrease, from 0 to"),
+        ("weights.indptr", put(0, 1), "indptr must not decrease, from 0 to"),
+        ("weights.indptr", put(-1, 1), "indptr must not decrease, from 0 to"),
+        ("weights.indptr", put(2, -1), "indptr must not decrease, from 0 to"),
         ("weights.indices", put(4, K), f"indices run from 0 to {K}, expected 0 to {K - 1}"),
         ("weights.indices", put(4, -1), "indices run from -1 to"),
         ("classes.offsets", put(2, 10**6), "strings of classes overlap"),

@@ -197,7 +197,7 @@ def test_two_hundred_thousand_classes_in_little_memory(layout):
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros((2, D + 1)), f"X has {D + 1} features, and this model was fitted with {D}: give the columns"),
+        (np.zeros((2, D + 1)), f"X has {D + 1} features, and this model was fitted with {D}: pass the columns"),
         (sp.csr_matrix((2, D - 1)), f"X has {D - 1} features, and this model was fitted with {D}"),
         (sp.csc_matrix((2, D)), "got a csc matrix: pass X.tocsr()"),
         ([[0.0] * D], "got list: pass np.asarray"),
@@ -254,10 +254,10 @@ def test_the_row_is_named_where_rows_are_empty(rng, stored):
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        ("indices", D, "column numbers that do not fit: the CSR matrix is damaged"),
-        ("indices", -1, "column numbers that do not fit"),
-        ("indptr", 10**6, "row pointers that do not fit"),
-        ("indptr", -5, "row pointers that do not fit"),
+        ("indices", D, "column indices that are out of range: the CSR matrix is damaged"),
+        ("indices", -1, "column indices that are out of range"),
+        ("indptr", 10**6, "row pointers that decrease or are out of range"),
+        ("indptr", -5, "row pointers that decrease or are out of range"),
     ],
 )
 def test_a_damaged_matrix_is_refused_and_not_read(rng, part, value, message):

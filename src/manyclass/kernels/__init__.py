@@ -1,1 +1,1 @@
-"""The compiled inner loops, and the row view they share."""
+"""Compiled inner loops, and the views of rows, targets and weights that they take as arguments."""

@@ -1,4 +1,4 @@
-"""Kernels of accelerated Prox-SDCA: the extrapolation, and the dual on a segment of dual points."""
+"""Kernels of accelerated Prox-SDCA: the extrapolation, and the dual objective between two dual points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["extrapolate", "mix", "mixed_conjugate", "mixed_losses", "momentum", 
 def momentum(V, reg, Y, W, begin, end):
     """``<Y - W', W' - W>`` and ``||W' - Y||^2`` for the new weights W' = grad g*(V), in float64.
 
-    The first is positive where the momentum points back.
+    A positive first number means that the momentum points uphill: the restart test of O'Donoghue and Candes (2015).
     """
     back = 0.0
     moved = 0.0
@@ -30,7 +30,10 @@ def momentum(V, reg, Y, W, begin, end):
 
 @jit
 def extrapolate(V, reg, Y, W, beta, pull, begin, end):
-    """``W' = grad g*(V), Y' = W' + beta (W' - W)``, and V shifted by ``pull (Y' - Y)``: the next centre, in place."""
+    """Move to the next proximal center, in place: ``W' = grad g*(V)``, ``Y' = W' + beta (W' - W)``.
+
+    V is shifted by ``pull (Y' - Y)``, since it includes the proximal term's ``pull Y``.
+    """
     real = V.dtype.type
     beta = real(beta)
     pull = real(pull)
@@ -45,7 +48,7 @@ def extrapolate(V, reg, Y, W, beta, pull, begin, end):
 
 @jit
 def own_image(V, Y, pull, scale, out, begin, end):
-    """``out = scale (V - pull Y)``: the dual image for the original problem."""
+    """``out = scale (V - pull Y)``: the dual image of the original problem, without the proximal term."""
     real = V.dtype.type
     for j in range(begin, end):
         for k in range(V.shape[1]):
@@ -80,7 +83,7 @@ def mixed_conjugate(reg, one, two, x, begin, end):
 
 @jit
 def mix(one, two, x, begin, end):
-    """``one += x (two - one)`` in place, the very numbers that the other kernels here evaluate."""
+    """``one += x (two - one)`` in place, rounded as in `mixed_losses` and `mixed_conjugate`."""
     x = one.dtype.type(x)
     for i in range(begin, end):
         for k in range(one.shape[1]):

@@ -1,8 +1,8 @@
 """Kernels of the active-set Crammer-Singer solver: sparse duals.
 
-Row i holds the rivals ``rivals[indptr[i]:indptr[i+1]]`` (never y_i, no class twice) with their duals ``b >= 0``,
-sum b <= 1; every other rival has dual zero. In the terms of `CrammerSingerLoss`, a_j = -b_j for
-the rivals and a_y = sum b.
+A rival of row i is a class j != y_i. Row i stores the active rivals ``rivals[indptr[i]:indptr[i+1]]`` (no class twice)
+with their dual variables ``b >= 0``, sum b <= 1; the dual variable of every other rival is zero. In the notation of
+`CrammerSingerLoss`, a_j = -b_j for the rivals and a_y = sum b.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def active_epoch(
 ):
     """One dual ascent step on each example of ``order``, exact over its active rivals.
 
-    ``V`` is an array or a `WeightTable`. ``idle``: see `manyclass.kernels.sdca.sdca_epoch`. Returns how many places of
-    ``order`` are done: all, or those up to an example for which the table has no room; and how many examples were put
-    off, to ``left``: with ``alone`` false, when other threads use the table too, those that need new entries of it.
+    ``V`` is an array or a `WeightTable`. ``idle``: see `manyclass.kernels.sdca.sdca_epoch`. Returns two counts. First,
+    how many entries of ``order`` were processed: fewer than all if the table has no free slots for an example. Second,
+    how many examples were postponed to ``left``: with ``alone`` false (other threads use the table at the same time),
+    those that need new entries in the table.
     """
     real = b.dtype.type
     longest = 0
@@ -104,9 +105,9 @@ def active_epoch(
 
 @jit
 def merge_rivals(indptr, rivals, b, found, new_indptr, new_rivals, new_b, write):
-    """Active rivals (those with a positive dual) and proposals, row by row.
+    """Merge the active rivals (those with a positive dual variable) with the proposals ``found``, row by row.
 
-    Two sweeps: with ``write`` false only ``new_indptr`` is set, from the lengths; then the arrays are filled.
+    Call it twice: with ``write`` false it sets only ``new_indptr``, with ``write`` true it fills the arrays.
     """
     total = 0
     new_indptr[0] = 0
@@ -140,7 +141,7 @@ def sparse_conjugates(weights, gamma, indptr, b):
 
 @jit
 def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V, first, last):
-    """``V = X^T (c * a) / (lam n)``, afresh, from the sparse duals, for the features first <= j < last."""
+    """Recompute ``V = X^T (c * a) / (lam n)`` from the sparse dual variables, for the features first <= j < last."""
     real = V.dtype.type
     V[first:last] = 0
     longest = 0
@@ -166,7 +167,10 @@ def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V, first, 
 
 @jit
 def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table, begin):
-    """`sparse_dual_image` added to a table, for the examples from ``begin`` on; returns how far the room lasted."""
+    """Add `sparse_dual_image` to a table, for the examples from ``begin`` on.
+
+    Returns the first example for which the table has no free slots, or the number of examples.
+    """
     real = b.dtype.type
     longest = 0
     for i in range(n_rows(rows)):
@@ -197,7 +201,7 @@ def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table,
 
 @jit
 def class_excess(y, weights, indptr, rivals, b, excess):
-    """``excess_k = -sum_i c_i a_ik``: the mass class k holds beyond that of its own examples."""
+    """``excess_k = -sum_i c_i a_ik``: the mass of class k beyond that of its own examples; a deficit if negative."""
     excess[:] = 0.0
     for i in range(indptr.shape[0] - 1):
         c = np.float64(weights[i])
@@ -208,11 +212,12 @@ def class_excess(y, weights, indptr, rivals, b, excess):
 
 @jit
 def plan_moves(y, weights, indptr, rivals, b, excess, cap, move_row, move_class, move_mass):
-    """Move mass from classes in excess to classes that lack it, at most ``cap`` of any one example's.
+    """Move mass from classes with an excess to classes with a deficit, at most ``cap`` of the mass of one example.
 
-    An example of class k keeps 1 - sum b of its own mass: some of it becomes a dual of a rival l that lacks mass.
-    An example that holds k as a rival passes some of b_k on to such an l. Changes ``b`` and ``excess``, writes the
-    gains to ``move_*`` and returns their number.
+    This makes sum_i c_i a_i = 0, as the dual with an unpenalized intercept requires. An example of class k has the mass
+    1 - sum b at its own class: part of it becomes the dual variable of a rival l with a deficit. An example with the
+    rival k moves part of b_k to such an l. Changes ``b`` and ``excess``, writes what the classes l gain to ``move_*``
+    and returns the number of these gains.
     """
     tiny = 1e-12
     lacking = 0

@@ -1,9 +1,9 @@
-"""Kernel of softmax regression on a block of classes: stochastic steps that know the other blocks by one number a row.
+"""Kernel of stochastic gradient descent for softmax regression on one block of classes.
 
-For row i let z_i be the log of the sum of exp of its scores in the other blocks. The probability of a class k of this
-block is then ``exp(s_k - log(exp(z_i) + sum_block exp(s)))``: at most one whatever the step, and fresh in this block.
-As in `manyclass.kernels.sgd`, the decay of the weights is held in a number, W = scale U, and so is their mean,
-mean = p A + q U; the numbers are kept from call to call, and `fold` multiplies them in at the end.
+For row i let z_i be the log-sum-exp of its scores in the other blocks. The probability of a class k of this block is
+then ``exp(s_k - log(exp(z_i) + sum_block exp(s)))``: at most one for every step size, with up-to-date scores of this
+block. As in `manyclass.kernels.sgd`, the shrinkage of the weights is kept as a factor, W = scale U, and so is the
+average of the weights, mean = p A + q U; the factors are kept between calls, and `fold` multiplies them in at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manyclass.kernels.vmath import exp, log
 
 __all__ = ["FOLD", "add_outers", "block_steps", "fold"]
 
-#: A factor below this is to be multiplied in: far from underflow, also of float32.
+#: A factor below this is multiplied into its array, long before it underflows, also in float32.
 FOLD = 1e-10
 
 
@@ -43,7 +43,7 @@ def add_outers(rows, begin, end, R, V):
 def block_steps(
     rows, y, lo, weights, order, others, plain, U, bias, A, mean_bias, lam, sizes, gain, averaged, carry, own
 ):
-    """A step on each row of ``order``, row ``order[m]`` with the step ``sizes[m]``, until a factor has to be folded.
+    """A step of size ``sizes[m]`` on each row ``order[m]``, until a factor has to be multiplied in by `fold`.
 
     Parameters
     ----------
@@ -58,18 +58,18 @@ def block_steps(
     U, bias, A, mean_bias
         The weights, the intercept and the means of both, of this block.
     gain : float
-        Times the step: that of the intercept.
+        Step size of the intercept, as a multiple of that of the weights.
     averaged : float
-        Points in the mean so far; 0: no mean is kept.
+        Number of points in the mean so far; 0 if no mean is computed.
     carry : float64 (3,)
         scale, p and q.
     own : float64 (n,)
-        Receives the log of the sum of exp of a row's scores in this block, before its step.
+        Receives the log-sum-exp of each row's scores in this block, before its step.
 
     Returns
     -------
     int
-        Steps done.
+        Number of steps taken.
     """
     real = U.dtype.type
     width = U.shape[1]
@@ -92,7 +92,7 @@ def block_steps(
         top = s[0]
         for k in range(width):
             top = max(top, s[k])
-        # The sums have loops of their own, apart from the stores: see losses/multinomial.py.
+        # The sums are in separate loops from the stores, so that their order is fixed: see losses/multinomial.py.
         for k in range(width):
             move[k] = exp(s[k] - top)
         total = 0.0
@@ -111,7 +111,7 @@ def block_steps(
                 move[k] *= share
             t = y[i] - lo
             if 0 <= t < width:
-                # 1 - p_t from the rivals: a small difference keeps its digits.
+                # 1 - p_t as the sum of the other probabilities: no cancellation where p_t is close to 1.
                 rivals = rest / mass
                 for k in range(width):
                     if k != t:
@@ -124,7 +124,7 @@ def block_steps(
                 move[k] *= factor
             add_outer(rows, i, move, 0, width, U)
             if averaged > 0:
-                # What U has gained must not change the mean.
+                # mean = p A + q U must not change when U does: A changes by -q / p times the change of U.
                 back = real(-q / p)
                 for k in range(width):
                     move[k] *= back

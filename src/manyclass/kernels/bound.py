@@ -1,10 +1,10 @@
-"""Kernels of bound majorisation: the curvature of partition functions, in the space of the labels.
+"""Kernels of bound majorization: the curvature of partition functions, in the space of the labels.
 
 The labels of example i are the entries ``offsets[i] .. offsets[i + 1] - 1`` of flat arrays; ``L`` holds the logarithms
 of a(y) = h(y) exp(theta . f(y)), minus infinity where the measure h is zero. With u_y = e_y - w_y, where w_y are the
-probabilities of the labels that came before y, the bound of Jebara and Choromanska has the curvature
-sum_y beta_y F' u_y u_y' F: everything below is about the m x m matrix B = sum_y beta_y u_y u_y', which does not
-know what the features are. It is given by the order of the labels and two numbers for each, beta and kappa:
+probabilities of the labels that precede y, the bound of Jebara and Choromanska has the curvature
+sum_y beta_y F' u_y u_y' F. The functions below work on the m x m matrix B = sum_y beta_y u_y u_y', which does not
+depend on the features. It is given by the order of the labels and two numbers for each of them, beta and kappa:
 
     beta_y = tanh(r / 2) / (2 r),  r = log a(y) - log z,     kappa_y = a(y) / (z + a(y)),     z the sum before y
 
@@ -57,10 +57,10 @@ def _log_add(one, two):
 
 @jit
 def label_terms(L, offsets, direction, order, beta, kappa):
-    """The order in which each example's labels are taken, and what the bound says of each (see the module).
+    """Set the order of each example's labels, and beta and kappa of each label (see the module).
 
-    ``order[b + r]`` is the label, counted from the example's first, that comes r-th; ``beta`` and ``kappa`` go by that
-    order. ``direction``: 1, by score, lowest first; -1, highest first; 0, as they are.
+    ``order[b + r]`` is the r-th label, counted from the example's first; ``beta`` and ``kappa`` are in that order.
+    ``direction``: 1, by score, lowest first; -1, highest first; 0, the order given.
     """
     for i in range(offsets.shape[0] - 1):
         b, e = offsets[i], offsets[i + 1]
@@ -146,7 +146,7 @@ def blocks(P, order, beta, kappa, offsets, squares, scale, share, C):
 
 @jit
 def block_diagonal(P, order, beta, kappa, offsets, scale, share, out):
-    """The diagonals of the blocks of `blocks`, in the flat arrays' order."""
+    """The diagonals of the matrices C_i of `blocks`, in the order of the flat arrays."""
     for i in range(offsets.shape[0] - 1):
         b = offsets[i]
         m = offsets[i + 1] - b
@@ -163,7 +163,7 @@ def block_diagonal(P, order, beta, kappa, offsets, scale, share, out):
 
 @jit
 def apply_blocks(P, order, beta, kappa, offsets, scale, share, V, out):
-    """``out_i = C_i v_i`` in O(m_i), without the blocks."""
+    """``out_i = C_i v_i`` in O(m_i), without forming the matrices C_i."""
     longest = 0
     for i in range(offsets.shape[0] - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
@@ -191,9 +191,10 @@ def apply_blocks(P, order, beta, kappa, offsets, scale, share, V, out):
 
 @jit
 def along(L, D, t, true, offsets, scale, gradient, hessian):
-    """The losses log Z - log a(true) at ``L + sum_q t_q D_q``: returns their weighted sum.
+    """The weighted sum of the losses log Z - log a(true) at ``L + sum_q t_q D_q``.
 
-    ``gradient`` (q) and ``hessian`` (q x q) by ``t``; ``true`` are flat positions.
+    Fills ``gradient`` (q) and ``hessian`` (q x q), the derivatives with respect to ``t``; ``true`` holds flat
+    positions.
     """
     q = D.shape[0]
     total = 0.0
@@ -244,7 +245,7 @@ def along(L, D, t, true, offsets, scale, gradient, hessian):
 
 @jit
 def mix_rows(C, offsets, squares, F, out):
-    """``out_i = C_i F_i``, blocks as in `blocks`; rows of ``F`` and ``out`` from ``offsets[0]`` on."""
+    """``out_i = C_i F_i``, with the matrices C_i of `blocks`; ``F`` and ``out`` start at row ``offsets[0]``."""
     first = offsets[0]
     for i in range(offsets.shape[0] - 1):
         b = offsets[i] - first
@@ -263,9 +264,9 @@ def mix_rows(C, offsets, squares, F, out):
 
 @jit
 def fill_gram(data, indices, indptr, index, constant, C, G, first, last):
-    """``G[a, :, b, :] += sum_i C[i, a, b] x_i x_i'`` for the classes first <= a < last, b <= a: sparse rows ``index``.
+    """``G[a, :, b, :] += sum_i C[i, a, b] x_i x_i'`` over the sparse rows ``index``, for first <= a < last and b <= a.
 
-    ``constant`` is the value of one more feature, the last of G. Every stored pair once.
+    ``constant`` is the value of one more feature, the last of G. Each pair of stored values is added once.
     """
     d = G.shape[1]
     for at in range(index.shape[0]):

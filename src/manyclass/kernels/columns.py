@@ -1,8 +1,8 @@
-"""Kernels on compressed sparse columns: what coordinate descent asks of sparse data.
+"""Kernels of coordinate descent on compressed sparse columns.
 
-The columns ``features`` of X are meant by position p. ``u`` (n numbers) is the slope of a quadratic model of the mean
-loss by score, ``h`` its curvature. An intercept is eliminated: it moves with every weight so that the whole slope,
-``u + shift h``, sums to zero; ``shift`` alone is kept, and no column is ever centred in memory.
+Position p stands for the column ``features[p]`` of X. ``u`` (n numbers) is the gradient of a quadratic model of the
+mean loss with respect to the scores, ``h`` its curvature. An intercept is eliminated: it moves with every weight so
+that the total gradient, ``u + shift h``, sums to zero; only ``shift`` is stored, and no column is centered in memory.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def column_epochs(
 ):
     """Cyclic exact steps on the model plus ``l1 ||w||_1 + l2 ||w||^2 / 2`` over the columns at ``positions``.
 
-    One epoch for each row of ``keep_w`` and ``keep_u``, where the weights at ``positions`` and ``u`` after it (its last
-    entry the shift) are kept; without rows, one epoch and nothing kept. ``flat`` says that h is one number, ``spread``
-    is 1 / sum h, or 0 without an intercept. Returns the largest violation met in the last epoch, and the shift.
+    One epoch for each row of ``keep_w`` and ``keep_u``, which receive the weights at ``positions`` and ``u`` (its last
+    entry is the shift) after the epoch; if they have no rows, one epoch, and nothing is stored. ``flat`` says that h is
+    constant, ``spread`` is 1 / sum h, or 0 without an intercept. Returns the largest violation of optimality in the
+    last epoch, and the shift.
     """
     worst = 0.0
     n = u.shape[0]
@@ -106,7 +107,7 @@ def column_epochs(
 def row_gram(data, indices, indptr, place, h, G, begin, end):
     """``G[p, q] += sum_i h_i x_ip x_iq`` for q <= p, over the rows begin <= i < end of compressed sparse ROWS.
 
-    ``place`` tells the position of a feature in G, or -1.
+    ``place`` is the position of each feature in G, or -1.
     """
     where = np.empty(G.shape[0], np.int64)
     what = np.empty(G.shape[0])

@@ -1,8 +1,8 @@
 """Kernels of primal coordinate descent: the loss of one output's column of scores, and descent on a Gram matrix.
 
-Everything is float64 whatever the data: these arrays are n or d numbers long, and certificates are made of them.
-``share`` is c_i / n, so that sums over the examples are means; ``u`` is the slope of the mean loss by score,
-``share_i phi'(s_i)``.
+Everything is float64, also for float32 data: these arrays have n or d entries, and the certificates are computed from
+them. ``share`` is c_i / n, so that sums over the examples are means; ``u`` is the gradient of the mean loss with
+respect to the scores, ``share_i phi'(s_i)``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_val
 
 __all__ = ["best_intercept", "conjugate", "curvatures", "gram_epochs", "slopes", "value"]
 
-#: Half the width of the central difference that stands for phi''. For a logistic loss it is right to nine digits.
+#: Half the width of the central difference that approximates phi''; nine correct digits for a logistic loss.
 _NEAR = 1e-4
 
 
 @jit
 def best_intercept(loss, y, c, low, high):
-    """The b between ``low`` and ``high`` that minimises ``sum_i c_i phi(b; y_i)``, by bisection of its rising slope."""
+    """The b from ``low`` to ``high`` that minimizes ``sum_i c_i phi(b; y_i)``, by bisection on the derivative."""
     for _ in range(200):
         middle = 0.5 * (low + high)
         if not low < middle < high:
@@ -55,7 +55,7 @@ def slopes(loss, s, y, share, u):
 
 @jit
 def curvatures(loss, s, y, share, floor, h):
-    """``h_i = share_i max(phi''(s_i; y_i), floor)``, a kink of phi' smoothed."""
+    """``h_i = share_i max(phi''(s_i; y_i), floor)``, by a central difference of phi'."""
     for i in range(s.shape[0]):
         rise = unit_gradient(loss, s[i] + _NEAR, y[i]) - unit_gradient(loss, s[i] - _NEAR, y[i])
         h[i] = share[i] * max(rise / (2.0 * _NEAR), floor)
@@ -75,7 +75,7 @@ def conjugate(loss, u, y, share, scale):
 def gram_epochs(G, slope, w, l1, positions, epochs):
     """Cyclic exact steps on ``w'Gw/2 - q'w + l1 ||w||_1`` over the coordinates ``positions``.
 
-    ``slope = Gw - q`` is kept up. Returns the largest violation of optimality met in the last epoch.
+    Updates ``slope = Gw - q`` with w. Returns the largest violation of optimality in the last epoch.
     """
     worst = 0.0
     for _ in range(epochs):

@@ -1,10 +1,10 @@
-"""Kernels of DS-MLR: softmax regression where a worker sees some rows and, at any time, one block of the classes.
+"""Kernels of DS-MLR: softmax regression where a worker has some of the rows and, at any time, one block of the classes.
 
-A block holds the weights of K_b classes, d + 1 rows: those of a feature are contiguous, and the last row belongs to a
-feature that has the value ``constant`` everywhere (the intercept; 0 without one). A shard is the rows begin <= i < end;
-arrays with a row for each of its examples start at 0. ``lse`` holds, for each example, the log-sum-exp of its scores in
-each block of classes, in float64: probabilities exp(s_k) / (Z_others + Z_this) are at most 1 and never overflow,
-whatever the weights.
+A block holds the weights of K_b classes in d + 1 rows: those of a feature are contiguous, and the last row belongs to a
+feature that has the value ``constant`` in every example (the intercept; 0 without one). A shard is the rows
+begin <= i < end; arrays with a row for each of its examples start at 0. ``lse`` holds, for each example, the
+log-sum-exp of its scores in each block of classes, in float64: the probabilities exp(s_k) / (Z_others + Z_this) are at
+most 1 and never overflow, for any weights.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = [
     "spreads",
 ]
 
-#: No score is further than this from the largest one of its row, as far as log-sum-exp can tell.
+#: Differences to the largest score of a row are cut off here: exp(-700) is the smallest that float64 can hold.
 _FAR = 700.0
-#: Numbers of a vector that are taken at a time with all the others: a few of them stay in the cache.
+#: Entries of the vectors in one piece of their inner products: pieces of all vectors fit in the cache.
 _CHUNK = 1024
 
 
@@ -96,8 +96,9 @@ def _total(lse):
 def block_gradient(rows, begin, end, S, at, y, c, total, remove, moved, share, lo, constant, G):
     """``G += sum_i c_i (p_i - e_{y_i}) x_i^T`` for the block of classes from ``lo`` on.
 
-    Scores of the block are ``S[:, at:at + K_b]``. p_ik = exp(s_ik - total_i) (1 - remove_k) + moved_i share_k: softmax,
-    with mass moved between the classes as a balanced dual asks for (see `moved_mass`), or with zeros as it is.
+    Scores of the block are ``S[:, at:at + K_b]``. p_ik = exp(s_ik - total_i) (1 - remove_k) + moved_i share_k: the
+    softmax, with mass moved between the classes so that the dual point is balanced (see `moved_mass`); with ``remove``
+    and ``moved`` zero, the softmax itself.
     """
     K = G.shape[1]
     last = G.shape[0] - 1
@@ -125,7 +126,7 @@ def block_gradient(rows, begin, end, S, at, y, c, total, remove, moved, share, l
 
 @jit
 def block_curvature(rows, begin, end, S, at, c, total, constant, H):
-    """``H[j, k] += sum_i c_i p_ik (1 - p_ik) x_ij^2``: the Hessian's diagonal, for the block of classes of H.
+    """``H[j, k] += sum_i c_i p_ik (1 - p_ik) x_ij^2``: the diagonal of the Hessian, for the block of classes of H.
 
     Scores of the block are ``S[:, at:at + K_b]``.
     """
@@ -152,12 +153,13 @@ def block_curvature(rows, begin, end, S, at, c, total, constant, H):
 
 @jit
 def fresh_steps(rows, begin, order, y, c, norms, lse, b, lo, W, constant, eta, decay, most, plain):
-    """Stochastic steps on a block with fresh normalisers, one an example, in the given order.
+    """One stochastic step for each example on a block, in the given order, with up-to-date normalizers.
 
         w_k = w_k - eta_i c_i (p_ik - [y_i = k]) x_i,    p_ik = exp(s_ik) / (Z of the other blocks + Z of this one)
 
-    eta_i c_i (||x_i||^2 + constant^2) is at most ``most``: no example overshoots, whatever ``eta``. The penalty's
-    share of all these steps, ``decay``, comes first. ``lse[:, b]`` is brought up to date as the weights change.
+    eta_i c_i (||x_i||^2 + constant^2) is at most ``most``, so that no example overshoots for any ``eta``. The penalty
+    enters as one multiplication of all weights by ``decay``, before the steps. ``lse[:, b]`` is updated as the weights
+    change.
     """
     K = W.shape[1]
     last = W.shape[0] - 1
@@ -200,9 +202,9 @@ def fresh_steps(rows, begin, order, y, c, norms, lse, b, lo, W, constant, eta, d
 
 @jit
 def multiplier_steps(rows, begin, order, y, c, norms, multiplier, lo, W, constant, eta, decay, most, plain):
-    """The printed update (13) on a block: the exponent is s_ik + b_i with the b_i of the last refreshing.
+    """Equation (13) of the DS-MLR paper on a block: the exponent is s_ik + b_i, with b_i from its last update.
 
-    The exponent is clamped at 0, since exp(s_ik + b_i) is a probability where b_i is up to date.
+    The exponent is clamped at 0, because exp(s_ik + b_i) is a probability where b_i is up to date.
     """
     K = W.shape[1]
     last = W.shape[0] - 1
@@ -267,7 +269,7 @@ def line_sums(S, T, t, begin, y, c, out):
             top = max(top, u[k])
         for k in range(K):
             e[k] = exp(u[k] - top)
-        # Relative to the target's direction: of rows that are fitted well, the rest is small and exact.
+        # Relative to the direction of the true class: no cancellation in the sum for rows that are fitted well.
         own = d[y[i]]
         total, first = 0.0, 0.0
         for k in range(K):
@@ -283,10 +285,10 @@ def line_sums(S, T, t, begin, y, c, out):
 
 @jit
 def candidate_sums(S, T, ts, y, begin, lo, top, total, first, own):
-    """Take one block of classes into the running sums along a line, for all steps ``ts`` at once.
+    """Add one block of classes to the running sums along a line, for all step sizes ``ts`` in one pass.
 
-    After all blocks, the log-sum-exp at step t is ``top + log(total)`` and its slope ``first / total``; ``own``
-    receives score and direction of the target.
+    After all blocks, the log-sum-exp at step t is ``top + log(total)`` and its derivative ``first / total``; ``own``
+    receives the score and the direction of the true class.
     """
     for r in range(S.shape[0]):
         k_own = y[begin + r] - lo
@@ -345,7 +347,7 @@ def spreads(S, begin, c, total, lo, out):
 
 @jit
 def moved_mass(S, total, remove, lo, moved):
-    """``moved_i += sum_k remove_k p_ik``: what an example gives up so that the classes' masses come out as wanted."""
+    """``moved_i += sum_k remove_k p_ik``: the mass taken from example i, to be given to the classes with a deficit."""
     for r in range(S.shape[0]):
         given = 0.0
         for k in range(S.shape[1]):
@@ -375,14 +377,14 @@ def conjugate_rows(S, begin, c, total, remove, moved, share, lo):
 
 @jit
 def block_dots(stack, a, b, g, out):
-    """Inner products in float64 of three vectors with each of ``stack``, and among themselves: one pass over all.
+    """Inner products in float64 of the vectors a, b and g with those of ``stack`` and with each other, in one pass.
 
     ``out`` has 3 rows: a, b and g; their columns are the members of the stack, then a, b and g.
     """
     m = stack.shape[0]
     out[:] = 0.0
     for begin in range(0, a.shape[0], _CHUNK):
-        # Slices count from 0: what may be negative keeps a loop from becoming vector code.
+        # The loops below index slices from 0: an index that might be negative would prevent vectorization.
         x, y, z = a[begin : begin + _CHUNK], b[begin : begin + _CHUNK], g[begin : begin + _CHUNK]
         for q in range(m):
             v = stack[q, begin : begin + _CHUNK]
@@ -437,7 +439,7 @@ def combine(stack, g, shares, out):
 def concave_line(S, T, steps, begin, lo, y, c, total, values, slopes):
     """Of each class, the weighted sum of a_i exp(z_i) - [y_i = k] z_i with z_i = s_ik + t_k d_ik, and its slope in t_k.
 
-    a_i = exp(-total_i); exponents are cut off where float64 ends.
+    a_i = exp(-total_i); exponents are clamped to the range of float64.
     """
     values[:] = 0.0
     slopes[:] = 0.0

@@ -1,4 +1,4 @@
-"""Second moments of sparse rows, straight into a dense matrix."""
+"""Second moments of sparse rows, accumulated in a dense matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["add_sparse_gram"]
 def add_sparse_gram(data, indices, indptr, weights, first, last, G):
     """``G[j, l] += c_i x_ij x_il`` for the entries first <= j < last, l <= j: the lower triangle, in float64.
 
-    Rows of a range of features belong to one thread; the sums do not depend on the threads.
+    One thread owns the rows of G of its range of features, so that the sums do not depend on the number of threads.
     """
     for i in range(indptr.shape[0] - 1):
         for t in range(indptr[i], indptr[i + 1]):

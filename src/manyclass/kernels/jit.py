@@ -1,12 +1,12 @@
-"""The one way to compile a kernel: ``@jit``.
+"""Compilation of kernels: `jit`, `inline` and `implements`.
 
 Numba keeps machine code on disk, but decides whether it is stale by looking only at the file of the cached
-function. A kernel here is assembled from overloads that live in other files (a loss, a penalty, a row view): after an
-edit of one of those, Numba alone would go on running the old machine code. ``jit`` therefore stamps each cache entry
-with a hash of every source file that its kernel may be assembled from (the folders kernels, objective/losses,
-objective/penalties, and its own). Nothing global is touched: other packages keep Numba's own rule.
+function. A kernel here is assembled from overloads in other files (a loss, a penalty, a row view): after an edit of one
+of those, Numba alone would keep running the old machine code. ``jit`` therefore stores with each cache entry a hash of
+every source file that its kernel may be assembled from (the folders kernels, objective/losses, objective/penalties, and
+its own). No global setting of Numba changes: other packages keep Numba's own rule.
 
-Compilation is announced (once a process, as a log record of this module) and timed, so that nobody takes it for
+Compilation is announced (once per process, as a log record of this module) and timed, so that it can be told from
 training time.
 """
 
@@ -29,8 +29,8 @@ __all__ = ["CompileClock", "compile_clock", "implements", "inline", "is_a", "jit
 
 logger = logging.getLogger(__name__)
 
-#: The licence given to LLVM: reorder, contract, ignore the sign of zero. NaN and infinity keep their meaning,
-#: because input checks and safeguarded steps rely on them.
+#: LLVM's fast-math flags: reorder and contract operations, ignore the sign of zero. Not "nnan" and "ninf": input checks
+#: and safeguarded steps rely on NaN and infinity.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FASTMATH, "error_model": "numpy"}
@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @cache
 def source_stamp(folder: Path) -> str:
-    """A hash of all sources that a kernel defined in ``folder`` may be assembled from: its freshness mark."""
+    """A hash of all sources that a kernel defined in ``folder`` may be assembled from."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for part in sorted({root / "kernels", root / "objective" / "losses", root / "objective" / "penalties", folder}):
@@ -72,7 +72,7 @@ class CompileClock:
         if begun is None:
             return
         self.kernels += 1
-        # A kernel compiled while another is open is part of that one's time.
+        # The time of a kernel compiled while another one is being compiled is part of that one's.
         if not any(thread == threading.get_ident() for thread, _ in self._open):
             self.seconds += time.perf_counter() - begun
 
@@ -81,16 +81,16 @@ compile_clock = CompileClock()
 
 
 class _CacheFile(IndexDataCacheFile):
-    """Numba's files of one cached function, read with suspicion, and written by several processes at the same time.
+    """Numba's cache files of one function, safe against truncated files and against several writing processes.
 
-    A file that a full disk or a killed process has cut short counts as missing, so that the kernel is compiled anew.
-    The stamp stands before the part that is unpickled: entries of other sources, which may name modules that are gone,
-    are not looked into.
+    A file that was truncated by a full disk or a killed process counts as missing, so that the kernel is compiled
+    again. The stamp precedes the part that is unpickled: entries of other sources, which may refer to modules that no
+    longer exist, are not unpickled.
 
-    Numba numbers the data files in the order in which they are saved, and writes the index first: of two processes
-    that save two signatures at once, both take the same number, and the index of one can end beside the machine code
-    of the other. Here a data file is named after its signature and written before the index: the worst that can happen
-    is that an entry is missing from the index, and is compiled again.
+    Numba numbers the data files in the order in which they are saved, and writes the index first: two processes that
+    save two signatures at once take the same number, and the index of one can then point to the machine code of the
+    other. Here a data file is named after its signature and written before the index: at worst an entry is missing from
+    the index, and is compiled again.
     """
 
     def __init__(self, cache_path: str, filename_base: str, source_stamp: str) -> None:
@@ -115,7 +115,7 @@ class _CacheFile(IndexDataCacheFile):
         try:
             return super()._load_data(name)
         except Exception as error:
-            raise OSError(f"{name} is damaged") from error  # Numba takes it for a missing file
+            raise OSError(f"{name} is damaged") from error  # Numba treats an OSError as a missing file
 
 
 class _PackageCache(FunctionCache):
@@ -139,12 +139,12 @@ class _PackageCache(FunctionCache):
         compile_clock.ended(id(self))
         try:
             super().save_overload(sig, data)
-        except OSError as error:  # a full disk: the machine code is in memory all the same
+        except OSError as error:  # a full disk: the machine code in memory can be used nevertheless
             _warn_not_kept(str(error))
 
 
 class _NoCache(NullCache):
-    """No cache, but the clock runs."""
+    """No cache on disk; compilation is timed."""
 
     def load_overload(self, sig: Any, target_context: Any) -> None:
         compile_clock.started(id(self), "a kernel")
@@ -155,14 +155,18 @@ class _NoCache(NullCache):
 
 @cache
 def _warn_not_kept(why: str) -> None:
-    """Once for each reason."""
-    logger.warning("compiled kernels cannot be kept on disk (%s): set NUMBA_CACHE_DIR to a folder for them", why)
+    """Warn, once for each reason."""
+    logger.warning(
+        "compiled kernels cannot be kept on disk (%s) and are compiled again in each process: set the environment "
+        "variable NUMBA_CACHE_DIR to a writable folder",
+        why,
+    )
 
 
 def jit(func: F) -> F:
     """Compile ``func`` in nopython mode, without the GIL, cached on disk.
 
-    Where no folder for the cache can be written, the function is compiled anew in each process.
+    If no folder for the cache is writable, the function is compiled again in each process.
     """
     dispatcher = numba.njit(**_OPTIONS)(func)
     try:
@@ -174,16 +178,19 @@ def jit(func: F) -> F:
 
 
 def inline(func: F) -> F:
-    """Compile a small helper that vanishes into the kernels that call it; it needs no cache of its own."""
+    """Compile a small helper that is always inlined into the kernels that call it; it needs no cache of its own."""
     return numba.njit(forceinline=True, **_OPTIONS)(func)  # type: ignore[no-any-return]
 
 
 def implements(
     stub: Callable[..., Any], *, forceinline: bool = False, fastmath: set[str] = FASTMATH
 ) -> Callable[[F], F]:
-    """Attach compiled behaviour to ``stub``: the decorated function looks at the argument TYPES and returns the
-    implementation for them, or None to leave them to another (``numba.extending.overload``). ``forceinline`` for
-    what must vanish into a loop before it can become vector code; ``fastmath`` for what needs its sums in order."""
+    """Attach a compiled implementation to ``stub`` (``numba.extending.overload``).
+
+    The decorated function receives the argument TYPES and returns the implementation for them, or None if another one
+    implements them. ``forceinline`` is for what has to be inlined before a loop can be vectorized; ``fastmath``
+    restricts the flags of what needs its operations in order.
+    """
     options: Any = {**_OPTIONS, "forceinline": forceinline, "fastmath": fastmath}
     return overload(stub, jit_options=options, strict=False)
 

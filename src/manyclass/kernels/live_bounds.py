@@ -1,14 +1,16 @@
-"""Upper bounds of the scores of blocks of classes, kept while the weights of a `WeightTable` change.
+"""Upper bounds on the scores of blocks of classes, updated while the weights of a `WeightTable` change.
 
-Classes are taken in blocks of consecutive numbers. A feature that many classes have keeps the largest positive weight
-of each block: a row's sum of these bounds all scores of a block, once what the lists of its other features hold has
-been summed as it is. An entry that grows raises its bound; one that shrinks leaves it, too high, until the bounds are
-made afresh. So a row whose true class is far ahead is done with one sum of K / `BLOCK` numbers a feature, and the
-others look at few blocks (`manyclass.kernels.prune` does the same for weights that do not change, and copies none).
+A block is a range of consecutive class numbers. For a feature with weights in many classes, the largest positive weight
+in each block is stored. The sum of these over the features of a row, plus the exact sums over its other features,
+bounds all scores of a block. An entry that grows raises its bound; one that shrinks leaves the bound too high until the
+bounds are recomputed. A row whose true class leads by more than the margin is thus decided by one sum of K / `BLOCK`
+numbers per feature; for the other rows few blocks have to be scored. `manyclass.kernels.prune` does the same for
+weights that do not change, without copies of them.
 
-Rows must not be negative. Rounding: with g = the values of a row times the unit roundoff, P the sum of a score's
-positive terms and N of its negative ones, the computed score is at most P - N + g (P + N) <= (1 + g) P, and the
-computed bound at least (1 - g) P, in whatever order: a bound that has been raised by the part of 4 g is never below.
+Values of rows must be non-negative. Rounding: let g be the number of values of a row times the unit roundoff, P the sum
+of the positive terms of a score and N that of the negative ones. The computed score is at most
+P - N + g (P + N) <= (1 + g) P and the computed bound at least (1 - g) P, in any order of summation: a bound that is
+multiplied by 1 + 4 g is never below the score.
 """
 
 from __future__ import annotations
@@ -34,21 +36,28 @@ __all__ = [
 
 # mypy: disable-error-code="no-untyped-def"
 
-#: Classes in a block. Fewer give closer bounds and more of them.
+#: Classes in a block. Smaller blocks give tighter bounds and more of them.
 BLOCK = 16
-#: A feature that more than one in so many classes have keeps bounds: to sum them is faster than to read its list.
+#: A feature with weights in more than K / 64 classes has bounds: to sum them is faster than to read its list of
+#: weights.
 _LISTED = 64
-#: And one that more than one in so many have is copied as a row of K numbers: no search for an entry.
+#: One with weights in more than K / 32 classes is also copied as a dense row of K numbers, read without a search.
 _COPIED = 32
-#: Where more than one block in so many may have the best class, all classes are scored: as vector code.
+#: If more than one in 8 blocks may contain the best class, all classes are scored, by vectorized loops.
 _MANY = 8
 
 
 class LiveBounds(NamedTuple):
     """Bounds of the blocks, and copies of the weights of the most frequent features.
 
-    place : int32 (d,), the row of ``bound`` that a feature has, or -1; bound : (rows, blocks), not below 0; copy :
-    (the first rows, BLOCK blocks), the weights, 0 where there is none.
+    Attributes
+    ----------
+    place : int32 (d,)
+        The row of ``bound`` that belongs to a feature, or -1.
+    bound : (rows, n_blocks)
+        Upper bounds, >= 0.
+    copy : (the first rows, BLOCK * n_blocks)
+        Weights, 0 where there is none.
     """
 
     place: np.ndarray[Any, Any]
@@ -57,10 +66,15 @@ class LiveBounds(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Of a thread.
+    """Working memory of one thread.
 
-    full : (K + 1,), zeros between rows, the last for nobody; touched : int32 (K + 1,); sums : a number a block;
-    scores : (BLOCK,).
+    Attributes
+    ----------
+    full : (K + 1,)
+        Zero between rows; the last entry receives the values of empty slots.
+    scores : (BLOCK,)
+    sums : (n_blocks,)
+    touched : int32 (K + 1,)
     """
 
     full: np.ndarray[Any, Any]
@@ -70,7 +84,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(n_classes: int, bounds: LiveBounds) -> Scratch:
-    """What `bounded_best` writes to."""
+    """The working memory of `bounded_best`."""
     real = bounds.bound.dtype
     return Scratch(
         np.zeros(n_classes + 1, real),
@@ -81,12 +95,12 @@ def make_scratch(n_classes: int, bounds: LiveBounds) -> Scratch:
 
 
 def no_bounds(dtype: Any) -> LiveBounds:
-    """Of no feature."""
+    """Bounds for no feature: every row is scored in full."""
     return LiveBounds(np.empty(0, np.int32), np.empty((0, 0), dtype), np.empty((0, 0), dtype))
 
 
 def make_bounds(table: WeightTable, n_classes: int) -> LiveBounds:
-    """The bounds of the weights as they are. The copies take no more memory than the table."""
+    """The bounds of the present weights. The copies take at most as much memory as the table."""
     chosen = np.flatnonzero(table.held > n_classes // _LISTED)
     chosen = chosen[np.argsort(-table.held[chosen], kind="stable")]
     copied = int(np.count_nonzero(table.held[chosen] > n_classes // _COPIED))
@@ -119,7 +133,7 @@ def _set(bounds, p, k, value):
 
 @jit
 def follow(rows, y, rivals, steps, table, bounds):
-    """After ``u_y += step x``, ``u_r -= step x`` for each row."""
+    """Update the bounds after ``u_y += step x``, ``u_r -= step x`` for each row."""
     for m in range(y.shape[0]):
         if steps[m] != 0:
             for t in range(rows.indptr[m], rows.indptr[m + 1]):
@@ -132,7 +146,7 @@ def follow(rows, y, rivals, steps, table, bounds):
 
 @jit
 def soften_bounds(bounds, j, tau):
-    """After a soft threshold of the weights of feature j: that of a bound bounds it."""
+    """Update the bounds after a soft threshold of the weights of feature j: soft-threshold them as well."""
     p = bounds.place[j]
     if p >= 0:
         small = bounds.bound.dtype.type(tau)
@@ -145,16 +159,16 @@ def soften_bounds(bounds, j, tau):
 
 @inline
 def _outside(best, own, scale):
-    # Whether a rival with this score leaves the row beyond the margin; of a scale of 0, nobody does.
+    # Whether a row whose best other class has this score is beyond the margin; never with a scale of 0.
     return scale > 0 and 1.0 + scale * (np.float64(best) - np.float64(own)) <= 0
 
 
 @inline
 def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
-    """The best class of row m but ``target``, -1 where it is not known or its score not above 0; its score; entries
-    read.
+    """The best class of row m other than ``target``, its score, and the number of table entries read.
 
-    With a ``scale`` above 0, a row beyond the margin, 1 + scale (best - own) <= 0, may get the target and a low score.
+    The class is -1 where it cannot be determined from the bounds, or its score is not positive. With a ``scale`` above
+    0, a row beyond the margin, 1 + scale (best - own) <= 0, may get ``target`` and a low score.
     """
     sums = scratch.sums
     real = sums.dtype.type
@@ -206,7 +220,7 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
 
 @inline
 def _lists(rows, m, table, bounds, scratch):
-    # What the features without bounds add: to each class, into full, which lists them; and at most to a block.
+    # The terms of the features without bounds: to each class, into full, which lists them; and at most to a block.
     full, touched, sums, _ = scratch
     real = full.dtype.type
     K = full.shape[0] - 1
@@ -221,7 +235,7 @@ def _lists(rows, m, table, bounds, scratch):
                 if k >= 0:
                     v = full[k]
                     touched[count] = k
-                    # A class that comes back to 0 on the way is listed twice.
+                    # A class whose partial sum returns to 0 is listed twice.
                     count = min(count + (v == 0), K)
                     full[k] = v + x * table.values[2 * slot + 1]
     for a in range(count):
@@ -232,13 +246,13 @@ def _lists(rows, m, table, bounds, scratch):
 
 @inline
 def _listed(scratch, count, a):
-    # A list of all K may have lost some to those that it has twice: then it is everyone.
+    # A full list of K entries may contain duplicates and miss classes: all classes are visited instead.
     return np.int64(scratch.touched[a]) if count < scratch.full.shape[0] - 1 else np.int64(a)
 
 
 @inline
 def _best_of_all(rows, m, table, bounds, target, scratch):
-    """The best class but ``target`` and its score, all being scored; leaves ``full`` zero."""
+    """The best class other than ``target`` and its score, from the scores of all classes; resets ``full`` to zero."""
     full = scratch.full
     real = full.dtype.type
     K = full.shape[0] - 1
@@ -268,7 +282,7 @@ def _best_of_all(rows, m, table, bounds, target, scratch):
 
 @inline
 def _best_of_block(rows, m, table, bounds, block, target, scratch, top, who):
-    """The better of ``who``, score ``top``, and the best class of a block but ``target``, lower numbers first."""
+    """The better of ``who`` (score ``top``) and the best class of a block other than ``target``; ties: the lower."""
     full, _, _, scores = scratch
     real = full.dtype.type
     first = np.int64(block) * BLOCK

@@ -1,7 +1,8 @@
-"""Kernels of MEMOIR: the best rival of each row on the live weights, and steps that touch two classes.
+"""Kernels of MEMOIR: the best rival of each row at the current weights, and steps that change two classes.
 
-The unscaled weights U are a d x K array or a `WeightTable`. Rows are compressed sparse, a batch at a time. Rivals are
-found without a change of U, so that threads may share the rows of a batch; steps are taken in the order of the batch.
+A rival of a row is a class other than its own class y. The unscaled weights U are a d x K array or a `WeightTable`.
+Rows are compressed sparse, one batch at a time. The search for rivals does not change U, so that threads can share the
+rows of a batch; steps are taken in the order of the batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["add_steps", "columns", "fill", "pair_scores", "settle", "sum_of_squa
 
 @inline
 def _listed_scores(rows, m, table, full, touched):
-    """Scores of row m into ``full``, the classes into ``touched``; returns how many."""
+    """Add the scores of row m to ``full`` and list their classes in ``touched``; returns how many."""
     real = full.dtype.type
     K = full.shape[0] - 1
     count = 0
@@ -31,7 +32,7 @@ def _listed_scores(rows, m, table, full, touched):
             if k >= 0:
                 v = full[k]
                 touched[count] = k
-                # A class that comes back to 0 on the way is listed twice.
+                # A class whose partial sum returns to 0 is listed twice.
                 count = min(count + (v == 0), K)
                 full[k] = v + x * table.values[2 * slot + 1]
     return count
@@ -39,14 +40,14 @@ def _listed_scores(rows, m, table, full, touched):
 
 @inline
 def _scores(rows, m, table, full):
-    """The same without a list. An empty slot adds nothing to the number behind the last class."""
+    """Add the scores of row m to ``full``, without a list. Empty slots add 0 to the entry after the last class."""
     real = full.dtype.type
     K = full.shape[0] - 1
     for t in range(rows.indptr[m], rows.indptr[m + 1]):
         j = rows.indices[t]
         x = real(rows.data[t])
         if 2 * table.held[j] > table.capacity[j]:
-            # Mostly full: no branch that cannot be foreseen.
+            # Mostly full: selections instead of branches, which would be mispredicted.
             for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
                 key = np.int64(table.keys[2 * slot])
                 value = table.values[2 * slot + 1]
@@ -60,7 +61,7 @@ def _scores(rows, m, table, full):
 
 @inline
 def _scanned(rows, m, target, held, table, full, touched):
-    """The best class but ``target`` and its score, by all that the features of the row hold."""
+    """The best class other than ``target`` and its score, from all weights of the row's features."""
     real = full.dtype.type
     K = full.shape[0] - 1
     top = real(-np.inf)
@@ -95,15 +96,17 @@ def _scanned(rows, m, target, held, table, full, touched):
 
 @jit
 def table_rivals(rows, y, table, bounds, scale, scratch, rivals, best, own):
-    """The class with the largest score of each row among all but ``y``, on a `WeightTable`: ``rivals`` and ``best``;
-    ``own`` is the score of y. Returns how many entries of the table were read.
+    """Find the best class of each row other than ``y``, on a `WeightTable`: ``rivals``, with the scores ``best``.
 
-    Of equal positive or equal negative scores the lower number wins; of scores of 0 the first class after y,
-    cyclically - at W = 0 all classes are rivals alike, and one class must not be pushed away from all rows.
+    ``own`` receives the score of y. Returns how many entries of the table were read.
 
-    Without bounds (no blocks) it costs what the lists of the row's features hold; with them, the sums of the bounds and
-    what the blocks hold that may have the best class. With a ``scale`` above 0 only rivals within the margin are
-    wanted, ``1 + scale (best - own) > 0``: a row that has none may get any class, with a score that says so.
+    Ties: of equal positive or equal negative scores the lower class number; of scores of 0 the first class after y,
+    cyclically, because at W = 0 all classes are tied, and otherwise every step would decrease the same class.
+
+    Without bounds (no blocks) the cost is the number of stored weights of the row's features; with them, the sums of
+    the bounds and the weights of the blocks that may contain the best class. With a ``scale`` above 0 only rivals
+    within the margin are needed, ``1 + scale (best - own) > 0``: a row without one may get any class whose score is too
+    low for it.
     """
     real = best.dtype.type
     work = np.int64(0)
@@ -129,7 +132,7 @@ def table_rivals(rows, y, table, bounds, scale, scratch, rivals, best, own):
 
 @inline
 def _first_zero(full, target, who, top):
-    """The first class after ``target`` with score 0, cyclically; else what was found."""
+    """The first class after ``target`` with score 0, cyclically; if there is none, ``who`` and ``top``."""
     K = full.shape[0] - 1
     for a in range(1, K):
         k = target + a
@@ -159,7 +162,7 @@ def pair_scores(rows, first, second, U, of_first, of_second):
 def add_steps(rows, y, rivals, steps, U, begin):
     """``u_y += steps[m] x_m`` and ``u_r -= steps[m] x_m`` for the rows from ``begin`` on, in their order.
 
-    Returns the first row for which a table had no room (else their number), and by how much ||U||^2 has grown.
+    Returns the first row for which a table had no free slots (or the number of rows), and the increase of ||U||^2.
     """
     change = 0.0
     for m in range(begin, y.shape[0]):
@@ -176,10 +179,10 @@ def add_steps(rows, y, rivals, steps, U, begin):
 
 @jit
 def settle(U, features, total, stamp, bounds, keys, values):
-    """Give the rows ``features`` of U the truncation that they have missed: soft-threshold by ``total - stamp[j]``.
+    """Apply the delayed truncation to the rows ``features`` of U: soft-threshold them by ``total - stamp[j]``.
 
-    Thresholds add up while an entry is not changed, so that it is exact to let them wait until a feature is needed.
-    ``bounds`` are those of U, or none; ``keys`` and ``values`` are scratch, K each.
+    Successive soft thresholds of an unchanged entry add up, so that it is exact to delay them until a feature is used.
+    ``bounds`` are those of U, or empty; ``keys`` and ``values`` are scratch, K entries each.
     """
     for a in range(features.shape[0]):
         j = np.int64(features[a])
@@ -192,7 +195,7 @@ def settle(U, features, total, stamp, bounds, keys, values):
 
 @jit
 def truncate(table, chosen, tau):
-    """Soft-threshold the columns of a table of which ``chosen`` says so."""
+    """Soft-threshold the columns k of a table for which ``chosen[k]`` is true."""
     small = table.values.dtype.type(tau)
     for j in range(table.start.shape[0]):
         for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
@@ -213,8 +216,11 @@ def sum_of_squares(U):
 
 @jit
 def columns(table, place, indptr, indices, data):
-    """The columns k with ``place[k] >= 0`` as compressed rows, column k in row ``place[k]``: first, with ``indices`` of
-    length 0, how long each is (``indptr[r + 1]``), then, with the pointers summed up, what they hold."""
+    """The columns k with ``place[k] >= 0`` as compressed rows, column k in row ``place[k]``.
+
+    Call it twice: with ``indices`` of length 0 it sets ``indptr[r + 1]`` to the length of row r; with the cumulative
+    sum of these as ``indptr`` it fills ``indices`` and ``data``.
+    """
     write = indices.shape[0] > 0
     for j in range(table.start.shape[0]):
         for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
@@ -231,7 +237,7 @@ def columns(table, place, indptr, indices, data):
 
 @jit
 def fill(table, rows):
-    """Put compressed rows, one a feature, into an empty table in which each feature has slots enough."""
+    """Copy compressed rows, one per feature, to an empty table in which each feature has enough slots."""
     for j in range(table.start.shape[0]):
         for t in range(rows.indptr[j], rows.indptr[j + 1]):
             add_at(table, j, np.int64(rows.indices[t]), rows.data[t])

@@ -1,4 +1,4 @@
-"""Kernels of Newton's method: what the second derivative of the losses makes of a move, the objective along one."""
+"""Kernels of Newton's method: Hessian-vector products of the losses, and the losses along a direction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["bend_at", "slope_at"]
 
 @jit
 def bend_at(targets, loss, S, moves, out, begin, end):
-    """``out_i = H(s_i) u_i`` for begin <= i < end, with H the Hessian of phi, u the rows of ``moves``."""
+    """``out_i = H(s_i) u_i`` for begin <= i < end: Hessian-vector products of phi with the rows u_i of ``moves``."""
     outputs = S.shape[1]
     buffer = np.empty(outputs, S.dtype)
     for i in range(begin, end):
@@ -22,7 +22,7 @@ def bend_at(targets, loss, S, moves, out, begin, end):
 
 @jit
 def slope_at(targets, weights, loss, S, moves, step, begin, end):
-    """``sum_i c_i phi(s_i + step u_i)`` and its derivative by ``step`` over begin <= i < end."""
+    """``sum_i c_i phi(s_i + step u_i)`` over begin <= i < end, and its derivative with respect to ``step``."""
     outputs = S.shape[1]
     s = np.empty(outputs, S.dtype)
     work = np.empty(outputs, S.dtype)

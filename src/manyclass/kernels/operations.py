@@ -1,8 +1,8 @@
-"""The operations a kernel asks of a loss and of a penalty; losses and penalties attach them to their types.
+"""The operations that kernels call on a loss and on a penalty; losses and penalties implement them for their types.
 
 A loss acts on one example: scores ``s`` in R^K, a target ``t`` (see `manyclass.kernels.targets`), a dual vector ``a``
-in R^K. Solvers hold the dual image ``v = X^T (c * dual) / (lam n)``; the weights ``W = grad g*(v)`` are taken entry by
-entry when they are read, so that no second d x K array exists.
+in R^K. Solvers store the dual image ``v = X^T (c * dual) / (lam n)``; the weights ``W = grad g*(v)`` are computed entry
+by entry when they are read, so that no second d x K array is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def loss_gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
 
 
 def loss_hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
-    """``out = H u``, with H the Hessian of phi at s (where phi' has a kink, that of one of its sides)."""
+    """``out = H u``, with H the Hessian of phi at s (a one-sided one where phi' has a kink)."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -63,22 +63,22 @@ def unit_gradient(loss: Any, s: Any, y: Any) -> Any:
 
 
 def unit_hessian(loss: Any, s: Any, y: Any) -> Any:
-    """phi'' of one score (where phi' has a kink, that of one of its sides)."""
+    """phi'' of one score (a one-sided derivative where phi' has a kink)."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def unit_conjugate(loss: Any, a: Any, y: Any) -> Any:
-    """phi*(-a) of one dual number, in float64."""
+    """phi*(-a) of one dual variable, in float64."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def unit_step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
-    """The new dual number that maximises the dual along it."""
+    """The value of one dual variable that maximizes the dual objective, the others being fixed."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def primal(reg: Any, v: Any) -> Any:
-    """``grad g*`` of one entry: the weight that belongs to the dual image ``v``."""
+    """``grad g*`` of one entry: the weight at the entry ``v`` of the dual image."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -88,10 +88,10 @@ def prox(reg: Any, z: Any, step: Any) -> Any:
 
 
 def value_term(reg: Any, w: Any) -> Any:
-    """The contribution of one weight to g(W), in float64."""
+    """The term of one weight in g(W), in float64."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def conjugate_term(reg: Any, v: Any) -> Any:
-    """The contribution of one entry to g*(v), in float64."""
+    """The term of one entry in g*(v), in float64."""
     raise TypeError("compiled: call it from a kernel")

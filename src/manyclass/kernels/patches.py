@@ -1,4 +1,4 @@
-"""Responses of filters at all places of images, to activations, to sums over the cells of a grid: in one reading."""
+"""Activations of filter responses, summed over the cells of a grid, in one pass over the responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["pool_rectified", "pool_triangle"]
 
 @jit
 def pool_rectified(responses, cells, threshold, out):
-    """Sums of max(0, r - threshold) and max(0, -r - threshold) over the places of each cell.
+    """Add up max(0, r - threshold) and max(0, -r - threshold) over the places of each cell.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def pool_rectified(responses, cells, threshold, out):
     cells : (places,) int64
         The cell of each place.
     out : (images, cells, 2, filters)
-        Added to.
+        The sums are added to what it contains.
     """
     places = cells.shape[0]
     n_filters = responses.shape[1]
@@ -36,22 +36,24 @@ def pool_rectified(responses, cells, threshold, out):
 
 @jit
 def pool_triangle(responses, squares, filter_squares, share, cells, out):
-    """Sums of max(0, mean distance - distance) over the places of each cell, distances being those to all filters.
+    """Add up max(0, mean distance - distance) over the places of each cell; the mean is over the filters.
 
     Coates, Ng and Lee, "An analysis of single-layer networks in unsupervised feature learning", 2011, section 3.2.2.
 
     Parameters
     ----------
     responses : (images * places, filters)
-        Inner products with the filters; distances when this returns.
+        Inner products with the filters; overwritten with distances.
     squares : (images * places,)
-        Squared lengths of the patches.
+        Squared norms of the patches.
     filter_squares : (filters,)
+        Squared norms of the filters.
     share : float
-        1 / filters, in the type of the responses: all is computed in that.
+        1 / filters, in the dtype of the responses, in which everything is computed.
     cells : (places,) int64
+        The cell of each place.
     out : (images, cells, 1, filters)
-        Added to.
+        The sums are added to what it contains.
     """
     places = cells.shape[0]
     n_filters = responses.shape[1]

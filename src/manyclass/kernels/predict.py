@@ -1,11 +1,11 @@
 """Kernels of prediction: scores of rows, and the k best classes of each row without an n x K array.
 
-A weights view is to a model what a row view is to data: a NamedTuple of arrays, dense or compressed sparse rows, for
-which Numba picks the implementation. Kernels are written once for all pairs of views.
+A weights view is a NamedTuple of arrays, as a row view is (`manyclass.kernels.rows`): dense, or compressed sparse rows.
+Numba selects the implementation by its type, and kernels are written once for all pairs of views.
 
-Scores are computed in tiles, a few rows by a block of classes, so that what is read of the weights serves several rows
-while it is in the cache. The stored values of a row are summed in the same order whatever the tiles: results depend
-neither on them nor on threads, and scores and rankings agree to the last bit.
+Scores are computed in tiles, a few rows by a block of classes, so that weights in the cache are used for several rows.
+The stored values of a row are summed in the same order for all tile shapes: results depend neither on the tiles nor on
+the number of threads, and scores and rankings agree to the last bit.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ __all__ = [
 
 # mypy: disable-error-code="no-untyped-def"
 
-#: Most rows, classes and numbers of a tile: enough work for a call from Python, and half a second-level cache.
+#: Largest number of rows, classes and scores of a tile: large against the cost of a call from Python, and half of a
+#: second-level cache.
 _ROWS, _CLASSES, _TILE = 1024, 2048, 2**17
-#: Features of dense rows that are used for all rows of a tile before the next are read.
+#: Features of dense rows that are used for all rows of a tile before the next features are read.
 _FEATURES = 64
-#: A feature that more than one in so many classes have gets a full row.
+#: A feature with weights in more than K / 12 classes gets a dense row in the mixed view.
 _FULL = 12
 
 
@@ -53,7 +54,7 @@ class DenseWeights(NamedTuple):
 
 
 class SparseWeights(NamedTuple):
-    """Weights d x K as compressed sparse rows, one row a feature."""
+    """Weights d x K as compressed sparse rows, one row per feature."""
 
     data: np.ndarray[Any, Any]
     indices: np.ndarray[Any, Any]
@@ -61,9 +62,9 @@ class SparseWeights(NamedTuple):
 
 
 class MixedWeights(NamedTuple):
-    """Weights d x K as compressed sparse rows, but for the features that many classes have: a row of K numbers each.
+    """Weights d x K as compressed sparse rows, except that features with weights in many classes have dense rows.
 
-    place : int32 (d,), the number of a feature's row in ``full``, or -1.
+    ``place``, int32 (d,), is the number of a feature's dense row in ``full``, or -1.
     """
 
     data: np.ndarray[Any, Any]
@@ -77,20 +78,21 @@ Weights = DenseWeights | SparseWeights
 
 
 def make_weights(weights: Any) -> Weights:
-    """The view of a d x K array or CSR matrix; no value is copied. Row pointers are trusted, column indices are not."""
+    """The view of a d x K array or CSR matrix, without a copy. Row pointers are trusted, column indices are checked."""
     if sp.issparse(weights):
         return SparseWeights(read_only(weights.data), read_only(weights.indices), read_only(weights.indptr))
     return DenseWeights(read_only(weights))
 
 
 def make_mixed(weights: sp.csr_matrix[Any]) -> MixedWeights:
-    """The mixed view of a CSR matrix; of the values only those of the full rows are copied.
+    """The mixed view of a CSR matrix; only the values of the dense rows are copied.
 
-    A row of K numbers is added as vectors, a sparse one number by number: at a twelfth of the classes it is the faster.
+    A dense row of K numbers is added by a vectorized loop, a sparse one number by number: the dense row is faster where
+    more than a twelfth of its numbers are not zero.
     """
     d, K = weights.shape
     held = np.diff(weights.indptr)
-    # No more than half as many bytes again as the sparse rows have, or what is always to be had.
+    # At most half as many bytes as the sparse rows take, but never less than a small constant.
     most = max(weights.nnz, _TILE * 16) // K
     chosen = np.flatnonzero(held > K // _FULL)
     chosen = np.sort(chosen[np.argsort(-held[chosen], kind="stable")[:most]])
@@ -107,7 +109,7 @@ def make_mixed(weights: sp.csr_matrix[Any]) -> MixedWeights:
 
 
 def tile_shape(weights: Weights, n_outputs: int) -> tuple[int, int]:
-    """Rows and classes of a tile. Sparse weights are scattered over all classes at once, so that a row is read once."""
+    """Rows and classes of a tile. With sparse weights a tile has all classes, so that each row is read only once."""
     width = min(n_outputs, _CLASSES) if isinstance(weights, DenseWeights) else n_outputs
     return min(_ROWS, max(1, _TILE // width)), width
 
@@ -235,7 +237,7 @@ def fill_tile(rows, weights, intercept, begin, end, lo, hi, S):
     The rows must be valid, with column numbers below that of the rows of W.
     """
     for r in range(end - begin):
-        # Not as one slice: the message for slices that do not fit takes Numba three times as long to compile as this.
+        # Not a slice assignment: Numba takes three times as long to compile it, for its error message.
         for k in range(lo, hi):
             S[r, k - lo] = intercept[k]
     add_tile(rows, begin, end, weights, lo, hi, S)
@@ -243,7 +245,7 @@ def fill_tile(rows, weights, intercept, begin, end, lo, hi, S):
 
 @inline
 def worse(a, ka, b, kb):
-    # Whether score a of class ka ranks behind score b of class kb: NaN behind all numbers, then the class number.
+    # Whether score a of class ka ranks after score b of class kb: NaN after all numbers, ties by class number.
     if a < b:
         return True
     if a > b:
@@ -255,7 +257,7 @@ def worse(a, ka, b, kb):
 
 @inline
 def sink(value, number, size, v, c):
-    # Put (v, c) in the place of the root of the heap, its worst entry.
+    # Replace the root of the heap, its worst entry, by (v, c).
     p = 0
     child = 1
     while child < size:
@@ -273,7 +275,7 @@ def sink(value, number, size, v, c):
 
 @inline
 def sort_heap(value, number, size):
-    # Take the worst out again and again: what is left behind it is sorted, best first.
+    # Heap sort: remove the worst entry repeatedly; the result is sorted, best first.
     for last in range(size - 1, 0, -1):
         v = value[last]
         c = number[last]
@@ -284,10 +286,10 @@ def sort_heap(value, number, size):
 
 @jit
 def keep_best(S, lo, hi, outputs, values, numbers):
-    """Take the classes lo <= k < hi, scores ``S[i, k - lo]``, into the k best of each row i.
+    """Update the k best classes of each row i with the classes lo <= k < hi, scores ``S[i, k - lo]``.
 
-    To be called for all blocks of classes, ascending. Between calls a row of ``values`` (scores) and ``numbers``
-    (classes) is a heap with the worst at its root; after the last call it is sorted, best first.
+    To be called for all blocks of classes, in ascending order. Between calls a row of ``values`` (scores) and
+    ``numbers`` (classes) is a heap with the worst at its root; after the last call it is sorted, best first.
     """
     size = values.shape[1]
     for i in range(values.shape[0]):
@@ -299,7 +301,7 @@ def keep_best(S, lo, hi, outputs, values, numbers):
             value[:] = np.nan
             number[:] = outputs
         for k in range(lo, hi):
-            # The negation lets NaN through to the comparison that knows of it.
+            # Negated, so that NaN reaches `worse`, which handles it.
             if not (s[k - lo] <= value[0]) and worse(value[0], number[0], s[k - lo], k):
                 sink(value, number, size, s[k - lo], k)
         if hi == outputs:

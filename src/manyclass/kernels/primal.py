@@ -1,7 +1,7 @@
-"""Kernels of the solvers that move a whole point at a time: the proximal step, what scores tell.
+"""Kernels of the full-gradient solvers: scores, losses and their gradients, the proximal step.
 
-A point is an array of d + 1 rows: the weights W (d x K), and last the weights of a constant feature, free of penalty,
-that carry the intercept. Sums are accumulated in float64, over ranges of rows that do not depend on the threads.
+A point is an array of d + 1 rows: the weights W (d x K), and last the weights of a constant feature, not penalized,
+which represent the intercept. Sums are accumulated in float64, over ranges of rows that do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def respond_at(targets, weights, loss, S, begin, end):
 
 @jit
 def proximal_step(start, slope, reg, step, penalty, out, begin, end):
-    """``out = argmin_u penalty g(u) + ||u - (start - step slope)||^2 / 2``; the last row bears no penalty."""
+    """``out = argmin_u penalty g(u) + ||u - (start - step slope)||^2 / 2``; the last row is not penalized."""
     real = out.dtype.type
     for j in range(begin, end):
         if j + 1 < out.shape[0]:

@@ -1,9 +1,9 @@
-"""Kernels that propose rivals to the active-set Crammer-Singer solver: from class centroids, and from live weights.
+"""Kernels that propose rivals to the active-set Crammer-Singer solver: from class centroids, and from current weights.
 
-At live weights every class of a row is scored, and what can be a violator is told from the rest as vector code. To read
-only the lists of features without which no class can violate (the score of the true class says how much another must
-reach) was tried and was slower: it spares four fifths of the multiply-adds, but these are the cheap ones, along full
-rows, and what is looked up instead is scattered over the memory.
+A rival of a row is a class j != y; a violator is one with a positive margin violation 1 + s_j - s_y. From current
+weights every class of a row is scored, and a vectorized loop finds the possible violators. An alternative, to read only
+the features without which no class can be a violator (the score of y is a bound), was slower: it saves four fifths of
+the multiply-adds, but these are the cheap ones along dense rows, and its lookups are scattered over the memory.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["centroid_rivals", "keep_violators", "propose"]
 
 # mypy: disable-error-code="no-untyped-def"
 
-#: Classes whose scores are looked at together.
+#: Classes whose scores are compared in one vectorized loop.
 _BLOCK = 64
 
 
 @inline
 def _insert(best, best_class, size, value, k):
-    """Put (value, k) into the descending list; equal values keep the order of arrival. Returns the new size."""
+    """Insert (value, k) into the descending list; equal values keep the order of insertion. Returns the new size."""
     limit = best.shape[0]
     if size == limit and not value > best[size - 1]:
         return size
@@ -45,7 +45,7 @@ def _insert(best, best_class, size, value, k):
 
 
 def _all_scores(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
-    """``s += W^T x_i`` of all classes, W being a dense dual image, or sparse weights."""
+    """``s += W^T x_i`` for all classes; W is a dense dual image or sparse weights."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -65,11 +65,11 @@ def _all_scores_of(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
 
 @inline
 def _at_least(s, threshold, found):
-    """``found`` gets the places where ``s`` is at least ``threshold``, ascending; returns how many these are."""
+    """Write the indices where ``s`` is at least ``threshold`` to ``found``, ascending; returns how many there are."""
     size = 0
     whole = s.shape[0] - s.shape[0] % _BLOCK
     for lo in range(0, whole, _BLOCK):
-        # First as vector code, which it is for a part of fixed length and 32 bit counts; what is searched for is rare.
+        # Count first: with a fixed length and 32-bit counts the loop is vectorized, and most blocks have no such entry.
         part = s[lo : lo + _BLOCK]
         hits = np.int32(0)
         for k in range(_BLOCK):
@@ -90,9 +90,9 @@ def _at_least(s, threshold, found):
 def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
     """Score every class for the rows begin .. end - 1 at fixed weights: a dense dual image ``V``, or sparse weights.
 
-    ``found`` (n x m) receives the worst violators that have no dual yet, best first, -1 behind them: rivals whose
-    margin violation 1 + s_j - s_y is positive and within ``slack`` of the row's largest. Returns the sum of the exact
-    losses, all classes considered.
+    ``found`` (n x m) receives the rivals with the largest scores among those without a dual variable whose margin
+    violation 1 + s_j - s_y is positive and within ``slack`` of the row's largest; largest first, then -1. Returns the
+    exact sum of the losses, over all classes.
     """
     outputs = bias.shape[0]
     real = bias.dtype.type
@@ -116,7 +116,7 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
         _all_scores(V, rows, i, reg, s)
         level = s[t] - real(1)
         s[t] = level - real(1)
-        # Of the violators, those that are further than ``reach`` from the worst count for nothing.
+        # Violators that are further than ``reach`` from the largest violation have no effect.
         top = real(0)
         for entry in range(indptr[i], indptr[i + 1]):
             top = max(top, s[rivals[entry]] - level)
@@ -144,7 +144,7 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
         else:
             losses += c * top
         for entry in range(indptr[i], indptr[i + 1]):
-            # Those without a dual are about to be dropped (`merge_rivals`): violators among them are proposed anew.
+            # `merge_rivals` drops rivals whose dual variable is zero: violators among them are proposed again.
             active[rivals[entry]] = b[entry] > 0
         size = 0
         least = max(level, level + top - real(slack))
@@ -163,9 +163,10 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
 
 @jit
 def keep_violators(rows, y, reg, V, bias, indptr, rivals, b, asked, slack, found):
-    """Of the classes that a search has found for each row, ``asked`` (n x k), what `propose` would keep.
+    """Of the classes ``asked`` (n x k) that an index returned for each row, keep those that `propose` would propose.
 
-    Violators on the live image ``V`` that have no dual yet, within ``slack`` of the row's worst. Returns how many.
+    These are the violators at the current image ``V`` without a dual variable, within ``slack`` of the row's largest
+    violation. Returns how many there are.
     """
     k, m = asked.shape[1], found.shape[1]
     real = bias.dtype.type
@@ -203,10 +204,10 @@ def keep_violators(rows, y, reg, V, bias, indptr, rivals, b, asked, slack, found
 def centroid_rivals(
     data, indices, indptr, y, scores_ptr, scores_class, scores_value, limit, outputs, found, begin, end
 ):
-    """First proposals: the classes whose centroids are most alike, from an inverted index over the centroids.
+    """First proposals: the classes whose centroids have the largest inner products with the row.
 
-    ``scores_*`` is the d x K matrix of class centroids in CSR; a feature that more than ``limit`` classes have is
-    passed over: it tells little and costs much.
+    ``scores_*`` is the d x K matrix of class centroids in CSR, used as an inverted index; a feature that more than
+    ``limit`` classes have is skipped: it discriminates little and costs much.
     """
     m = found.shape[1]
     score = np.zeros(outputs, np.float32)

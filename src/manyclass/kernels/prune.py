@@ -1,13 +1,14 @@
-"""Exact search over sparse weights stored by feature, pruned by bound.
+"""Exact search over sparse weights stored by feature, pruned by upper bounds.
 
-Classes are taken in blocks of consecutive numbers. For each feature and each block there is the largest positive
-weight, so that for a non-negative row one short pass over the features gives an upper bound of every class of a block
-(blocks without such a weight are bounded by 0). Blocks are scored exactly, the highest bound first, until the next
+A block is a range of consecutive class numbers. The largest positive weight of each feature in each block is stored:
+for a non-negative row, one short pass over the features gives an upper bound on the score of every class of a block (0
+for blocks without such a weight). Blocks are scored exactly, the highest bound first, until the next
 bound is below the k-th best score: block-max pruning (Mallia, Suel and Tonellotto, Faster learned sparse retrieval with
 block-max pruning, SIGIR 2024), here with weights of both signs.
 
-A bound is summed feature by feature as a score is, and each addition is monotone in floating point: a computed bound is
-never below a computed score, no tolerance is needed, and the result is that of the full scan to the last bit.
+A bound is summed in the order of the features, as a score is, and each addition is monotone in floating point. A
+computed bound is therefore never below a computed score: no tolerance is needed, and the result equals that of scoring
+all classes to the last bit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["BLOCK", "Blocks", "block_bounds", "count_blocks", "pruned_best"]
 
 # mypy: disable-error-code="no-untyped-def"
 
-#: Classes in a block. Fewer give closer bounds and more of them.
+#: Classes in a block. Smaller blocks give tighter bounds and more of them.
 BLOCK = 16
 
 
@@ -94,13 +95,13 @@ def block_bounds(weights, blocks):
 
 @inline
 def _add(total, x, w):
-    # The one addition of scores and of bounds: compiled alike, or a bound could be rounded below a score.
+    # Used for scores and for bounds: compiled differently, a bound could be rounded below a score.
     return total + x * w
 
 
 @inline
 def _sift(heap, key, size, p):
-    # Let the block at place p of the heap sink below those with higher bounds.
+    # Restore the heap property: move the block at position p below those with higher bounds.
     block = heap[p]
     child = 2 * p + 1
     while child < size:
@@ -116,8 +117,8 @@ def _sift(heap, key, size, p):
 
 @inline
 def _segment(blocks, j, block):
-    # The segment of feature j and the block, -1 if there is none. Halving without a branch on what is read: which way
-    # a step goes cannot be foreseen, and a wrong guess costs the processor more than the step.
+    # The segment of feature j and the block, -1 if there is none. A binary search without a branch on the values read,
+    # because a mispredicted branch costs more than a step.
     first = blocks.segment_ptr[j]
     left = blocks.segment_ptr[j + 1] - first
     if left == 0:
@@ -131,10 +132,10 @@ def _segment(blocks, j, block):
 
 @jit
 def pruned_best(rows, weights, blocks, alive, exclude, prune, values, numbers, work):
-    """The k best living classes of each row, but not ``exclude[i]``; work[i] multiply-adds.
+    """The k best classes of each row among those with ``alive``, without ``exclude[i]``; work[i] counts multiply-adds.
 
-    A row with a negative value, and one whose k-th best score is not positive (classes that share no feature with
-    it would compete), is scored in full; so are all where ``prune`` is false.
+    All classes are scored for a row with a negative value, for one whose k-th best score is not positive (classes that
+    share no feature with it have score 0), and for all rows if ``prune`` is false.
     """
     outputs = alive.shape[0]
     size = values.shape[1]
@@ -169,7 +170,7 @@ def pruned_best(rows, weights, blocks, alive, exclude, prune, values, numbers, w
                         heap[touched] = block
                         touched += 1
                 done += blocks.bound_ptr[where[t] + 1] - blocks.bound_ptr[where[t]]
-            # The block with the highest bound first: what it holds rules out most of the others.
+            # The block with the highest bound first: its scores rule out most of the other blocks.
             highest = 0
             for p in range(1, touched):
                 if key[heap[p]] > key[heap[highest]]:
@@ -193,7 +194,7 @@ def pruned_best(rows, weights, blocks, alive, exclude, prune, values, numbers, w
                         offer(value, number, size, score[k], first + k)
                     score[k] = 0
                 if left == touched - 1:
-                    # While fewer than k are found the worst is NaN, and the comparison false.
+                    # Until k classes have been found the worst score is NaN, and the comparison false.
                     p = 0
                     while p < left:
                         if key[heap[p]] < value[0]:

@@ -1,7 +1,7 @@
-"""Kernels of the solvers that work on the weights: the answer of the losses to given weights, and its dual value.
+"""Kernels of the primal solvers: the negative gradient of the losses with respect to the scores, and its dual value.
 
-``alpha_i = -grad phi(W^T x_i + b)`` is the dual point that belongs to the weights: where they are optimal so is it, and
-its dual image tells the gradient of the mean loss, -lam V.
+``a_i = -grad phi(W^T x_i + b)`` is a feasible dual point, optimal where the weights are, and its dual image V gives the
+gradient of the mean loss: -lam V.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["conjugate_rows", "inner_product", "penalty_value", "respond_rows", "
 
 @jit
 def respond_rows(rows, targets, weights, loss, plain, W, bias, dual, begin, end):
-    """``alpha_i = -grad phi(s_i)`` for begin <= i < end; returns ``sum_i c_i phi(s_i)``.
+    """``a_i = -grad phi(s_i)`` for begin <= i < end; returns ``sum_i c_i phi(s_i)``.
 
-    ``plain`` is the `L2` penalty, whose primal map is the identity: W holds the weights themselves.
+    ``plain`` is the `L2` penalty, for which grad g* is the identity: W holds the weights themselves.
     """
     outputs = bias.shape[0]
     s = np.zeros(W.shape[1], W.dtype)

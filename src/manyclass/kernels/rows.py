@@ -1,9 +1,9 @@
-"""The row view: what a solver may ask of the data, whatever holds them.
+"""Row views: the interface between kernels and data.
 
-A row view is a NamedTuple of arrays. Kernels are written once against the functions below and Numba picks the
-implementation by the view's type: compressed sparse rows with 32- or 64-bit indices, or dense rows in memory or
-memory-mapped. Every array in a view is marked read-only, so that writable, read-only and memory-mapped inputs
-share one specialisation and no kernel can write to a user's data.
+A row view is a NamedTuple of arrays. Kernels call the functions below, and Numba selects the implementation by the type
+of the view: compressed sparse rows with 32- or 64-bit indices, or dense rows in memory or memory-mapped. Every array in
+a view is marked read-only, so that writable, read-only and memory-mapped inputs share one specialization and no kernel
+can write to a user's data.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def make_rows(X: Any) -> Rows:
-    """The row view of a CSR matrix or of a 2-D array; no value is copied."""
+    """The row view of a CSR matrix or of a 2-D array, without a copy."""
     if sp.issparse(X):
         return CSRRows(read_only(X.data), read_only(X.indices), read_only(X.indptr))
     return DenseRows(read_only(X))
@@ -78,10 +78,10 @@ def csr_fault(
     *,
     spare: bool = False,
 ) -> str | None:
-    """What is wrong with the three arrays of a compressed sparse row matrix; None if they fit together.
+    """What is wrong with the three arrays of a compressed sparse row matrix; None if they are consistent.
 
-    Compiled code trusts these arrays: an index out of range reads or writes memory that is not ours. With ``spare``,
-    ``data`` and ``indices`` may be longer than ``indptr`` says, as SciPy allows.
+    Compiled code does not check indices: one out of range would read or write other memory. With ``spare``, ``data``
+    and ``indices`` may be longer than ``indptr`` requires, as SciPy allows.
     """
     if indptr.shape != (shape[0] + 1,):
         return f"indptr has shape {indptr.shape}, expected {(shape[0] + 1,)}"
@@ -90,7 +90,7 @@ def csr_fault(
     stored = int(indptr[-1])
     fits = stored <= len(indices) if spare else stored == len(indices)
     if indptr[0] != 0 or not fits or np.any(indptr[1:] < indptr[:-1]):
-        return f"indptr does not rise from 0 to the {len(indices)} stored values"
+        return f"indptr must not decrease, from 0 to the number of stored values, {len(indices)}"
     used = indices[:stored]
     if stored and not (used.min() >= 0 and used.max() < shape[1]):
         return f"indices run from {used.min()} to {used.max()}, expected 0 to {shape[1] - 1}"
@@ -98,15 +98,15 @@ def csr_fault(
 
 
 def check_sparse(X: Any, name: str = "X") -> None:
-    """Refuse a compressed sparse matrix whose arrays do not fit together, before compiled code (SciPy's too) reads it.
+    """Raise an error if the arrays of a compressed sparse matrix are inconsistent, before compiled code reads them.
 
-    SciPy itself checks the range of the indices only when it is asked to: a ``shape=`` that is too narrow is accepted.
-    Other sparse formats, and what is not sparse, pass.
+    SciPy checks the range of the indices only on request, and accepts a ``shape=`` that is too narrow. Other sparse
+    formats and dense arrays are accepted unchecked.
 
     Raises
     ------
     ValueError
-        With the array that is at fault.
+        Naming the inconsistent array.
     """
     if not sp.issparse(X) or X.format not in ("csr", "csc", "bsr"):
         return
@@ -117,14 +117,14 @@ def check_sparse(X: Any, name: str = "X") -> None:
     fault = csr_fault(X.data, X.indices, X.indptr, shape, spare=True)
     if fault:
         raise ValueError(
-            f"{name} is a damaged sparse matrix of shape {X.shape}: {fault}. Give the shape that the indices need, or "
-            "build the matrix anew from its rows"
+            f"{name} is a damaged sparse matrix of shape {X.shape}: {fault}. Pass the shape that the indices need, or "
+            "build the matrix again from its rows"
         )
 
 
 @jit
 def has_duplicates(indices, indptr, last_row):
-    """Whether a row names a column twice. ``last_row`` is scratch, one integer a column, all below zero."""
+    """Whether a row contains a column twice. ``last_row`` is scratch: one negative integer per column."""
     for i in range(indptr.shape[0] - 1):
         for t in range(indptr[i], indptr[i + 1]):
             if last_row[indices[t]] == i:
@@ -134,7 +134,7 @@ def has_duplicates(indices, indptr, last_row):
 
 
 def n_stored(rows: Rows) -> int:
-    """Number of stored values: what one pass over the data reads."""
+    """Number of stored values, which one pass over the data reads."""
     return int(rows.indptr[-1] - rows.indptr[0]) if isinstance(rows, CSRRows) else int(rows.x.size)
 
 
@@ -144,7 +144,7 @@ def n_rows(rows: Any) -> Any:
 
 
 def longest_row(rows: Any) -> Any:
-    """Most values that a row has stored."""
+    """Largest number of stored values of a row."""
     raise TypeError("compiled: call it from a kernel")
 
 

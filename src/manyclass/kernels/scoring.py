@@ -1,4 +1,4 @@
-"""Rows times weights, for `LinearModel`: checks the rows, cuts them in tiles, spreads them over threads."""
+"""Rows times weights, for `LinearModel`: checks the rows, splits them into tiles and distributes these over threads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Scorer", "check_rows", "row_fault", "spread"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Most rows that one thread takes at a time.
+#: Largest number of rows in one task of a thread.
 _PIECE = 1024
 
 
 class Scorer:
-    """Scores, rankings and signs of rows under given weights.
+    """Scores, rankings and positive classes of rows for given weights.
 
     Parameters
     ----------
@@ -49,10 +49,10 @@ class Scorer:
     def best(
         self, X: Any, k: int, n_jobs: int | None, exclude: Array | None = None, closed: Array | None = None
     ) -> tuple[Array, Array]:
-        """Numbers and scores of the k best columns of each row, best first, (n, k) each.
+        """Indices and scores of the k best columns of each row, best first, (n, k) each.
 
-        Left out: the columns ``closed`` (numbers), and for row i the column ``exclude[i]``, unless it is negative. k
-        columns must be left.
+        The columns ``closed`` are left out, and for row i the column ``exclude[i]`` unless it is negative. At least k
+        columns must remain.
         """
         rows, n, dtype = self._checked(X)
         numbers, values = np.empty((n, k), np.int64), np.empty((n, k), dtype)
@@ -69,7 +69,7 @@ class Scorer:
         return numbers, values
 
     def positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
-        """Where the score is positive, an int8 indicator (n, K)."""
+        """The classes with a positive score, as a sparse int8 indicator matrix (n, K)."""
         rows, n, dtype = self._checked(X)
 
         def task(begin: int, end: int) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ class Scorer:
 
             self._tiles(rows, begin, end, dtype, use)
             of_row, of_column = np.concatenate(found), np.concatenate(columns)
-            # By row; the blocks of columns came in ascending order.
+            # Stable sort by row: the blocks of columns were visited in ascending order.
             return np.bincount(of_row, minlength=end - begin), of_column[np.argsort(of_row, kind="stable")]
 
         parts = spread(task, n, n_jobs)
@@ -97,7 +97,7 @@ class Scorer:
     ) -> None:
         """Call ``use(first, last, lo, hi, S)`` with the scores S of rows first .. last - 1, columns lo .. hi - 1.
 
-        For all tiles of the rows begin .. end - 1; those of the same rows one after the other, columns ascending.
+        For all tiles of the rows begin .. end - 1; tiles of the same rows follow each other, columns ascending.
         """
         fault = row_fault(rows, begin, end, self.n_features)
         if fault:
@@ -114,14 +114,14 @@ class Scorer:
         dtype = check_rows(X, "X")
         if X.shape[1] != self.n_features:
             raise ValueError(
-                f"X has {X.shape[1]} features, and this model was fitted with {self.n_features}: give the columns of "
-                "the fit, in their order (readers of sparse files can be told the number of features)"
+                f"X has {X.shape[1]} features, and this model was fitted with {self.n_features}: pass the columns of "
+                "the fit, in the same order (readers of sparse files take the number of features as n_features)"
             )
         return make_rows(X), int(X.shape[0]), np.result_type(dtype, self._intercept.dtype)
 
 
 def check_rows(X: Any, name: str) -> np.dtype[Any]:
-    """The dtype of an array or a CSR matrix of numbers; a ValueError that says what else it is."""
+    """The dtype of an array or a CSR matrix of numbers; anything else is a ValueError."""
     if sp.issparse(X):
         if X.format != "csr":
             raise ValueError(f"{name} must be an array or a CSR matrix, got a {X.format} matrix: pass {name}.tocsr()")
@@ -141,28 +141,28 @@ def check_rows(X: Any, name: str) -> np.dtype[Any]:
 
 
 def spread(task: Callable[[int, int], Any], n: int, n_jobs: int | None) -> list[Any]:
-    """``task(begin, end)`` for pieces of n rows, on threads. For work on rows that do not depend on each other."""
+    """Call ``task(begin, end)`` for pieces of n rows, on threads. For tasks that treat each row independently."""
     n_threads = resolve_n_jobs(n_jobs)
-    # Rows do not depend on each other, so that the pieces may depend on the threads.
+    # Rows are independent, so that the size of the pieces may depend on the number of threads.
     return run(task, ranges(n, max(1, min(_PIECE, -(-n // n_threads)))), n_threads)
 
 
 def row_fault(rows: Rows, begin: int, end: int, n_features: int) -> str | None:
-    """Why the rows begin .. end - 1 cannot be scored: the kernels would read beyond the weights, or give NaN."""
+    """Why the rows begin .. end - 1 cannot be scored: an index out of range, NaN or infinity; None if they can be."""
     if not isinstance(rows, CSRRows):
         values = rows.x[begin:end]
         if _finite(values):
             return None
         return _not_finite(begin + int(np.argmin(np.isfinite(values).all(axis=1))))
-    damaged = "that do not fit: the CSR matrix is damaged, see what X.check_format() says"
+    damaged = "the CSR matrix is damaged, X.check_format() names the fault"
     bounds = rows.indptr[begin : end + 1]
     if bounds[0] < 0 or bounds[-1] > min(len(rows.data), len(rows.indices)) or np.any(bounds[1:] < bounds[:-1]):
-        return f"row pointers {damaged}"
+        return f"row pointers that decrease or are out of range: {damaged}"
     stored = slice(bounds[0], bounds[-1])
     indices, values = rows.indices[stored], rows.data[stored]
-    # Seen as unsigned, a negative number is a very large one.
+    # As an unsigned integer, a negative index is very large.
     if len(indices) and indices.view(f"u{indices.itemsize}").max() >= n_features:
-        return f"column numbers {damaged}"
+        return f"column indices that are out of range: {damaged}"
     if _finite(values):
         return None
     first = int(np.argmin(np.isfinite(values))) + int(bounds[0])
@@ -172,10 +172,10 @@ def row_fault(rows: Rows, begin: int, end: int, n_features: int) -> str | None:
 def _finite(values: Array) -> bool:
     if values.dtype.kind != "f":
         return True
-    # One fast pass; a sum that overflows leads to the slow one.
+    # One fast pass for a sum; only if it is not finite, a slow pass decides.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def _not_finite(row: int) -> str:
-    return f"NaN or infinity in row {row}: replace such values or leave the row out"
+    return f"NaN or infinity in row {row}: replace such values or remove the row"

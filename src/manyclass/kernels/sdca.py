@@ -1,8 +1,8 @@
-"""Kernels of Prox-SDCA: one epoch, the two sides of the gap, the dual image, the balance of an intercept.
+"""Kernels of Prox-SDCA: one epoch, primal and dual objective, the dual image, balancing for an intercept.
 
-All of them are written once, for every row view, target, loss and penalty. Arrays: ``V`` d x K is the dual image
-X^T (c * dual) / (lam n); it may have more columns than K, zeros (`Problem.n_columns`). ``dual`` n x K holds the dual
-vectors a_i, ``weights`` the sample weights c_i of mean 1, ``norms`` the squared row norms. Sums of objectives are
+Each is written once, for every row view, target, loss and penalty. Arrays: ``V`` d x K is the dual image
+X^T (c * dual) / (lam n); it may have more than K columns, the others zero (`Problem.n_columns`). ``dual`` n x K holds
+the dual vectors a_i, ``weights`` the sample weights c_i of mean 1, ``norms`` the squared row norms. Objectives are
 accumulated in float64.
 """
 
@@ -40,12 +40,12 @@ def row_norms(rows, out):
 def sdca_epoch(rows, targets, weights, norms, order, loss, reg, V, bias, dual, idle, inv_lam_n, bias_step, lo, hi):
     """One dual ascent step (Option I) on each example of ``order``, for the output columns lo .. hi - 1.
 
-    ``bias`` is the live intercept: its dual image is ``bias_step * sum_i c_i a_i`` away from the centre of the proximal
-    term that stands in for a penalty. ``idle`` counts, up to 100, the visits in a row at which the dual of an example
-    has not moved at all. Returns the number of examples whose dual moved.
+    ``bias`` is the current intercept, b_0 + bias_step * sum_i c_i a_i, where b_0 is the center of the proximal term
+    that takes the place of a penalty on it. ``idle`` counts, up to 100, the consecutive visits at which the dual vector
+    of an example did not change. Returns the number of examples whose dual vector changed.
     """
     real = V.dtype.type
-    # The last range of outputs takes the zero columns behind it along: whole vectors are faster than remainders.
+    # The last range of outputs includes the zero columns after it: whole SIMD vectors are faster than a remainder loop.
     end = V.shape[1] if hi == dual.shape[1] else hi
     s = np.zeros(end - lo, V.dtype)
     new = np.zeros(end - lo, V.dtype)
@@ -126,7 +126,7 @@ def primal_weights(V, reg, W):
 
 @jit
 def dual_image(rows, weights, dual, inv_lam_n, V, lo, hi):
-    """``V[:, lo:hi] = X^T (c * dual[:, lo:hi]) / (lam n)``, afresh."""
+    """Recompute ``V[:, lo:hi] = X^T (c * dual[:, lo:hi]) / (lam n)``."""
     real = V.dtype.type
     V[:, lo:hi] = 0
     coef = np.empty(hi - lo, V.dtype)
@@ -142,7 +142,7 @@ def dual_image(rows, weights, dual, inv_lam_n, V, lo, hi):
 
 @jit
 def dual_image_within(rows, weights, dual, inv_lam_n, V, first, last):
-    """`dual_image` for the features first <= j < last, all outputs: the same numbers, row by row."""
+    """`dual_image` for the features first <= j < last and all outputs; the result is the same to the last bit."""
     real = V.dtype.type
     outputs = dual.shape[1]
     V[first:last] = 0
@@ -159,7 +159,7 @@ def dual_image_within(rows, weights, dual, inv_lam_n, V, first, last):
 
 @jit
 def weighted_sums(weights, dual):
-    """``sum_i c_i a_i`` in float64: what an unpenalised intercept wants at zero."""
+    """``sum_i c_i a_i`` in float64, zero at a dual-feasible point of a problem with an unpenalized intercept."""
     total = np.zeros(dual.shape[1])
     for i in range(dual.shape[0]):
         c = np.float64(weights[i])
@@ -187,10 +187,10 @@ def class_masses(y, weights, dual, wanted, present):
 
 @jit
 def balance_classes(y, weights, dual, remove, share):
-    """Move mass between classes within each p_i: take ``remove_k p_ik``, give the total out by ``share``.
+    """Move mass between classes within each p_i: remove ``remove_k p_ik``, distribute the total by ``share``.
 
     With ``remove_k = max(0, 1 - wanted_k / present_k)`` and ``share`` proportional to max(0, wanted - present) the
-    masses come out as wanted, exactly: what all rows lose is what the poor classes lack. Each p_i stays on the simplex.
+    class masses become exactly ``wanted``, because the removed mass equals the deficit. Each p_i stays on the simplex.
     """
     real = dual.dtype.type
     for i in range(dual.shape[0]):

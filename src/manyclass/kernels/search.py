@@ -1,8 +1,8 @@
-"""What the kernels of all search indexes share: queries, class vectors, inner products, the k best.
+"""Functions shared by the kernels of all indexes for inner product search: class vectors, inner products, the k best.
 
-A vectors view is to an index what a row view is to data: a NamedTuple of arrays, dense or sparse, with one slot for
-each class number. Queries are always compressed sparse rows, so that no kernel is compiled for anything else. A query
-is held twice: as a list of its non-zeros, and scattered over an array of all features, for sparse class vectors.
+A vectors view is a NamedTuple of arrays, dense or sparse, with one slot for each class number. Queries are always
+compressed sparse rows, so that kernels are compiled for one type only. A query is stored twice: as a list of its
+non-zeros, and scattered to an array with an entry for each feature (``spread``), for sparse class vectors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class DenseVectors(NamedTuple):
-    """One row a class."""
+    """One row per class."""
 
     x: np.ndarray[Any, Any]
 
@@ -54,7 +54,7 @@ def entries_of(vectors: Any, k: Any) -> Any:
 
 
 def dot(vectors: Any, k: Any, where: Any, value: Any, spread: Any) -> Any:
-    """The inner product of class k with a query: the list of its non-zeros, and ``spread`` over all features."""
+    """The inner product of class k with a query: its non-zeros ``where``, ``value``, also scattered to ``spread``."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -134,21 +134,21 @@ def _dot_pair(vectors: Any, a: Any, b: Any) -> Any:
 
 @inline
 def scatter(where, value, spread):
-    """Put a query into ``spread``; a feature that it names twice counts twice."""
+    """Scatter a query to ``spread``; the values of a repeated feature are added."""
     for t in range(where.shape[0]):
         spread[where[t]] += value[t]
 
 
 @inline
 def clear(where, spread):
-    """Take a query out of ``spread`` again."""
+    """Reset the entries of a query in ``spread`` to zero."""
     for t in range(where.shape[0]):
         spread[where[t]] = 0
 
 
 @inline
 def start(value, number, size):
-    """An empty list of the k best: a heap of entries that are worse than any class."""
+    """Initialize the list of the k best: a heap of entries that rank after every class."""
     for a in range(size):
         value[a] = np.nan
         number[a] = np.iinfo(np.int64).max
@@ -156,6 +156,6 @@ def start(value, number, size):
 
 @inline
 def offer(value, number, size, score, k):
-    """Class k into the k best, if it is better than the worst of them."""
+    """Insert class k into the list of the k best if it ranks before the worst of them."""
     if worse(value[0], number[0], score, k):
         sink(value, number, size, score, k)

@@ -1,7 +1,7 @@
-"""Kernel of stochastic gradient descent: one pass, at the cost of a row's stored values an example.
+"""Kernel of stochastic gradient descent: a step costs as much as its row has stored values.
 
-The decay of all weights at each step is held in a number: W = scale U. So is the average of the weights, which moves
-everywhere at each step as well: mean = p A + q U (Bottou's and Xu's representation).
+The shrinkage of all weights at each step is kept as a factor, W = scale U. The average of the weights, all of which
+change at each step as well, is mean = p A + q U (the representation of Bottou and of Xu).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from manyclass.kernels.targets import target_row
 
 __all__ = ["sgd_epoch"]
 
-#: A factor below this is multiplied into its array: far from underflow, also of float32.
+#: A factor below this is multiplied into its array, long before it underflows, also in float32.
 _FOLD = 1e-10
 
 
@@ -104,7 +104,7 @@ def sgd_epoch(
                     move[k] *= real(-eta * c / scale)
                 add_outer(rows, i, move, lo, hi, U)
                 if averaging:
-                    # What U has gained must not change the mean.
+                    # mean = p A + q U must not change when U does: A changes by -q / p times the change of U.
                     for k in range(width):
                         move[k] *= real(-q / p)
                     add_outer(rows, i, move, lo, hi, A)

@@ -1,4 +1,4 @@
-"""Search by codes: Hamming distances to all classes, and exact scores of the nearest."""
+"""Search by binary codes: Hamming distances to all classes, then exact scores of the nearest ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["hamming_best"]
 
 @inline
 def _ones(word):
-    # The number of bits that are set: the compiler knows this sum and has an instruction for it.
+    # The number of bits that are set; the compiler replaces this sum by one instruction.
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -24,7 +24,9 @@ def _ones(word):
 
 @jit
 def hamming_best(rows, query_codes, vectors, codes, alive, exclude, candidates, spread, values, numbers):
-    """The k best of the ``candidates`` living classes whose codes are nearest to the row's; of equals the first.
+    """The k best of the ``candidates`` classes whose codes are nearest to the row's, among those with ``alive``.
+
+    Of equally near codes the lower class numbers are taken.
 
     ``spread`` is scratch, a zero of the type of ``values`` for each feature.
     """
@@ -49,7 +51,7 @@ def hamming_best(rows, query_codes, vectors, codes, alive, exclude, candidates, 
             else:
                 at[bits] += 1
             distance[k] = bits
-        # Up to which distance all classes are taken, and how many of the next one.
+        # The largest distance up to which all classes are taken, and how many are taken at the next one.
         radius = 0
         room = candidates
         while radius < at.shape[0] - 1 and at[radius] <= room:

@@ -1,4 +1,4 @@
-"""Projection on the part of the simplex that the dual variables of Crammer and Singer's loss live on."""
+"""Projection on {a >= 0, sum a <= 1}, the domain of the dual variables of Crammer and Singer's loss."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ __all__ = ["project_rivals"]
 
 @inline
 def project_rivals(raw, curvature, coupling):
-    """In place, with mu = raw / curvature, the ``a`` that minimises ||a - mu||^2 / 2 + (coupling/2) (sum a)^2 over
-    a >= 0, sum a <= 1.
+    """Minimize ||a - mu||^2 / 2 + (coupling/2) (sum a)^2 over a >= 0, sum a <= 1, in place; mu = raw / curvature.
 
     a_k = max(0, mu_k - theta), with theta = coupling * sum a, or the simplex threshold where sum a = 1 binds. theta is
-    the root of a convex piecewise linear function: Newton from the left (Michelot's method) ends in finitely many
-    sweeps, usually three to six. Returns the sum of a. Needs coupling <= 1.
+    the root of a convex piecewise linear function: Newton's method from the left (Michelot's method) ends after
+    finitely many sweeps, usually three to six. Returns the sum of a. Requires coupling <= 1.
     """
     zero = coupling - coupling
     one = zero + np.float32(1)
     top = zero
     for k in range(raw.shape[0]):
         top = max(top, raw[k])
-    # Were sum a = 1 not to bind, mu_k = a_k + coupling * sum a <= 2. Where a small curvature makes mu large, sum a = 1
-    # does bind, a depends on differences alone, and these must be taken before the division blurs them.
+    # If sum a = 1 does not bind, mu_k = a_k + coupling * sum a <= 2. Where a small curvature makes mu larger, sum a = 1
+    # binds and a depends on differences alone: they are taken before the division, which would round them away.
     bound = top > curvature + curvature
     base = top if bound else zero
     for k in range(raw.shape[0]):
@@ -46,7 +45,7 @@ def project_rivals(raw, curvature, coupling):
     for k in range(raw.shape[0]):
         total += max(raw[k] - theta, zero)
     if total > one and not bound:
-        # Relative to the largest entry here too: a sum of thousands of equal ones has no digits left for the -1 below.
+        # Relative to the largest entry here too: in a sum of thousands of equal entries the -1 below would be lost.
         bound = True
         theta = -one
         for k in range(raw.shape[0]):

@@ -1,7 +1,7 @@
 """Kernels of the small-world graph: beam search, insertion, repair after deletions.
 
-Edges are directed; class k has the out-neighbours ``neighbours[k, :degree[k]]``. The likeness of two classes is their
-inner product. A mark in ``seen`` says that a class has been scored in the present search.
+Edges are directed; class k has the out-neighbors ``neighbors[k, :degree[k]]``. The similarity of two classes is their
+inner product. A mark in ``seen`` says that a class has been scored in the current search.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["Graph", "graph_best", "insert_all", "repair"]
 
 
 class Graph(NamedTuple):
-    """Out-edges (K x M and K), and where searches begin (-1: nowhere)."""
+    """Out-edges (K x M and K), and the classes at which searches start (-1: none)."""
 
-    neighbours: np.ndarray[Any, Any]
+    neighbors: np.ndarray[Any, Any]
     degree: np.ndarray[Any, Any]
     entries: np.ndarray[Any, Any]
 
 
 @inline
 def _rank(value, number, fresh, size, limit, score, k):
-    # Class k into the list of the best, best first; returns its new length.
+    # Insert class k into the list of the best, best first; returns its new length.
     if size == limit and not worse(value[size - 1], number[size - 1], score, k):
         return size
     place = size if size < limit else limit - 1
@@ -46,7 +46,7 @@ def _rank(value, number, fresh, size, limit, score, k):
 
 @jit
 def beam(vectors, graph, where, x, spread, limit, seen, mark, value, number, fresh):
-    """The best ``limit`` classes that are found by walking from the entries; returns how many there are."""
+    """Beam search: the best ``limit`` classes that are reached from the entry classes; returns how many there are."""
     size = 0
     for e in range(graph.entries.shape[0]):
         k = graph.entries[e]
@@ -62,7 +62,7 @@ def beam(vectors, graph, where, x, spread, limit, seen, mark, value, number, fre
         fresh[p] = False
         u = number[p]
         for a in range(graph.degree[u]):
-            k = graph.neighbours[u, a]
+            k = graph.neighbors[u, a]
             if seen[k] != mark:
                 seen[k] = mark
                 score = dot(vectors, k, where, x, spread)
@@ -73,7 +73,7 @@ def beam(vectors, graph, where, x, spread, limit, seen, mark, value, number, fre
 
 @jit
 def graph_best(rows, vectors, graph, alive, exclude, width, spread, values, numbers):
-    """The k best classes that a beam of that width meets, for each row.
+    """The k best classes that a beam search of this width reaches, for each row.
 
     ``spread`` is scratch, a zero of the type of ``values`` for each feature.
     """
@@ -90,7 +90,7 @@ def graph_best(rows, vectors, graph, alive, exclude, width, spread, values, numb
         scatter(where, x, spread)
         found = beam(vectors, graph, where, x, spread, limit, seen, i + 1, value, number, fresh)
         if found < limit:
-            # All that can be reached has been met: what is left has no way to it.
+            # Every class that can be reached has been scored: the others are scored one by one.
             for k in range(outputs):
                 if alive[k] and seen[k] != i + 1:
                     found = _rank(value, number, fresh, found, limit, dot(vectors, k, where, x, spread), k)
@@ -105,8 +105,11 @@ def graph_best(rows, vectors, graph, alive, exclude, width, spread, values, numb
 
 @jit
 def choose(vectors, value, number, size, chosen, taken):
-    """Neighbours for a class out of candidates, the likest first: those that are likest to the class, not to one
-    already chosen, so that edges lead in different directions; then others while there is room. Returns how many."""
+    """Choose neighbors for a class from candidates, given the most similar first; returns how many.
+
+    First the candidates that are more similar to the class than to any neighbor chosen before, so that the edges point
+    in different directions; then the others, until the class has M neighbors.
+    """
     room = chosen.shape[0]
     m = 0
     for a in range(size):
@@ -134,23 +137,23 @@ def choose(vectors, value, number, size, chosen, taken):
 
 @jit
 def _link(vectors, graph, u, v, value, number, fresh, chosen, taken):
-    # An edge from u to v; if u has no room, its neighbours are chosen anew, v among the candidates.
+    # Add an edge from u to v; if u has M neighbors already, choose again among these and v.
     degree = graph.degree[u]
-    room = graph.neighbours.shape[1]
+    room = graph.neighbors.shape[1]
     for a in range(degree):
-        if graph.neighbours[u, a] == v:
+        if graph.neighbors[u, a] == v:
             return
     if degree < room:
-        graph.neighbours[u, degree] = v
+        graph.neighbors[u, degree] = v
         graph.degree[u] = degree + 1
         return
     size = _rank(value, number, fresh, 0, room + 1, dot_pair(vectors, u, v), v)
     for a in range(degree):
-        k = graph.neighbours[u, a]
+        k = graph.neighbors[u, a]
         size = _rank(value, number, fresh, size, room + 1, dot_pair(vectors, u, k), np.int64(k))
     m = choose(vectors, value, number, size, chosen, taken)
     for a in range(m):
-        graph.neighbours[u, a] = chosen[a]
+        graph.neighbors[u, a] = chosen[a]
     graph.degree[u] = m
 
 
@@ -161,7 +164,7 @@ def insert_all(vectors, graph, ids, width, spread):
     ``spread`` is scratch, a zero of the type of the vectors for each feature.
     """
     real = spread.dtype
-    room = graph.neighbours.shape[1]
+    room = graph.neighbors.shape[1]
     limit = max(width, room + 1)
     value = np.empty(limit, real)
     number = np.empty(limit, np.int64)
@@ -182,7 +185,7 @@ def insert_all(vectors, graph, ids, width, spread):
         clear(where, spread)
         m = choose(vectors, value, number, size, chosen, taken)
         for a in range(m):
-            graph.neighbours[v, a] = chosen[a]
+            graph.neighbors[v, a] = chosen[a]
         graph.degree[v] = m
         for a in range(m):
             _link(vectors, graph, chosen[a], v, near_value, near_number, fresh, linked, taken)
@@ -194,10 +197,13 @@ def insert_all(vectors, graph, ids, width, spread):
 
 @jit
 def repair(vectors, graph, gone, alive, orphans, value):
-    """Take the edges to classes ``gone`` (a mask) away: who had one chooses among its other neighbours and those of
-    the class that went (Singh et al., FreshDiskANN, 2021, Algorithm 4). Lists the classes that are left without an
-    edge, and returns how many. ``value`` is scratch for M (M + 1) numbers of the type of the vectors."""
-    room = graph.neighbours.shape[1]
+    """Remove the edges to the classes ``gone`` (a mask), as in Singh et al., FreshDiskANN, 2021, Algorithm 4.
+
+    A class with such an edge chooses again among its other neighbors and those of the removed class. Classes that are
+    left without an edge are listed in ``orphans``; returns how many. ``value`` is scratch for M (M + 1) numbers of the
+    type of the vectors.
+    """
+    room = graph.neighbors.shape[1]
     limit = value.shape[0]
     number = np.empty(limit, np.int64)
     fresh = np.empty(limit, np.bool_)
@@ -210,27 +216,27 @@ def repair(vectors, graph, gone, alive, orphans, value):
             continue
         hurt = False
         for a in range(graph.degree[u]):
-            if gone[graph.neighbours[u, a]]:
+            if gone[graph.neighbors[u, a]]:
                 hurt = True
         if not hurt:
             continue
         seen[u] = u
         size = 0
         for a in range(graph.degree[u]):
-            k = np.int64(graph.neighbours[u, a])
+            k = np.int64(graph.neighbors[u, a])
             if not gone[k]:
                 if seen[k] != u:
                     seen[k] = u
                     size = _rank(value, number, fresh, size, limit, dot_pair(vectors, u, k), k)
                 continue
             for b in range(graph.degree[k]):
-                other = np.int64(graph.neighbours[k, b])
+                other = np.int64(graph.neighbors[k, b])
                 if not gone[other] and seen[other] != u:
                     seen[other] = u
                     size = _rank(value, number, fresh, size, limit, dot_pair(vectors, u, other), other)
         m = choose(vectors, value, number, size, chosen, taken)
         for a in range(m):
-            graph.neighbours[u, a] = chosen[a]
+            graph.neighbors[u, a] = chosen[a]
         graph.degree[u] = m
         if m == 0:
             orphans[lonely] = u

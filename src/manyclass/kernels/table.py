@@ -1,12 +1,13 @@
 """A sparse d x K array that kernels read and write entry by entry: a small hash table for each feature.
 
-The weights of a model on active sets are sparse: of all pairs of a feature and a class few ever have a weight. The
-table of a feature is a run of slots, a power of two, in arrays that all features share; class k belongs in slot k
-modulo their number, or the next free one. So classes with neighbouring numbers lie together, and a feature that most
-classes have is a plain array, looked up without a search. A table that fills up moves to the end of the shared arrays,
-twice as large. When these are full a kernel returns to Python, which provides larger ones: `has_room` asks first.
+With active sets, few pairs of a feature and a class ever have a weight. The table of a feature is a range of slots, a
+power of two, in arrays that all features share; class k is stored in slot k modulo the number of slots, or the next
+free one (open addressing). Consecutive classes are therefore close in memory, and the table of a feature with weights
+in most classes works as a plain array. A table that is nearly full moves to the end of the shared arrays, with twice
+the slots. When these arrays are full, a kernel returns to Python, which allocates larger ones: `has_room` tests this in
+advance.
 
-The functions below serve dense arrays too, so that a solver's kernel is written once for both.
+The functions below also accept dense arrays, so that a solver's kernel is written once for both.
 """
 
 from __future__ import annotations
@@ -48,10 +49,19 @@ _LEAST = 4
 class WeightTable(NamedTuple):
     """A sparse d x K array.
 
-    start : int64 (d,), the first slot of a feature; capacity : int32 (d,), its slots, 0 or a power of two; held :
-    int32 (d,), those in use; keys, values : (2 slots,), one memory seen as integers and as numbers, in which slot t has
-    the class at 2 t, or -1, and the number at 2 t + 1: to look an entry up costs one line of the cache; used : int64
-    (1,), slots that have been given to features.
+    Attributes
+    ----------
+    start : int64 (d,)
+        First slot of each feature.
+    capacity : int32 (d,)
+        Number of slots of each feature, 0 or a power of two.
+    held : int32 (d,)
+        Number of slots in use.
+    keys, values : (2 * slots,)
+        The same memory as integers and as floats: slot t has its class (or -1) at 2 t and its value at 2 t + 1, so that
+        a lookup reads one cache line.
+    used : int64 (1,)
+        Number of slots assigned to features.
     """
 
     start: np.ndarray[Any, Any]
@@ -63,23 +73,23 @@ class WeightTable(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Slots there are."""
+        """Number of slots."""
         return len(self.keys) // 2
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The arrays to keep, from which `table_of` makes it again."""
+        """The arrays by name; `table_of` is the inverse."""
         return {name: array for name, array in self._asdict().items() if name != "values"}
 
 
 def make_table(n_features: int, slots: int, dtype: Any) -> WeightTable:
-    """An empty table with room for so many slots, for numbers of float32 or float64."""
+    """An empty table with this number of slots, of float32 or float64 values."""
     dtype = np.dtype(dtype)
     return table_of(
         {
             "start": np.zeros(n_features, np.int64),
             "capacity": np.zeros(n_features, np.int32),
             "held": np.zeros(n_features, np.int32),
-            # All bits set: class -1.
+            # Class -1 has all bits set.
             "keys": np.full(2 * slots, -1, f"i{dtype.itemsize}"),
             "used": np.zeros(1, np.int64),
         }
@@ -94,22 +104,22 @@ def table_of(arrays: Mapping[str, Any]) -> WeightTable:
 
 
 def image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any) -> Any:
-    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m; ``slots`` keeps where these entries are."""
+    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m; ``slots`` receives the slots of these entries."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def add_to_image(V: Any, rows: Any, i: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
-    """``V[j, classes[a]] += x_ij coef[a]`` for a < m, where `image_scores` has found the entries."""
+    """``V[j, classes[a]] += x_ij coef[a]`` for a < m, with the ``slots`` that `image_scores` filled."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def has_room(V: Any, rows: Any, i: Any, m: Any) -> Any:
-    """Whether `add_to_image` of m classes is sure to find room."""
+    """Whether there are certainly enough free slots for `add_to_image` of m classes."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
-    """Whether `add_to_image` would only change entries that are there: then two threads may do it at a time."""
+    """Whether `add_to_image` would only change existing entries, so that several threads may call it concurrently."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -119,13 +129,15 @@ def weight_at(V: Any, j: Any, k: Any) -> Any:
 
 
 def add_at(V: Any, j: Any, k: Any, delta: Any) -> Any:
-    """``V[j, k] += delta``, where `has_room` has said yes; by how much the square of the entry has grown."""
+    """``V[j, k] += delta``, after `has_room` returned true; returns the increase of the squared entry."""
     raise TypeError("compiled: call it from a kernel")
 
 
 def soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
-    """Soft-threshold row j by ``tau``; a table gives up entries that are zero when they are many. ``keys`` and
-    ``values`` are scratch, as long as V has columns."""
+    """Soft-threshold row j by ``tau``; a table with many zero entries is rebuilt without them.
+
+    ``keys`` and ``values`` are scratch, an entry per column of V.
+    """
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -151,8 +163,10 @@ def _search(table, j, k):
 
 @inline
 def add_run(table, j, x, first, count, s):
-    """``s[c] += x V[j, first + c]`` for c < count, in one sweep: the slots in which consecutive classes belong are
-    consecutive, and those of them that were taken lie behind, up to the next free slot."""
+    """``s[c] += x V[j, first + c]`` for c < count, in one scan.
+
+    The slots of consecutive classes are consecutive; a class whose slot was taken is stored before the next free slot.
+    """
     base = table.start[j]
     capacity = np.int64(table.capacity[j])
     for a in range(capacity):
@@ -167,7 +181,7 @@ def add_run(table, j, x, first, count, s):
 
 @inline
 def _place(table, j, k):
-    """A slot for class k, which the table of the feature does not have; there is a free one."""
+    """A slot for class k, which must not be in the feature's table; the table must have a free slot."""
     base = table.start[j]
     mask = np.int64(table.capacity[j]) - 1
     slot = np.int64(k) & mask
@@ -181,7 +195,7 @@ def _place(table, j, k):
 
 @jit
 def _grow(table, j):
-    """Twice the slots for a feature, at the end of the shared arrays."""
+    """Move the table of a feature to the end of the shared arrays, with twice the slots."""
     old, base = np.int64(table.capacity[j]), table.start[j]
     new = max(np.int64(_LEAST), 2 * old)
     table.start[j] = table.used[0]
@@ -195,7 +209,7 @@ def _grow(table, j):
 
 @inline
 def _full(table, j):
-    """Whether one more entry would make searches long. One slot is always free, and ends a search in vain."""
+    """Whether one more entry would exceed the maximal load factor, 3/4. A free slot ends an unsuccessful search."""
     return 4 * (np.int64(table.held[j]) + 1) > 3 * np.int64(table.capacity[j])
 
 
@@ -362,7 +376,7 @@ def _soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
                         keys[left] = V.keys[2 * slot]
                         values[left] = v
                         left += 1
-            # Who reads a row reads all of its slots.
+            # Reading a row means reading all of its slots: rebuild if less than 3/4 of the entries are not zero.
             if 4 * left < 3 * np.int64(V.held[j]):
                 for slot in range(base, base + capacity):
                     V.keys[2 * slot] = -1
@@ -379,7 +393,7 @@ def _soften(V: Any, j: Any, tau: Any, keys: Any, values: Any) -> Any:
 
 @jit
 def move_table(old, new):
-    """Copy the entries to a table of as many features, empty, with more slots; each feature gets what it had."""
+    """Copy the entries to an empty table with the same features and more slots."""
     for j in range(old.start.shape[0]):
         new.start[j] = new.used[0]
         new.capacity[j] = old.capacity[j]
@@ -391,7 +405,7 @@ def move_table(old, new):
 
 @jit
 def compress(table, reg, indptr, indices, data):
-    """The weights ``primal(reg, V)`` that are not zero as compressed sparse rows, one a feature.
+    """The non-zero weights ``primal(reg, V)`` as compressed sparse rows, one row per feature.
 
     With ``indices`` of length 0 only ``indptr`` is set.
     """

@@ -1,7 +1,7 @@
-"""Targets: what a loss is told about row i, whatever the task.
+"""Targets: the second argument of a loss, for each row and each task.
 
 `ClassTargets` gives a class number, `SignTargets` a row of +1 / -1 (one-vs-rest and multi-label), `RealTargets` a
-row of numbers. ``target_row`` returns the number or fills and returns the caller's buffer.
+row of real numbers. ``target_row`` returns the class number, or fills and returns the caller's buffer.
 """
 
 from __future__ import annotations

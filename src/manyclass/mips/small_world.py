@@ -1,4 +1,4 @@
-"""Small-world graph: maximum-inner-product search by walking from class to class."""
+"""Small-world graph: approximate maximum inner product search by beam search along the edges of a graph."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["SmallWorldGraph"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Where every search begins.
+#: Number of classes at which every search starts.
 _ENTRIES = 16
-#: Classes that are connected between two looks at Ctrl-C.
+#: Number of classes that are inserted between two checks for Ctrl-C.
 _SLICE = 256
 
 
@@ -27,30 +27,30 @@ class SmallWorldGraph(SearchIndex):
     """Approximate search in a navigable small-world graph [1]_ of the class vectors, by inner product [2]_.
 
     Each class has up to ``degree`` edges to classes whose vectors have large inner products with its own, chosen so
-    that they point in different directions. A query walks from a few fixed classes along the edges, always from the
-    best class that it has not left yet, and ends when the ``width`` best that it has met lead to none better; scores
-    are exact.
+    that they point in different directions. A query is a beam search: it starts at a few fixed classes, follows the
+    edges of the best class that it has not expanded yet, and ends when the ``width`` best classes found have all been
+    expanded. Scores are exact.
 
-    An insertion is such a walk, too. A deletion repairs the classes that had edges to the deleted one [3]_: one pass
-    over the edges for all classes of a call together, so that many changes in one call cost less than one by one. An
-    update is a deletion and an insertion.
+    An insertion searches the graph in the same way. A deletion chooses new edges for the classes that had edges to the
+    deleted one [3]_, in one pass over the edges for all classes of a call: many changes in one call cost less than one
+    by one. An update is a deletion and an insertion.
 
-    It relies on good answers being near each other. Where they are not - sparse class vectors whose likest classes
-    *oppose* each other, as those of an SVM do - measure `recall` before relying on it.
+    The search works well if classes with large scores for a row are similar to each other. This need not hold: the
+    weights of an SVM are sparse, and those of similar classes point in *opposite* directions. Measure `recall` first.
 
-    Takes ``4 (degree + 1)`` bytes a class and a copy of the vectors.
+    Memory: ``4 (degree + 1)`` bytes per class and a copy of the vectors.
 
     Parameters
     ----------
-    degree : int
-        Edges of a class, at least 2.
-    width : int
-        Classes that a query keeps in view: the larger, the better the recall and the slower. May be set between
-        queries.
-    build_width : int
+    degree : int, default=16
+        Maximum number of edges of a class, >= 2.
+    width : int, default=64
+        Number of best classes that a query keeps, >= 1: larger values give a better recall and slower queries. May be
+        changed between queries.
+    build_width : int, default=64
         The same for insertions.
-    random_state : int
-        The seed of the order in which `build` inserts.
+    random_state : int, default=0
+        Seed of the order in which `build` inserts the classes, >= 0.
 
     References
     ----------
@@ -97,12 +97,12 @@ class SmallWorldGraph(SearchIndex):
             kernels.insert_all(self._vectors.view(), self._graph, ids[begin:end], self.build_width, scratch)
 
     def _own(self) -> None:
-        """A graph that can be written to, with a place for each class number."""
+        """Make the graph's arrays writable, with a row for each class number."""
         more = len(self._alive) - len(self._graph.degree)
         if more or not self._graph.degree.flags.writeable:
-            neighbours, degree, entries = self._graph
+            neighbors, degree, entries = self._graph
             self._graph = kernels.Graph(
-                np.concatenate([neighbours, np.zeros((more, neighbours.shape[1]), np.int32)]),
+                np.concatenate([neighbors, np.zeros((more, neighbors.shape[1]), np.int32)]),
                 np.concatenate([degree, np.zeros(more, np.int32)]),
                 np.array(entries),
             )
@@ -125,7 +125,7 @@ class SmallWorldGraph(SearchIndex):
         self._connect(orphans)
 
     def _disconnect(self, ids: Array) -> Array:
-        """Take classes out of the graph; returns those that are left without an edge."""
+        """Remove classes from the graph; returns those that are left without an edge."""
         self._own()
         self._alive[ids] = False
         gone = np.zeros(len(self._alive), bool)
@@ -179,11 +179,11 @@ class SmallWorldGraph(SearchIndex):
         self._vectors = ClassVectors(self._d, parts)
         self._graph = kernels.Graph(*(arrays[name] for name in kernels.Graph._fields))
         K = len(self._alive)
-        neighbours, degree, entries = self._graph
-        if neighbours.shape != (K, self.degree) or degree.shape != (K,) or self._vectors.capacity != K:
-            raise ValueError(f"a graph of shape {neighbours.shape} for {K} classes of {self.degree} edges")
+        neighbors, degree, entries = self._graph
+        if neighbors.shape != (K, self.degree) or degree.shape != (K,) or self._vectors.capacity != K:
+            raise ValueError(f"the graph must have shape {(K, self.degree)}, got {neighbors.shape}")
         if degree.min(initial=0) < 0 or degree.max(initial=0) > self.degree:
-            raise ValueError("a graph with a degree out of range")
-        for name, numbers, least in (("edges", neighbours, 0), ("entries", entries, -1)):
+            raise ValueError(f"the degrees of the graph must be from 0 to {self.degree}")
+        for name, numbers, least in (("edges", neighbors, 0), ("entries", entries, -1)):
             if numbers.min(initial=0) < least or numbers.max(initial=-1) >= K:
-                raise ValueError(f"a graph with {name} to classes that are not there")
+                raise ValueError(f"the {name} of the graph must be class numbers below {K}")

@@ -1,4 +1,4 @@
-"""Losses, one file each: the object a user writes, and the NamedTuple with compiled behavior that it describes."""
+"""Losses, one file each: the class that a user writes, and the NamedTuple that kernels work on."""
 
 from manyclass.objective.losses.base import ClassificationLoss, CompiledLoss, Loss, RegressionLoss
 from manyclass.objective.losses.crammer_singer import CrammerSinger, CrammerSingerLoss
@@ -36,7 +36,7 @@ __all__ = [
     "SquaredLoss",
 ]
 
-#: Name -> loss. The one list from which choices, help, refusals, documentation tables and tests are made.
+#: Name -> loss. Choices, help, error messages, documentation tables and tests are generated from this list.
 CLASSIFICATION: dict[str, type[ClassificationLoss]] = {
     loss.name: loss for loss in (Multinomial, CrammerSinger, SoftmaxHinge, LogLoss, SquaredHinge, SmoothHinge, Hinge)
 }

@@ -1,16 +1,16 @@
-"""The two shapes a loss comes in.
+"""Base classes of the losses.
 
 Joint losses (multinomial, Crammer-Singer) implement the row operations of `manyclass.kernels.operations`. Separable
-losses (one-vs-rest, regression) implement the ``unit_*`` operations of one score; their row operations are sums over
-the K outputs, written once, here.
+losses (one-vs-rest, regression) implement the ``unit_*`` operations on one score; their row operations, sums over the K
+outputs, are in this module.
 
-A compiled loss is a NamedTuple; its fields are numbers of the working precision. A user names it by a `Loss`, an object
-with parameters. `describe` says the rest of the compiled one to Python:
+Each loss has two classes: a `Loss`, the object with parameters that a user writes, and a compiled loss, the NamedTuple
+that kernels work on, whose fields are numbers of the working precision. `describe` adds to the latter:
 
-``name``         what a user calls it
+``name``         the name of the user's loss
 ``targets``      "class", "sign" or "real": the targets it takes
-``joint``        whether the K scores of an example enter together; if not, the loss is separable
-``provides``     what a solver may ask for: "gradient", "hessian", "conjugate", "dual_step", "sparse_dual"
+``joint``        whether the loss depends on the K scores of an example jointly; if not, it is separable
+``provides``     the operations it implements: "gradient", "hessian", "conjugate", "dual_step", "sparse_dual"
 ``smoothness``   gamma where phi is (1/gamma)-smooth, 0 where it is not smooth
 ``free_dual``    whether phi* is finite everywhere
 ``probability``  "softmax", "sigmoid" or None: the link that turns scores into probabilities
@@ -43,28 +43,28 @@ __all__ = ["ClassificationLoss", "CompiledLoss", "Loss", "RegressionLoss", "desc
 
 
 class Loss(Component):
-    """A loss as a user writes it: what it is called, its parameters, and the compiled loss they describe."""
+    """Base class of the losses that a user writes: a name, parameters, and the compiled loss for them."""
 
     @abstractmethod
     def compiled(self, binary: bool = False) -> Any:
-        """The NamedTuple that kernels work on; with ``binary``, its form on the one margin of two classes."""
+        """The NamedTuple that kernels work on; with ``binary``, its form for two classes with a single score."""
 
 
 class ClassificationLoss(Loss):
-    """A loss of classes."""
+    """Base class of the losses for classification."""
 
-    #: Whether the scores of an example enter together; it then has one class a row. If not, the loss is one-vs-rest.
+    #: Whether the loss depends on the K scores jointly and takes one class per row. If not, it is one-vs-rest.
     joint: ClassVar[bool]
-    #: Whether a fitted model gives probabilities.
+    #: Whether a fitted model has predict_proba.
     probabilities: ClassVar[bool]
 
 
 class RegressionLoss(Loss):
-    """A loss of numbers."""
+    """Base class of the losses for regression."""
 
 
 class CompiledLoss(Protocol):
-    """What a compiled loss tells Python code; what it computes is attached to its type (see the module)."""
+    """The attributes of a compiled loss (see the module); its operations are overloads for its type."""
 
     name: str
     targets: str
@@ -92,9 +92,12 @@ def describe(
     probability: str | None = None,
     smoothness: float | None = None,
 ) -> Callable[[C], C]:
-    """Class decorator: the facts about a loss (see the module). ``smoothness`` None means: its field ``gamma``."""
+    """Class decorator that sets the attributes of a compiled loss (see the module).
 
-    def settle(cls: C) -> C:
+    With ``smoothness`` None, the attribute is the loss's field ``gamma``.
+    """
+
+    def decorate(cls: C) -> C:
         facts: dict[str, Any] = {
             "name": property(name) if callable(name) else name,
             "targets": targets,
@@ -110,7 +113,7 @@ def describe(
             _SEPARABLE.add(cls)
         return cls
 
-    return settle
+    return decorate
 
 
 def is_separable(loss: Any) -> bool:

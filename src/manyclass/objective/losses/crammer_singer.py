@@ -26,9 +26,9 @@ __all__ = ["CrammerSinger", "CrammerSingerLoss"]
 class CrammerSingerLoss(NamedTuple):
     """phi(s; y) = max(0, max_{j != y} 1 + s_j - s_y), smoothed by adding (gamma/2) ||b||^2 to the conjugate.
 
-    The dual vector is a_j = -b_j for the rivals j != y, with b_j >= 0 and sum b_j <= 1, and a_y = sum b_j;
-    phi*(-a) = -sum b_j + (gamma/2) sum b_j^2. With gamma > 0 the smooth loss lies below the plain one by at most
-    gamma/2.
+    The dual vector is a_j = -b_j for the classes j != y (the rivals), with b_j >= 0 and sum b_j <= 1, and a_y = sum
+    b_j; phi*(-a) = -sum b_j + (gamma/2) sum b_j^2. With gamma > 0 the smooth loss lies below the loss with gamma = 0,
+    by at most gamma/2.
     """
 
     gamma: float
@@ -36,7 +36,7 @@ class CrammerSingerLoss(NamedTuple):
 
 @inline
 def _violations(s, y, out):
-    """``out_j = 1 + s_j - s_y`` for the rivals, and a number below any that counts for y itself."""
+    """``out_j = 1 + s_j - s_y`` for the rivals, and for y itself a number too small to be the maximum."""
     for k in range(s.shape[0]):
         out[k] = s[k] - s[y] + s.dtype.type(1)
     out[y] = s.dtype.type(-1)
@@ -44,7 +44,7 @@ def _violations(s, y, out):
 
 @inline
 def _only_largest(out):
-    """In place, 1 at the largest positive entry, 0 elsewhere. Returns what stood there, or 0."""
+    """Set the largest positive entry to 1 and the others to 0, in place. Returns the largest positive entry, or 0."""
     best = 0
     for k in range(out.shape[0]):
         if out[k] > out[best]:
@@ -100,7 +100,8 @@ def _hessian(loss: Any, s: Any, t: Any, u: Any, out: Any) -> Any:
         return None
 
     def of_the_active(loss, s, t, u, out):
-        # b moves with the margins of the rivals with b_j > 0, over gamma; where sum b = 1 binds, less their mean.
+        # For the rivals with b_j > 0, the derivative of b is that of their violations divided by gamma, centered where
+        # sum b = 1 binds.
         loss_gradient(loss, s, t, out)
         bound = out[t] <= -1
         mean = 0.0
@@ -146,7 +147,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     def project(loss, s, a, t, q, new):
         curvature = loss.gamma + q
         if curvature <= 0:
-            # An empty row and the plain hinge: the dual is linear, and its maximum a corner.
+            # An empty row and gamma = 0: the dual is linear, and its maximum is at a vertex.
             _violations(s, t, new)
             total = new.dtype.type(1) if _only_largest(new) > 0 else new.dtype.type(0)
         else:
@@ -168,7 +169,7 @@ class CrammerSinger(ClassificationLoss):
     Parameters
     ----------
     gamma : float, default=0.1
-        Smoothing, >= 0: the loss lies below the plain one by at most gamma / 2. 0 is the plain one.
+        Amount of smoothing, >= 0: the smooth loss lies below phi by at most gamma / 2. 0 gives phi itself.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The hinge family, one score at a time: hinge, smooth hinge, squared hinge.
 
-With y in {-1, +1} the dual number is a = y b; ``b`` lies in [0, 1] (or [0, infinity) for the squared hinge).
+With y in {-1, +1} the dual variable is a = y b, with b in [0, 1] (in [0, infinity) for the squared hinge).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Hinge", "SmoothHinge", "SmoothHingeLoss", "SquaredHinge", "SquaredHi
 class SmoothHingeLoss(NamedTuple):
     """phi(s; y) = 0 if ys >= 1; 1 - ys - gamma/2 if ys <= 1 - gamma; (1 - ys)^2 / (2 gamma) between.
 
-    ``gamma = 0`` is the plain hinge max(0, 1 - ys). phi*(-a) = -b + gamma b^2 / 2 on 0 <= b <= 1
+    ``gamma = 0`` gives the hinge loss max(0, 1 - ys). phi*(-a) = -b + gamma b^2 / 2 on 0 <= b <= 1
     (Shalev-Shwartz & Zhang 2014, section 5.1).
     """
 
@@ -161,7 +161,7 @@ class SmoothHinge(ClassificationLoss):
     Parameters
     ----------
     gamma : float, default=0.1
-        Smoothing, >= 0; 0 is the plain hinge.
+        Amount of smoothing, >= 0; 0 gives the hinge loss.
     """
 
     name = "smooth_hinge"

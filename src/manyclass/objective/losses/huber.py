@@ -78,7 +78,7 @@ class Huber(RegressionLoss):
     Parameters
     ----------
     epsilon : float, default=1.35
-        Residual, in units of y, at which the loss turns linear; > 0.
+        Absolute residual, in units of y, above which the loss is linear; > 0.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class Huber(RegressionLoss):
     """
 
     name = "huber"
-    summary = "least squares up to epsilon, linear beyond: outliers pull no harder"
+    summary = "squared up to residual epsilon, linear beyond: robust to outliers"
     synonyms = ("robust",)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"epsilon": [Interval(Real, 0, None, closed="neither")]}
 

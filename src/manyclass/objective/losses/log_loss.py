@@ -90,8 +90,8 @@ def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
     tolerance = 1e-4 if s == types.float32 else 1e-8
 
     def newton(loss, s, a, y, q):
-        # With b = 1 / (1 + exp(-z)) stationarity reads f(z) = z + q b(z) - (q b_old - y s + margin) = 0. f rises, and
-        # is convex left of 0 and concave right of it, so that Newton from 0 climbs to the root without overshooting.
+        # With b = 1 / (1 + exp(-z)), stationarity is f(z) = z + q b(z) - (q b_old - y s + margin) = 0. f is increasing,
+        # convex left of 0 and concave right of it, so that Newton's method from 0 converges monotonically.
         one = a - a + np.float32(1)
         b = y * a
         goal = q * b - y * s + loss.margin

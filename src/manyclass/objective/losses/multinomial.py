@@ -29,8 +29,8 @@ class MultinomialLoss(NamedTuple):
 
     ``margin = 0`` is softmax regression, logsumexp(s) - s_y; ``margin = 1`` the soft-max-of-hinge, a smooth upper bound
     of Crammer and Singer's loss. The dual vector is ``a = e_y - p`` with p on the simplex, phi*(-a) = sum p log p -
-    margin (1 - p_y), and the Hessian is at most I/2, so that gamma = 2. Only the rivals' entries are trusted:
-    p_k = -a_k for k != y and p_y = 1 - sum of those, which keeps small probabilities exact in float32.
+    margin (1 - p_y), and the Hessian is at most I/2, so that gamma = 2. p is always recovered from the entries of the
+    classes k != y (the rivals), p_k = -a_k and p_y = 1 - sum of these: small probabilities are then exact in float32.
     """
 
     margin: float = 0.0
@@ -68,8 +68,8 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         top = s[0]
         for k in range(s.shape[0]):
             top = max(top, s[k])
-        # The sum has a loop of its own: in one loop with the stores, whether it is vector code, and so the order of its
-        # terms, would be decided anew in each call by where the two arrays lie in memory.
+        # The sum is in a separate loop: in one loop with the stores, it would be vectorized or not depending on a test
+        # at run time whether the two arrays overlap, and the order of its terms would vary from call to call.
         for k in range(s.shape[0]):
             out[k] = exp(s[k] - top)
         s[t] = kept
@@ -133,13 +133,13 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
 def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     if not is_a(loss, MultinomialLoss):
         return None
-    # Newton doubles the digits, so that one more step after this leaves rounding alone.
+    # Newton's method converges quadratically: at this error one more step reaches rounding error.
     tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
 
     def simplex_newton(loss, s, a, t, q, new):
         # Stationarity on the simplex: log p_k + q p_k = s_k + q p_old_k - theta, that is q p_k = omega(z_k - theta)
-        # with z = s + q p_old + log q. Newton finds the theta at which p sums to one; it starts from logsumexp(s),
-        # which is exact at the optimum.
+        # with z = s + q p_old + log q. Newton's method finds the theta at which p sums to one; it starts from
+        # logsumexp(s), the solution at the optimum.
         n = s.shape[0]
         one = s.dtype.type(1)
         kept = s[t]
@@ -150,7 +150,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
         for k in range(n):
             new[k] = exp(s[k] - top)
         total = one - one
-        for k in range(n):  # apart from the stores: see _gradient
+        for k in range(n):  # separate from the stores: see _gradient
             total += new[k]
         theta = top + log(total)
         if q > s.dtype.type(1e-12):
@@ -191,7 +191,7 @@ class Multinomial(ClassificationLoss):
     """Softmax regression: phi(s; y) = log sum_j exp(s_j - s_y). With two classes, logistic regression."""
 
     name = "multinomial"
-    summary = "softmax regression; probabilities"
+    summary = "softmax regression; gives probabilities"
     synonyms = ("softmax", "cross_entropy", "categorical_crossentropy", "maxent")
     joint = True
     probabilities = True

@@ -1,8 +1,8 @@
 """Options II to V of Prox-SDCA: steps on the segment from the old dual vector a to u = -grad phi(s).
 
-Any loss, with its own dual step replaced (Shalev-Shwartz & Zhang 2014, figure 1). Option I, the exact step of the loss
-itself, needs none of this. The step is ``a + x (u - a)``, 0 <= x <= 1; the domain of phi* is convex, so that it is
-feasible.
+`Segment` wraps any loss and replaces its dual step (Shalev-Shwartz & Zhang 2014, figure 1). Option I is the exact dual
+step of the loss itself. The new dual vector is ``a + x (u - a)``, 0 <= x <= 1; the domain of phi* is convex, so that it
+is feasible.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ class Segment(NamedTuple):
     Parameters
     ----------
     loss : NamedTuple
-    option : int
-        2: the best point of the segment. 3: the best point of the quadratic lower bound that (1/gamma)-smoothness
-        gives. 4: 3 with ``radius`` in place of q. 5: x = gamma / (radius + gamma), whatever the scores.
+        The compiled loss.
+    option : {2, 3, 4, 5}
+        2: the point of the segment that maximizes the dual. 3: the point that maximizes the quadratic lower bound on
+        the dual that follows from (1/gamma)-smoothness. 4: as 3, with ``radius`` in place of q. 5: the constant
+        x = gamma / (radius + gamma).
     gamma : float
-        Of the loss: phi is (1/gamma)-smooth.
+        Smoothness of the loss: phi is (1/gamma)-smooth.
     radius : float
         max_i c_i ||x_i||^2 / (lam n).
     """
@@ -57,8 +59,11 @@ class Segment(NamedTuple):
 
 @inline
 def _fraction(option, young, curved, square, gamma, q, radius):
-    """x of Options III to V; ``young`` is the Fenchel-Young gap of (s, a), ``curved`` the part of ||z||^2 that phi*
-    curves along."""
+    """x of Options III to V.
+
+    ``young`` is the Fenchel-Young gap of (s, a); phi* is strongly convex in the part ``curved`` of ||z||^2 =
+    ``square``.
+    """
     if square <= 0.0:
         return 0.0
     if option == _CONSTANT:
@@ -80,7 +85,7 @@ def _fenchel_young(loss: Any, s: Any, a: Any, t: Any, work: Any) -> Any:
     if is_a(loss, MultinomialLoss):
 
         def divergence(loss, s, a, t, work):
-            # The plain form cancels: as sum p (log p - log softmax(s)), in terms that are each at least 0.
+            # phi(s) + phi*(-a) + s.a cancels. The equal sum of p log(p / softmax(s)) - p + softmax(s) has terms >= 0.
             kept = s[t]
             s[t] = kept - loss.margin
             top = np.float64(s[0])
@@ -120,7 +125,7 @@ def _entropy_gap(p, log_r):
 
 
 def unit_young(loss: Any, s: Any, a: Any, y: Any) -> Any:
-    """`fenchel_young` of one output."""
+    """`fenchel_young` for one output of a separable loss."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -209,7 +214,7 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
             square += z * z
             dot += z * np.float64(s[k])
         curved = square
-        if crammer_singer:  # its gamma acts on the rivals alone
+        if crammer_singer:  # gamma smooths the conjugate in the entries j != y only
             z = np.float64(new[t]) - np.float64(a[t])
             curved = max(square - z * z, 0.0)
         if loss.option == _LINE_SEARCH:

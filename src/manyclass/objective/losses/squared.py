@@ -48,7 +48,7 @@ def _step(loss: Any, s: Any, a: Any, y: Any, q: Any) -> Any:
 
 
 class Squared(RegressionLoss):
-    """Squared loss: phi(s; y) = (s - y)^2 / 2. Ridge regression, elastic net and Lasso, by ``l1_ratio``."""
+    """Squared loss: phi(s; y) = (s - y)^2 / 2; ridge regression, elastic net or Lasso, depending on ``l1_ratio``."""
 
     name = "squared"
     summary = "least squares: ridge, elastic net, Lasso"

@@ -1,4 +1,4 @@
-"""Penalties: a NamedTuple each, with compiled behaviour attached to its type."""
+"""Penalties, one file each: a NamedTuple, and its operations as overloads for its type."""
 
 from manyclass.objective.penalties.elastic_net import ElasticNet
 from manyclass.objective.penalties.l1 import L1

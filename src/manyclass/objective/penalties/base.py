@@ -1,4 +1,4 @@
-"""What a penalty says of itself to Python; what it computes is attached to its type (`kernels.operations`)."""
+"""Attributes of penalties; their operations are overloads for their types (`manyclass.kernels.operations`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ C = TypeVar("C", bound=type)
 
 
 def provides(name: str, *abilities: str) -> Callable[[C], C]:
-    """Class decorator: what messages call this penalty, and what a solver may ask of it.
+    """Class decorator that sets ``name``, for messages, and ``provides``, the operations that solvers require.
 
-    "conjugate": grad g* and g* are known everywhere; "prox": the proximal map of g; "gradient": g is differentiable.
+    "conjugate": g* and grad g* are finite everywhere; "prox": the proximal map of g; "gradient": g is differentiable.
     """
 
-    def settle(cls: C) -> C:
+    def decorate(cls: C) -> C:
         cls.name = name  # type: ignore[attr-defined]
         cls.provides = frozenset(abilities)  # type: ignore[attr-defined]
         return cls
 
-    return settle
+    return decorate

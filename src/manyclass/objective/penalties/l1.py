@@ -17,8 +17,8 @@ __all__ = ["L1"]
 class L1(NamedTuple):
     """g(W) = ||W||_1; g*(v) = 0 where max |v| <= 1, else infinity.
 
-    Not strongly convex: a dual image does not determine the weights, and `Problem.certify` shrinks a dual point until
-    its image is feasible.
+    Not strongly convex: a dual image does not determine the weights, and `Problem.certify` scales a dual point down
+    until its image is feasible.
     """
 
 
