@@ -142,11 +142,11 @@ def test_calibrations_refuse():
         Calibration("linear", eye * np.nan)
     with pytest.raises(ValueError, match=r"shape \(n, 2\)"):
         Calibration("linear", eye)(np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="calibrated scores must be finite"):
         Calibration("cubic", np.ones((7, 2)))(np.full((1, 2), 1e200))
     with pytest.raises(ValueError, match="one row of numbers"):
         Calibration(lambda s: s.sum(), eye, None)(np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="cannot be kept in a file"):
+    with pytest.raises(ValueError, match="cannot be saved to a file"):
         Calibration(np.tanh, np.eye(2), None).to_state()
     with pytest.raises(ValueError, match="needs domain, coefficients"):
         Calibration.from_state({"basis": "linear"}, {})

@@ -252,7 +252,7 @@ def test_a_strength_that_is_not_positive_is_refused(lam):
 )
 def test_a_loss_with_targets_of_another_kind_is_refused(loss, kind):
     data = make_data(kind)
-    with pytest.raises(ValueError, match=f"loss {loss.name} takes targets of kind .*, got '{kind}'"):
+    with pytest.raises(ValueError, match=f"loss '{loss.name}' takes targets of kind .*, got '{kind}'"):
         Problem(make_rows(data.X), make_targets(kind, data.T, data.K), loss, L2(), 1.0, data.X.shape[1])
 
 
@@ -268,7 +268,7 @@ def test_a_loss_with_targets_of_another_kind_is_refused(loss, kind):
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights, what):
-    with pytest.raises(ValueError, match=f"weights.*{what}"):
+    with pytest.raises(ValueError, match=f"sample_weight.*{what}"):
         make_problem(SquaredLoss(), make_data("real")._replace(weights=weights))
 
 

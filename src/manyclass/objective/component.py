@@ -1,4 +1,4 @@
-"""Losses and solvers as a user writes them: a name, or an object whose parameters follow scikit-learn's conventions."""
+"""`Component`, the base class of losses and solvers: objects with parameters that follow scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ C = TypeVar("C", bound="Component")
 
 
 class Component(BaseEstimator):  # type: ignore[misc]
-    """A part of an estimator with parameters of its own: a loss or a solver.
+    """Base class of losses and solvers, the parts of an estimator that have parameters of their own.
 
-    ``get_params``, ``set_params``, `sklearn.base.clone` and scikit-learn's display work as for an estimator, so that a
-    search over ``solver__option`` does. The constructor stores what it is given; `check` validates it, and is called by
-    ``fit``.
+    ``get_params``, ``set_params``, `sklearn.base.clone` and scikit-learn's display work as for an estimator: a grid
+    search can vary ``solver__option``. The constructor stores its arguments unchanged; ``fit`` calls `check`, which
+    validates them.
     """
 
-    #: What a user may write instead of the object.
+    #: The string that stands for an object with default parameters.
     name: ClassVar[str]
     #: One line for tables and ``--help``.
     summary: ClassVar[str]
-    #: Names that other libraries use for it.
+    #: Names of the same thing in other libraries, for error messages.
     synonyms: ClassVar[tuple[str, ...]] = ()
-    #: Constraints of the parameters, as scikit-learn declares them.
+    #: Constraints on the parameters, in scikit-learn's format.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     def check(self) -> None:
-        """Raise a ValueError if a parameter is not what is expected."""
+        """Raise a ValueError if a parameter violates its constraints."""
         self._validate_params()
 
 
 def resolve(kind: str, value: Any, known: Mapping[str, type[C]], others: Iterable[str] = ()) -> C:
-    """The object that a name stands for, or the object itself, checked.
+    """The loss or solver with this name, or the object itself, validated.
 
     Parameters
     ----------
     kind : {"loss", "solver"}
-        For the error.
+        The name of the estimator's parameter, for messages.
     value : str or object
+        A name or an object.
     known : mapping of str to class
-        What a name may be.
+        The classes by name.
     others : iterable of str
-        Names that the caller understands by itself, for the error.
+        Names that the caller handles itself, for messages.
 
     Raises
     ------
     ValueError
-        If the name is not known (with the nearest that is), the object is of another kind, or one of its parameters is
-        out of range.
+        If the name is unknown (the message suggests the closest one), the object is of another class, or one of its
+        parameters is out of range.
     """
     if isinstance(value, str) and value in known:
         return known[value]()

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and what it shows while it goes: records, a table, a progress line, a plot."""
+"""The history of a fit (records, table, CSV, plot), and its progress display."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["History", "Record", "Reporter", "Spent"]
 
 @dataclass(frozen=True)
 class Record:
-    """One evaluation of a run.
+    """One evaluation of the objective and the duality gap during a fit.
 
     Attributes
     ----------
     iteration : int
-        Iterations of the solver so far (epochs, for a stochastic solver).
+        Number of iterations so far (epochs, for a stochastic solver).
     passes : float
-        Passes over the data that these took.
+        Number of passes over the data so far.
     primal, dual : float
-        The two sides of the gap; ``dual`` is minus infinity where no bound is known.
+        Value of the objective, and a lower bound on its minimum; ``dual`` is minus infinity if no bound is known.
     gap, relative_gap : float
-        Their difference, absolute and over max(|primal|, |dual|).
+        primal - dual, and the same divided by max(|primal|, |dual|).
     seconds : float
-        Time spent solving, evaluations and compilation not counted.
+        Time of the solver, without evaluations and compilation.
     elapsed : float
-        Wall-clock time since the start, everything counted.
+        Wall-clock time since the start of the fit.
     info : dict of float
-        What a solver without a certificate reports in place of the gap; empty elsewhere.
+        What a solver without a duality gap reports instead; empty for other solvers.
     """
 
     iteration: int
@@ -50,23 +50,23 @@ class Record:
 
     @classmethod
     def of(cls, numbers: Sequence[float], info: dict[str, float] | None = None) -> Record:
-        """The record of the numbers that `numbers` gave."""
+        """The record with these `numbers`, of which it is the inverse."""
         passes, primal, dual, gap, relative_gap, seconds, elapsed = map(float, numbers[1:])
         return cls(int(numbers[0]), passes, primal, dual, gap, relative_gap, seconds, elapsed, info or {})
 
     def numbers(self) -> tuple[float, ...]:
-        """Everything but ``info``, in order."""
+        """All fields in order, without ``info``."""
         return astuple(self)[:-1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers by name, fit for JSON and for a line of CSV; None for what is not known."""
+        """Values by name, for JSON and CSV; None instead of NaN."""
         flat = {**asdict(self), **self.info}
         del flat["info"]
         return {name: None if value != value else value for name, value in flat.items()}
 
 
 class Spent(NamedTuple):
-    """What a run has taken up to a checkpoint: solver seconds, wall-clock seconds, passes over the data."""
+    """Cost of a fit up to a checkpoint: solver seconds, wall-clock seconds, passes over the data."""
 
     seconds: float = 0.0
     elapsed: float = 0.0
@@ -76,6 +76,17 @@ class Spent(NamedTuple):
 @dataclass
 class History:
     """The evaluations of one fit, in order.
+
+    Attributes
+    ----------
+    records : list of Record
+        One for each evaluation.
+    compile_seconds : float
+        Time spent on compiling kernels.
+    evaluation_seconds : float
+        Time spent on evaluating the objective and the gap.
+    outcome : str
+        Why the fit ended.
 
     Examples
     --------
@@ -103,15 +114,15 @@ class History:
 
     @property
     def last(self) -> Record:
-        """The newest record."""
+        """The last record."""
         return self.records[-1]
 
     def column(self, name: str) -> list[float]:
-        """One attribute of all records."""
+        """One attribute of all records, as a list."""
         return [getattr(record, name) for record in self.records]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings, fit for JSON."""
+        """The history as a dict of numbers and strings, for JSON."""
         return {
             "outcome": self.outcome,
             "compile_seconds": self.compile_seconds,
@@ -120,7 +131,7 @@ class History:
         }
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the records as comma-separated values, a header line first."""
+        """Write the records to a CSV file with a header line."""
         from manyclass.runtime.files import atomic_path
 
         with atomic_path(path) as temporary, temporary.open("w", newline="") as handle:
@@ -131,22 +142,22 @@ class History:
             writer.writerows(rows)
 
     def table(self) -> str:
-        """The records as text, a line each."""
+        """The records as text, one line per record."""
         lines = [_HEADER]
         lines += [_line(record) for record in self.records]
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None, *, against: str = "seconds", label: str | None = None) -> Axes:
-        """Draw the relative gap on a logarithmic axis; needs the extra ``manyclass[plot]``.
+        """Plot the relative duality gap on a logarithmic axis; requires the extra ``manyclass[plot]``.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
-        against : {"seconds", "passes", "iteration", "elapsed"}
-            The horizontal axis.
+            Axes to draw on; by default those of a new figure.
+        against : {"seconds", "passes", "iteration", "elapsed"}, default="seconds"
+            The attribute of the records on the horizontal axis.
         label : str, optional
-            Name of the curve.
+            Legend label of the curve.
         """
         if ax is None:
             import matplotlib.pyplot as plt
@@ -174,18 +185,18 @@ def _line(record: Record) -> str:
 
 
 class Reporter:
-    """Shows a run to people: a live line on a terminal, plain lines elsewhere, nothing when ``verbose`` is 0.
+    """Displays the progress of a fit: a progress bar on a terminal, plain lines otherwise.
 
     Parameters
     ----------
     verbose : int
-        0: silent. 1: progress. 2: also one lasting line an evaluation on a terminal.
+        0: no output. 1: progress. 2: on a terminal, also a permanent line for each evaluation.
     tol : float
-        The relative gap the run stops at; the bar measures the way to it.
+        The relative gap at which the fit stops, the end of the progress bar.
     max_iter : int
-        Most iterations.
+        Maximum number of iterations.
     stream : file, optional
-        Standard error by default, so that piped output stays clean.
+        Standard error by default, so that standard output can be piped.
     """
 
     def __init__(self, verbose: int, tol: float, max_iter: int, stream: TextIO | None = None) -> None:
@@ -222,12 +233,12 @@ class Reporter:
             self._bar.stop()
 
     def iterated(self, iteration: int) -> None:
-        """An iteration has ended."""
+        """Update the display after an iteration."""
         if self._bar is not None:
             self._bar.update(self._task, epoch=iteration)
 
     def evaluated(self, record: Record) -> None:
-        """A certificate has been computed."""
+        """Display a new record."""
         if not self.verbose:
             return
         if self._bar is not None:
@@ -247,7 +258,7 @@ class Reporter:
         self.stream.flush()
 
     def _way(self, record: Record) -> float:
-        """How far along: on the logarithm of the gap, where a linearly convergent method moves evenly."""
+        """Progress from 0 to 1, in the logarithm of the gap: it is uniform for a linearly convergent solver."""
         from math import log
 
         if record.info:

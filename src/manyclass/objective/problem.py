@@ -1,12 +1,12 @@
-"""The problem that every solver of the package minimizes, its dual, and the gap between them.
+"""The optimization problem that every solver of the package solves, its dual, and the duality gap.
 
     P(W, b) = (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W)                                             (primal)
     D(a)    = (1/n) sum_i -c_i phi*(-a_i) - lam g*(v),      v = X^T (c * a) / (lam n)                        (dual)
 
 W is d x K with the K weights of a feature contiguous; phi is a loss, g a penalty that is 1-strongly convex in the
-l2 norm, c_i are sample weights of mean 1. With an unpenalized intercept b, D is the dual only where
-sum_i c_i a_i = 0; `Problem.balance` brings any feasible dual point there exactly, so that P - D bounds the true
-suboptimality. The one scaling: lam weighs the penalty against the MEAN loss (scikit-learn's C is 1 / (lam n)).
+l2 norm, c_i are sample weights of mean 1. With an unpenalized intercept b, a dual point must also satisfy
+sum_i c_i a_i = 0; `Problem.balance` moves any other dual point to one that does, so that P - D bounds the true
+suboptimality. lam multiplies the penalty, relative to the MEAN loss (scikit-learn's C is 1 / (lam n)).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ __all__ = ["Array", "Certificate", "Problem"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
+#: Passed to kernels in place of the penalty when they get the weights, not a dual image: its grad g* is the identity.
 _PLAIN = L2()
-#: Rows (or features) a piece of a sum covers. Fixed: the sums must not depend on the number of threads.
+#: Number of rows (or features) in a partial sum. Fixed, so that sums do not depend on the number of threads.
 _ROWS = 4096
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Both sides of the duality gap at one fixed point.
+    """The primal and the dual objective at fixed weights and dual variables.
 
     Attributes
     ----------
     primal : float
         P(W, b): the objective of the model.
     dual : float
-        D(a): a lower bound on the least objective.
+        D(a): a lower bound on the minimum of the objective.
     resolution : float
-        The least relative gap that the arithmetic behind the two can tell from zero.
+        The smallest relative gap that exceeds the rounding errors of the two.
     """
 
     primal: float
@@ -54,14 +54,14 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """P - D, at least the true suboptimality P - P(optimum); never less than the arithmetic can tell from zero."""
+        """P - D, an upper bound on the suboptimality P - P(optimum); at least the rounding error of the difference."""
         difference = self.primal - self.dual
         floor = self.resolution * self._scale
         return floor if difference < floor else difference
 
     @property
     def relative_gap(self) -> float:
-        """The gap over max(|P|, |D|, 1e-12)."""
+        """The gap divided by max(|P|, |D|, 1e-12)."""
         return self.gap / self._scale
 
     @property
@@ -71,37 +71,37 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Problem:
-    """Data, loss, penalty and weights: the objective, and what follows from it.
+    """The objective P and its dual D for given data, loss and penalty.
 
     Parameters
     ----------
     rows : CSRRows or DenseRows
         The n examples.
     targets : ClassTargets, SignTargets or RealTargets
-        What the loss is told about each example; fixes K.
+        The targets of the examples, which also define K.
     loss, penalty : NamedTuple
-        See `manyclass.objective.losses`, `manyclass.objective.penalties`.
+        Compiled, see `manyclass.objective.losses` and `manyclass.objective.penalties`.
     lam : float
         Strength of the penalty, > 0.
     n_features : int
-        d.
+        Number of features d.
     sample_weight : ndarray of shape (n,), optional
-        Sample weights, non-negative; scaled here to mean 1.
-    intercept : bool
+        Sample weights, >= 0, not all zero; they are scaled to mean 1. All 1 by default.
+    intercept : bool, default=False
         Whether the model has an unpenalized intercept.
+    dtype : {numpy.float64, numpy.float32}, default=numpy.float64
+        Type of the weights and of all computations with them.
+    n_threads : int, default=1
+        Threads for sums over rows and columns; does not change the result.
     shift : ndarray of shape (d, K), optional
         Z: the penalty is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
-        throughout. Not copied: who changes it has the image of the duals made afresh.
-    dtype : dtype
-        Of the weights and of all work on them, float32 or float64.
-    n_threads : int
-        Threads for sums over rows and columns; never changes a result.
+        throughout. Not copied: after a change of Z, recompute the dual image.
 
     Raises
     ------
     ValueError
-        If lam is not positive and finite, a number of the loss or the penalty is negative, loss and targets or
-        targets and rows do not fit, the weights are none, or a squared row norm overflows.
+        If lam is not positive and finite, a parameter of the loss or the penalty is negative, the loss cannot take the
+        targets, targets or sample weights do not match the rows, or a squared row norm overflows.
     """
 
     rows: Rows
@@ -124,10 +124,10 @@ class Problem:
             raise ValueError(f"lam must be a positive finite number, got {self.lam!r}")
         kind = {"ClassTargets": "class", "SignTargets": "sign", "RealTargets": "real"}[type(self.targets).__name__]
         if self.loss.targets != kind:
-            raise ValueError(f"loss {self.loss.name} takes targets of kind {self.loss.targets!r}, got {kind!r}")
+            raise ValueError(f"loss {self.loss.name!r} takes targets of kind {self.loss.targets!r}, got {kind!r}")
         n, known = _length(self.rows), _length(self.targets)
         if known != n:
-            raise ValueError(f"targets must be as many as the rows: got {known} targets for {n} rows")
+            raise ValueError(f"targets must have one entry for each row, got {known} targets for {n} rows")
         for part in (self.loss, self.penalty):
             for name, value in part._asdict().items():
                 if not (np.isfinite(value) and value >= 0):
@@ -135,13 +135,13 @@ class Problem:
                         f"{name} of {type(part).__name__} must be a finite number of at least 0, got {value!r}"
                     )
         cast = np.dtype(self.dtype).type
-        settle = object.__setattr__
-        settle(self, "dtype", np.dtype(self.dtype))
-        settle(self, "loss", type(self.loss)(*(cast(value) for value in self.loss)))
-        settle(self, "penalty", type(self.penalty)(*(cast(value) for value in self.penalty)))
-        settle(self, "n_samples", n)
-        settle(self, "n_outputs", int(self.targets.n_outputs))
-        settle(self, "sample_weight", np.ascontiguousarray(_mean_one(self.sample_weight, n), self.dtype))
+        assign = object.__setattr__  # the dataclass is frozen
+        assign(self, "dtype", np.dtype(self.dtype))
+        assign(self, "loss", type(self.loss)(*(cast(value) for value in self.loss)))
+        assign(self, "penalty", type(self.penalty)(*(cast(value) for value in self.penalty)))
+        assign(self, "n_samples", n)
+        assign(self, "n_outputs", int(self.targets.n_outputs))
+        assign(self, "sample_weight", np.ascontiguousarray(_mean_one(self.sample_weight, n), self.dtype))
         if self.shift is not None:
             if self.shift.shape != (self.n_features, self.n_outputs) or self.shift.dtype != self.dtype:
                 raise ValueError(
@@ -149,19 +149,19 @@ class Problem:
                     f"got {self.shift.dtype} of shape {self.shift.shape}"
                 )
             if isinstance(self.penalty, L1):
-                raise ValueError("shift needs a strongly convex penalty, got L1")
+                raise ValueError("shift requires a strongly convex penalty, got L1: pass L2 or ElasticNet")
         norms = np.empty(n, self.dtype)
         kernels.row_norms(self.rows, norms)
         if not np.isfinite(norms).all():
             worst = int(np.flatnonzero(~np.isfinite(norms))[0])
             raise ValueError(
-                f"row {worst} of X has a squared norm that {self.dtype.name} cannot hold: scale the features, "
+                f"row {worst} of X has a squared norm that overflows {self.dtype.name}: scale the features, "
                 "or fit with dtype=np.float64"
             )
-        settle(self, "norms", norms)
+        assign(self, "norms", norms)
 
     def feature_squares(self, most: int = 1000) -> Array:
-        """The mean square of each feature, (d,), over at most so many rows, spread evenly: for advice."""
+        """The mean square of each feature, (d,), estimated from about ``most`` evenly spaced rows."""
         step = max(1, self.n_samples // most)
         if isinstance(self.rows, CSRRows):
             chosen = range(0, self.n_samples, step)
@@ -179,18 +179,18 @@ class Problem:
 
     @property
     def n_columns(self) -> int:
-        """Columns of the arrays that the kernels of SDCA work on: K, or a few more that hold zeros.
+        """Number of columns of the arrays that the kernels of SDCA work on: K, or a few more that are zero.
 
-        Rows of whole vectors of 8 numbers need no remainder loops.
+        Rows of whole SIMD vectors of 8 numbers need no remainder loops.
         """
         whole = -(-self.n_outputs // 8) * 8
         return whole if self.n_outputs < 128 and whole <= 1.25 * self.n_outputs else self.n_outputs
 
     @property
     def resolution(self) -> float:
-        """The least relative gap that is more than rounding: 32 units in the last place of ``dtype``.
+        """The smallest relative gap that exceeds rounding errors: 32 units in the last place of ``dtype``.
 
-        Terms of the objective carry an error of a few units; gaps down to minus 15 of them were seen in float32.
+        Terms of the objective have rounding errors of a few units; gaps down to -15 units were observed in float32.
         """
         return 32.0 * float(np.finfo(self.dtype).eps)
 
@@ -199,7 +199,7 @@ class Problem:
         return losses / self.n_samples + self.lam * g
 
     def certificate(self, V: Array, bias: Array, dual: Array) -> Certificate:
-        """P at W = grad g*(V) and D at ``dual``, for V the dual image of ``dual``; one pass over the data."""
+        """P at W = grad g*(V) and D at ``dual``, where V is the dual image of ``dual``; one pass over the data."""
         parts = run(
             partial(
                 kernels.evaluate_rows,
@@ -224,9 +224,9 @@ class Problem:
         )
 
     def respond(self, W: Array, bias: Array, dual: Array) -> float:
-        """``alpha_i = -grad phi(W^T x_i + b)`` in place; returns the weighted sum of the losses.
+        """Set ``dual`` to ``a_i = -grad phi(W^T x_i + b)``; returns the weighted sum of the losses.
 
-        One pass over the data. The gradient of the mean loss is then ``-lam V``, with V the dual image of ``dual``.
+        One pass over the data. The gradient of the mean loss is ``-lam V``, where V is the dual image of ``dual``.
         """
         parts = run(
             partial(
@@ -261,17 +261,18 @@ class Problem:
         V: Array,
         image: Callable[[Array, Array], None] | None = None,
     ) -> Certificate:
-        """P at any weights, whose weighted losses sum to ``losses``, against D at any dual-feasible ``dual``.
+        """P at any weights W, b, whose weighted losses sum to ``losses``, and D at a dual point made from ``dual``.
 
-        ``dual`` is made fit for the dual in place (balanced for an intercept, shrunk for a pure l1 penalty), and ``V``
-        receives its dual image, from ``image`` where a solver has a faster way than `dual_image`.
+        ``dual`` must be in the domain of the conjugate losses. It is changed in place to a feasible point of the dual
+        (balanced for an intercept, scaled down for a pure l1 penalty), and ``V`` receives its dual image, computed by
+        ``image`` if given, else by `dual_image`.
         """
         if self.intercept:
             self.balance(dual)
         (self.dual_image if image is None else image)(dual, V)
         if isinstance(self.penalty, L1):
-            # Every domain of phi*(-a) here is convex and holds a = 0: what is shrunk stays feasible.
-            # Outputs of a separable loss are problems of their own, and shrink each by itself.
+            # The domain of phi*(-a) is convex and contains 0 for every loss: scaling a down keeps it in the domain.
+            # The outputs of a separable loss are independent problems, and are scaled separately.
             largest = np.maximum(np.abs(V).max(axis=0, initial=0.0), 1.0)
             if self.loss.joint:
                 largest[:] = largest.max()
@@ -302,20 +303,20 @@ class Problem:
         return 0.0 if self.shift is None else self.inner_product(W, self.shift)
 
     def inner_product(self, one: Array, two: Array) -> float:
-        """<A, B> of two arrays with a row for each feature, in float64; never dependent on the threads."""
+        """<A, B> of two arrays with a row for each feature, in float64; does not depend on the number of threads."""
         pieces = ranges(one.shape[0], _ROWS)
         return float(np.sum(run(partial(respond.inner_product, one, two), pieces, self.n_threads)))
 
     def dual_image(self, dual: Array, V: Array) -> None:
-        """``V = X^T (c * dual) / (lam n)``, plus the shift, in place, afresh."""
+        """Recompute ``V = X^T (c * dual) / (lam n)``, plus the shift, in place."""
         self.pull(dual, V)
         if self.shift is not None:
             V[:, : self.n_outputs] += self.shift
 
     def pull(self, dual: Array, V: Array) -> None:
-        """``V = X^T (c * dual) / (lam n)`` in place, afresh, for any ``dual``; one pass over the data.
+        """Recompute ``V = X^T (c * dual) / (lam n)``, without the shift, in place; one pass over the data.
 
-        By ranges of columns, or of features where columns are too few for the threads: the same numbers either way.
+        Threads take ranges of columns, or of features if there are too few columns; the result is the same.
         """
         if self.n_threads > 1 and self.n_outputs < 64 * self.n_threads:
             edges = self.feature_edges(self.n_threads)
@@ -335,7 +336,7 @@ class Problem:
             )
 
     def feature_edges(self, parts: int) -> list[int]:
-        """Bounds of ``parts`` ranges of features with about as many stored values each."""
+        """Bounds of ``parts`` ranges of features with about equally many stored values."""
         if not isinstance(self.rows, CSRRows):
             return [self.n_features * part // parts for part in range(parts + 1)]
         sample = np.sort(self.rows.indices[:: max(1, len(self.rows.indices) // 10_000)])
@@ -343,7 +344,7 @@ class Problem:
         return [0, *inner, self.n_features]
 
     def first_intercept(self) -> Array:
-        """Where an intercept starts: the mean target of a regression, else zero."""
+        """The initial intercept: the weighted mean target for a regression, else zero."""
         if not self.intercept or not isinstance(self.targets, RealTargets):
             return np.zeros(self.n_outputs, self.dtype)
         return np.asarray(np.average(self.targets.y, axis=0, weights=self.sample_weight), self.dtype)
@@ -357,7 +358,7 @@ class Problem:
         return W
 
     def balance(self, dual: Array) -> None:
-        """Move ``dual``, in place, to a dual-feasible point with sum_i c_i a_i = 0 (see the module)."""
+        """Move ``dual``, in place, to a feasible point with sum_i c_i a_i = 0 (see the module)."""
         if isinstance(self.targets, ClassTargets):
             self._balance_simplex(dual)
         else:
@@ -378,7 +379,7 @@ class Problem:
         if self.loss.free_dual:
             dual -= (kernels.weighted_sums(weights, dual) / weights.sum(dtype=np.float64)).astype(self.dtype)
             return
-        # The domains are intervals around zero: shrink the side of a column that outweighs the other.
+        # The domains are intervals that contain 0: scale down the entries of the sign that has the larger sum.
         for k in range(self.n_outputs):
             column = dual[:, k]
             positive = float(np.sum(weights * np.maximum(column, 0), dtype=np.float64))
@@ -390,23 +391,23 @@ class Problem:
 
 
 def _length(part: Rows | Targets) -> int:
-    """How many examples a row view or a target view holds."""
+    """Number of examples in a row view or a target view."""
     arrays = part._asdict()
     return len(arrays["indptr"]) - 1 if "indptr" in arrays else len(next(iter(arrays.values())))
 
 
 def _mean_one(weights: Array | None, n: int) -> Array:
-    """Sample weights scaled to mean 1; refuses what are none."""
+    """Sample weights scaled to mean 1; a ValueError if they are invalid."""
     if weights is None:
         return np.ones(n)
     found = np.asarray(weights, np.float64)
     if found.shape != (n,):
-        raise ValueError(f"weights must have shape ({n},), one a row, got shape {found.shape}")
+        raise ValueError(f"sample_weight must have shape ({n},), one weight per row, got shape {found.shape}")
     if not np.isfinite(found).all():
-        raise ValueError("weights must be finite numbers: found NaN or infinity")
+        raise ValueError("sample_weight must be finite, got NaN or infinity")
     if found.min(initial=0.0) < 0:
-        raise ValueError(f"weights must be non-negative, found {found.min():g}")
+        raise ValueError(f"sample_weight must be non-negative, got {found.min():g}")
     if not found.sum() > 0:
-        raise ValueError("weights must have a positive sum, all are zero")
+        raise ValueError("sample_weight must have a positive sum, got only zeros: give some rows a positive weight")
     scaled: Array = found / found.mean()
     return scaled

@@ -1,4 +1,4 @@
-"""Links: from scores to probabilities, by name."""
+"""Links: functions that turn scores into probabilities."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,5 +9,5 @@ from manyclass.objective.links.softmax import softmax
 
 __all__ = ["LINKS", "identity", "normalized_sigmoid", "sigmoid", "softmax"]
 
-#: What a model file may name. Each takes scores of shape (..., K) and ``out``.
+#: Name in model files -> link. Each takes scores of shape (..., K) and ``out``.
 LINKS: dict[str, Callable[..., Any]] = {"identity": identity, "sigmoid": sigmoid, "softmax": softmax}

@@ -1,4 +1,4 @@
-"""What all links do with their arguments."""
+"""Checks of the arguments of links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 def as_float(scores: Any) -> Array:
-    """Scores as float32 or float64; whatever else they are becomes float64.
+    """Scores as a float32 or float64 array; other dtypes are converted to float64.
 
     Raises
     ------
@@ -29,12 +29,12 @@ def as_float(scores: Any) -> Array:
 
 
 def buffers(scores: Any, out: Array | None) -> tuple[Array, Array]:
-    """Scores as `as_float` gives them, and where the result goes.
+    """Scores as `as_float` converts them, and the array for the result: ``out``, or a new one.
 
     Raises
     ------
     ValueError
-        As `as_float`, or if ``out`` does not fit the scores.
+        See `as_float`; or if ``out`` has another shape or dtype than the scores, or is read-only.
     """
     array = as_float(scores)
     if out is None:
@@ -48,6 +48,6 @@ def buffers(scores: Any, out: Array | None) -> tuple[Array, Array]:
 
 
 def refuse_nan(probabilities: Array) -> None:
-    """Raise if the scores had NaN: every link hands it on. Needs no memory besides."""
+    """Raise a ValueError if the scores contained NaN, which every link propagates. Allocates no array."""
     if probabilities.size and np.isnan(np.max(probabilities)):
-        raise ValueError("scores hold NaN: check the data and the weights for NaN and infinity")
+        raise ValueError("scores must not contain NaN: check the data and the weights for NaN and infinity")

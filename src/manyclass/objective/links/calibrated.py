@@ -1,4 +1,4 @@
-"""A link that is learned: predictions fitted on simple functions of the scores, then projected."""
+"""A learned link: least squares predictions from simple functions of the scores, then projected."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from manyclass.runtime.threads import ranges
 
 __all__ = ["BASES", "Basis", "Calibration", "expand"]
 
-#: name -> the powers of the scores that it holds, besides a constant.
+#: Name -> the powers of the scores in the basis, besides a constant.
 BASES: dict[str, tuple[int, ...]] = {"linear": (1,), "quadratic": (1, 2), "cubic": (1, 2, 3)}
-#: A name, or a function of scores (n, K) that returns features (n, q).
+#: A name, or a function that maps scores (n, K) to features (n, q).
 Basis = str | Callable[[Array], Array]
 
-#: Rows expanded at a time.
+#: Number of rows expanded at a time.
 _ROWS = 8192
 
 
@@ -30,18 +30,18 @@ class Calibration:
     Parameters
     ----------
     basis : {"cubic", "quadratic", "linear"} or callable
-        G: a constant and the powers of each score up to the third, the second, the first; a callable gives its own
-        features (n, q) of scores (n, K), and they are used as they are.
+        G: a constant and the powers of each score up to degree 3, 2 or 1; a callable maps scores (n, K) to features
+        (n, q), to which no constant is added.
     coefficients : ndarray of shape (n_basis, K)
-        For a named basis 1 + K r rows: the constant, the scores, their squares, their cubes.
-    domain : {"simplex", "box", None}
-        What predictions are projected on: the probability simplex (one class a row), the hypercube [0, 1]^K (labels
-        of their own), or nothing.
+        For a named basis of degree r, 1 + K r rows: the constant, the scores, their squares, their cubes.
+    domain : {"simplex", "box", None}, default="simplex"
+        The set that predictions are projected on: the probability simplex (one class per row), the hypercube [0, 1]^K
+        (multilabel), or none.
 
     Raises
     ------
     ValueError
-        If the basis or domain is unknown, or the coefficients are not finite or of a shape that does not fit them.
+        If the basis or the domain is unknown, or the coefficients are not finite or of the wrong shape.
 
     References
     ----------
@@ -69,7 +69,7 @@ class Calibration:
         if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype not in (np.float32, np.float64):
             raise ValueError(f"coefficients must be a float32 or float64 array of two dimensions, got {found!r}")
         if not np.isfinite(found).all():
-            raise ValueError("coefficients must be finite numbers: found NaN or infinity")
+            raise ValueError("coefficients must be finite numbers, got NaN or infinity")
         if isinstance(self.basis, str) and len(found) != 1 + len(BASES[self.basis]) * found.shape[1]:
             raise ValueError(
                 f"coefficients of basis {self.basis!r} for {found.shape[1]} outputs must have "
@@ -78,11 +78,11 @@ class Calibration:
 
     @property
     def n_outputs(self) -> int:
-        """K."""
+        """Number of outputs K."""
         return int(self.coefficients.shape[1])
 
     def __call__(self, scores: Any, out: Array | None = None) -> Array:
-        """Predictions of scores (n, K), of the shape and type of the scores; ``out=scores`` is allowed.
+        """Predictions for scores (n, K), of the shape and dtype of the scores; ``out=scores`` is allowed.
 
         Raises
         ------
@@ -100,33 +100,36 @@ class Calibration:
             with np.errstate(over="ignore", invalid="ignore"):
                 part = np.asarray(expand(self.basis, array[begin:end]) @ self.coefficients, array.dtype)
             if not np.isfinite(part).all():
-                raise ValueError("calibrated scores are not finite: check the data for NaN, infinity and huge values")
+                raise ValueError(
+                    "calibrated scores must be finite, got NaN or infinity: check the data for NaN, infinity and "
+                    "huge values"
+                )
             out[begin:end] = part if project is None else project(part, out=part)
         return out
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """What JSON can hold, and arrays by name; `from_state` undoes it.
+        """The state as a dict for JSON and a dict of arrays; `from_state` is the inverse.
 
         Raises
         ------
         ValueError
-            If the basis is a callable: code is not kept in files.
+            If the basis is a callable: files do not contain code.
         """
         if not isinstance(self.basis, str):
             raise ValueError(
                 f"a calibration whose basis is a callable ({getattr(self.basis, '__name__', self.basis)!r}) cannot be "
-                f"kept in a file: fit with a basis that has a name, one of {', '.join(map(repr, BASES))}"
+                f"saved to a file: fit with a named basis, one of {', '.join(map(repr, BASES))}"
             )
         return {"basis": self.basis, "domain": self.domain}, {"coefficients": self.coefficients}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], arrays: dict[str, Array]) -> Calibration:
-        """What `to_state` gave.
+        """The calibration with the state that `to_state` returned.
 
         Raises
         ------
         ValueError
-            If the parts are not those of a calibration.
+            If the state is incomplete or invalid.
         """
         missing = [
             name for name, found in (("basis", state), ("domain", state), ("coefficients", arrays)) if name not in found
@@ -139,18 +142,18 @@ class Calibration:
 
 
 def check_basis(basis: Any) -> None:
-    """Refuse what is neither the name of a basis nor a callable."""
+    """Raise a ValueError unless ``basis`` is the name of a basis or a callable."""
     if not callable(basis) and (not isinstance(basis, str) or basis not in BASES):
         raise ValueError(f"basis must be one of {', '.join(map(repr, BASES))} or a callable, got {basis!r}")
 
 
 def expand(basis: Basis, scores: Array) -> Array:
-    """G of scores (n, K): (n, 1 + K r) for a named basis.
+    """G(scores) for scores (n, K), an array (n, 1 + K r) for a named basis.
 
     Raises
     ------
     ValueError
-        If a callable returns something else than n rows of numbers.
+        If a callable does not return n rows of numbers.
     """
     if not isinstance(basis, str):
         made = np.asarray(basis(scores))

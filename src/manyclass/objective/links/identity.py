@@ -12,7 +12,7 @@ __all__ = ["identity"]
 
 
 def identity(scores: Any, out: Array | None = None) -> Array:
-    """The scores themselves: not a copy, unless ``out`` is another array or they are not float32 or float64.
+    """The scores themselves, without a copy if they are float32 or float64 and ``out`` is None.
 
     Examples
     --------

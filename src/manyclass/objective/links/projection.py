@@ -11,30 +11,30 @@ from manyclass.runtime.threads import ranges
 
 __all__ = ["onto_box", "onto_simplex"]
 
-#: Rows sorted at a time, so that the room for it stays small.
+#: Number of rows sorted at a time, which bounds the memory for it.
 _ROWS = 8192
 
 
 def onto_simplex(scores: Any, out: Array | None = None) -> Array:
-    """The nearest point to each row on the probability simplex {p >= 0, sum p = 1}; O(K log K) a row.
+    """Euclidean projection of each row on the probability simplex {p >= 0, sum p = 1}, in O(K log K) per row.
 
     Parameters
     ----------
     scores : array of shape (..., K)
-        float32 stays float32; everything but float32 and float64 is taken as float64. Minus infinity becomes zero.
+        float32 or float64; other dtypes are converted to float64. Minus infinity becomes zero.
     out : ndarray, optional
-        Where the result goes; ``out=scores`` needs little memory besides.
+        Array for the result, of the shape and dtype of ``scores``; ``out=scores`` needs little extra memory.
 
     Returns
     -------
     ndarray
-        Of the shape of ``scores``.
+        The projections, of the shape of ``scores``.
 
     Raises
     ------
     ValueError
-        If the scores are not real numbers, a row has NaN or infinity or nothing but minus infinity, K is 0, or ``out``
-        does not fit the scores.
+        If the scores are not real numbers, a row contains NaN or infinity or only minus infinity, K is 0, or ``out``
+        has another shape or dtype than the scores.
 
     References
     ----------
@@ -61,7 +61,7 @@ def onto_simplex(scores: Any, out: Array | None = None) -> Array:
                 "scores must have a finite maximum in each row, got NaN, infinity or a row of minus infinities: "
                 "check the data and the weights for NaN and infinity"
             )
-        # Only entries within 1 of the largest can be positive: from there on no digits are lost to a common shift.
+        # Only entries within 1 of the largest can be positive: relative to it, a large common shift costs no precision.
         with np.errstate(over="ignore"):
             near = np.maximum(part - largest, -1.0)
         down = -np.sort(-near, axis=1)
@@ -75,12 +75,12 @@ def onto_simplex(scores: Any, out: Array | None = None) -> Array:
 
 
 def onto_box(scores: Any, out: Array | None = None, *, low: float = 0.0, high: float = 1.0) -> Array:
-    """The nearest point in the hypercube [low, high]^K.
+    """Euclidean projection of each row on the hypercube [low, high]^K.
 
     Raises
     ------
     ValueError
-        If the scores are not real numbers or hold NaN, or ``out`` does not fit them.
+        If the scores are not real numbers or contain NaN, or ``out`` has another shape or dtype.
 
     Examples
     --------

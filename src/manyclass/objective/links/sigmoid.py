@@ -13,24 +13,24 @@ __all__ = ["normalized_sigmoid", "sigmoid"]
 
 
 def sigmoid(scores: Any, out: Array | None = None) -> Array:
-    """``1 / (1 + exp(-s))`` of each score; never overflows, infinities become 0 and 1.
+    """``1 / (1 + exp(-s))`` of each score, without overflow; infinities become 0 and 1.
 
     Parameters
     ----------
     scores : array of any shape
-        float32 stays float32; everything but float32 and float64 is taken as float64.
+        float32 or float64; other dtypes are converted to float64.
     out : ndarray, optional
-        Where the result goes; ``out=scores`` needs no memory besides.
+        Array for the result, of the shape and dtype of ``scores``; ``out=scores`` needs no extra memory.
 
     Returns
     -------
     ndarray
-        Of the shape of ``scores``.
+        Probabilities, of the shape of ``scores``.
 
     Raises
     ------
     ValueError
-        If the scores are not real numbers, hold NaN, or ``out`` does not fit them.
+        If the scores are not real numbers or contain NaN, or ``out`` has another shape or dtype.
 
     Examples
     --------
@@ -46,25 +46,26 @@ def sigmoid(scores: Any, out: Array | None = None) -> Array:
 def normalized_sigmoid(scores: Any, out: Array | None = None) -> Array:
     """Sigmoids of the K one-vs-rest scores in the last dimension, divided by their sum.
 
-    Computed as the softmax of their logarithms, so that rows in which every sigmoid is too small for a floating-point
-    number still sum to one.
+    Computed as the softmax of the logarithms of the sigmoids, so that rows in which every sigmoid underflows still sum
+    to one.
 
     Parameters
     ----------
     scores : array of shape (..., K)
-        float32 stays float32; everything but float32 and float64 is taken as float64.
+        float32 or float64; other dtypes are converted to float64.
     out : ndarray, optional
-        Where the result goes; ``out=scores`` needs little memory besides.
+        Array for the result, of the shape and dtype of ``scores``; ``out=scores`` needs little extra memory.
 
     Returns
     -------
     ndarray
-        Of the shape of ``scores``.
+        Probabilities, of the shape of ``scores``; rows sum to one.
 
     Raises
     ------
     ValueError
-        If the scores are not real numbers, hold NaN or a row of minus infinities, or ``out`` does not fit them.
+        If the scores are not real numbers, contain NaN or a row of minus infinities, or ``out`` has another shape or
+        dtype.
 
     Examples
     --------

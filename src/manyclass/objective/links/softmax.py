@@ -12,26 +12,25 @@ __all__ = ["softmax"]
 
 
 def softmax(scores: Any, out: Array | None = None) -> Array:
-    """``exp(s_k) / sum_j exp(s_j)`` over the last dimension; never overflows.
+    """``exp(s_k) / sum_j exp(s_j)`` over the last dimension, without overflow.
 
     Parameters
     ----------
     scores : array of shape (..., K)
-        float32 stays float32; everything but float32 and float64 is taken as float64. Minus infinity is a class that
-        is ruled out.
+        float32 or float64; other dtypes are converted to float64. Minus infinity gives probability zero.
     out : ndarray, optional
-        Where the result goes; ``out=scores`` needs little memory besides.
+        Array for the result, of the shape and dtype of ``scores``; ``out=scores`` needs little extra memory.
 
     Returns
     -------
     ndarray
-        Of the shape of ``scores``; rows sum to one.
+        Probabilities, of the shape of ``scores``; rows sum to one.
 
     Raises
     ------
     ValueError
-        If the scores are not real numbers, a row has NaN or infinity or nothing but minus infinity, K is 0, or ``out``
-        does not fit the scores.
+        If the scores are not real numbers, a row contains NaN or infinity or only minus infinity, K is 0, or ``out``
+        has another shape or dtype than the scores.
 
     Examples
     --------
@@ -43,16 +42,16 @@ def softmax(scores: Any, out: Array | None = None) -> Array:
     if array.shape[-1] == 0:
         raise ValueError(f"scores must have at least one class, got shape {array.shape}")
     largest = np.max(array, axis=-1, keepdims=True)
-    # NaN anywhere in a row is NaN here.
+    # The maximum of a row with NaN is NaN.
     if not np.all(np.isfinite(largest)):
         raise ValueError(
             "scores must have a finite maximum in each row, got NaN, infinity or a row of minus infinities: "
             "check the data and the weights for NaN and infinity"
         )
-    with np.errstate(over="ignore"):  # a difference beyond the largest number is a probability of zero
+    with np.errstate(over="ignore"):  # a difference that overflows to minus infinity gives probability zero
         np.subtract(array, largest, out=out)
     np.exp(out, out=out)
-    # In float64: a million float32 terms would lose digits of the sum.
+    # In float64: a float32 sum of a million terms loses several digits.
     total = np.sum(out, axis=-1, keepdims=True, dtype=np.float64)
     np.divide(out, total.astype(out.dtype), out=out)
     return out
