@@ -209,24 +209,24 @@ def test_recall_counts_what_was_found():
         (lambda index, X: index.query(X, 1.5), "k must be an integer"),
         (lambda index, X: index.query(X, 1, [1]), "exclude must be 2 integers"),
         (lambda index, X: index.query(X, 1, [0.5, 1.5]), "exclude must be 2 integers"),
-        (lambda index, X: index.query(X, 1, [-2, 0]), "exclude has -2"),
-        (lambda index, X: index.query(X[:, :4]), "X has 4 features, and the index was built with 5"),
+        (lambda index, X: index.query(X, 1, [-2, 0]), "exclude must contain class numbers, or -1 for none, got -2"),
+        (lambda index, X: index.query(X[:, :4]), "X must have 5 features, those of the index, got 4"),
         (lambda index, X: index.query(X[0]), r"X must have two dimensions, got shape \(5,\)"),
         (lambda index, X: index.query(X * np.nan), "X has NaN or infinity in row 0"),
         (lambda index, X: index.query(sp.csr_matrix(X * np.inf)), "X has NaN or infinity in row 0"),
         (lambda index, X: index.query(sp.csc_matrix(X)), "got a csc matrix"),
-        (lambda index, X: index.update([0, 20], X), "ids has 20, which the index does not hold"),
-        (lambda index, X: index.update([0, 0], X), "ids has a number twice"),
-        (lambda index, X: index.update([0], X), "vectors has 2 rows for 1 ids"),
+        (lambda index, X: index.update([0, 20], X), "ids has 20, which the index does not contain"),
+        (lambda index, X: index.update([0, 0], X), "ids must be distinct, got 0 more than once"),
+        (lambda index, X: index.update([0], X), "vectors must have one row for each of the 1 ids, got 2 rows"),
         (lambda index, X: index.update([0, 1], X * np.nan), "vectors has NaN or infinity"),
-        (lambda index, X: index.insert([19, 20], X), "ids has 19, which the index already holds"),
-        (lambda index, X: index.insert([-1, 20], X), "ids run from -1"),
-        (lambda index, X: index.insert([20, 21], X[:, :2]), "vectors has 2 features"),
-        (lambda index, X: index.delete([25]), "ids has 25, which the index does not hold"),
+        (lambda index, X: index.insert([19, 20], X), "ids has 19, which the index already contains"),
+        (lambda index, X: index.insert([-1, 20], X), "ids must be between 0 and .*, got -1 to 20"),
+        (lambda index, X: index.insert([20, 21], X[:, :2]), "vectors must have 5 features, those of the index, got 2"),
+        (lambda index, X: index.delete([25]), "ids has 25, which the index does not contain"),
         (lambda index, X: index.delete([0.5]), "ids must be a vector of integers"),
         (lambda index, X: index.build(X * np.nan), "weights has NaN or infinity"),
         (lambda index, X: index.build(X.astype(int)), "weights must be float32 or float64"),
-        (lambda index, X: index.build(X[:, :0]), "neither of them 0"),
+        (lambda index, X: index.build(X[:, :0]), "both at least 1"),
         (lambda index, X: index.build(X.tolist()), "weights must be an array or a sparse matrix, got list"),
     ],
 )
@@ -252,7 +252,7 @@ def test_an_index_that_was_not_built_says_so(make, tmp_path):
         lambda index: index.dtype,
         lambda index: index.weights(),
     ):
-        with pytest.raises(ValueError, match=r"holds nothing yet: call build\(weights\) first"):
+        with pytest.raises(ValueError, match=r"has not been built: call build\(weights\) first"):
             ask(make())
 
 

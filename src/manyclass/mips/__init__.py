@@ -1,4 +1,4 @@
-"""Maximum inner product search over the weights of many classes, usable on its own."""
+"""Maximum inner product search (MIPS) over the weights of many classes, usable on its own."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ __all__ = [
     "proposer",
 ]
 
-#: Name -> index. The one list from which choices, help and refusals are made.
+#: Name -> index. Choices, help and error messages are generated from this list.
 INDEXES: dict[str, type[SearchIndex]] = {"exact": ExactSearch, "lsh": SimpleLSH, "graph": SmallWorldGraph}
-#: Names that a solver takes for what proposes rivals; "exact" is its own search of the live weights, without an index.
+#: Values of a solver's parameter ``search``; with "exact" the solver scores its current weights itself, without an
+#: index.
 PROPOSERS = tuple(INDEXES)
 
 
 def make_index(kind: str | SearchIndex) -> SearchIndex:
-    """A new index of this name, or a copy of one.
+    """A new index with default options for a name, or a copy of an index.
 
     Raises
     ------
     ValueError
-        If no index has this name.
+        If the name is unknown.
     """
     if isinstance(kind, SearchIndex):
         return copy.deepcopy(kind)
@@ -42,5 +43,5 @@ def make_index(kind: str | SearchIndex) -> SearchIndex:
 
 
 def proposer(search: str | SearchIndex) -> SearchIndex | None:
-    """The index that proposes rivals to a solver; None for its own exact search ("exact")."""
+    """The index that a solver uses for its parameter ``search``; None for "exact", its own search."""
     return None if isinstance(search, str) and search == "exact" else make_index(search)

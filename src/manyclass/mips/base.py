@@ -1,4 +1,4 @@
-"""What all indexes for maximum-inner-product search share: the protocol, its checks, its file."""
+"""`SearchIndex`, the base class of all indexes for maximum inner product search: interface, checks, files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ INDEX = Kind(
 
 
 class SearchIndex(ABC):
-    """Maximum-inner-product search: for a row x, the classes k with the largest ``x . w_k``.
+    """Base class of indexes for maximum inner product search: for a row x, the classes k with the largest ``x . w_k``.
 
-    An index is made with its options and then built from weights. Classes have numbers, those of the columns of the
-    weights; numbers may be added beyond the last one and taken away, and are never moved. A query changes nothing, so
-    that threads may query one index at a time; a change (`insert`, `update`, `delete`) must be alone. Every result is
-    a function of the options, the weights and the changes: not of threads, not of the clock.
+    The constructor takes the options, `build` the weights. The number of a class is the number of its column in the
+    weights; classes with larger numbers can be inserted and classes can be deleted, which does not change other
+    numbers. Several threads may query an index at the same time, but a change (`insert`, `update`, `delete`) must not
+    run concurrently with anything else. Every result is determined by the options, the weights and the changes; it does
+    not depend on the number of threads.
 
     Examples
     --------
@@ -52,23 +53,23 @@ class SearchIndex(ABC):
     [[0]]
     """
 
-    #: The name in files.
+    #: Name of the class in index files.
     kind: ClassVar[str]
 
-    _alive: Array  # of each class number up to the last
+    _alive: Array  # for each class number, whether the index contains the class
     _d: int  # n_features
 
     # --- building and changing --------------------------------------------------------------------------------------
 
     def build(self: Index, weights: Any, *, n_jobs: int | None = None) -> Index:
-        """Index the columns of ``weights``; what the index held before is gone.
+        """Index the columns of ``weights``, in place of what the index contained before.
 
         Parameters
         ----------
         weights : ndarray or sparse matrix of shape (n_features, n_classes)
             float32 or float64, finite.
-        n_jobs : int, optional
-            Threads, for the indexes that can use them; the result does not depend on it.
+        n_jobs : int, default=None
+            Number of threads: None means 1, -1 all cores. Some indexes use one thread only. Does not change the result.
 
         Returns
         -------
@@ -77,89 +78,97 @@ class SearchIndex(ABC):
         Raises
         ------
         ValueError
-            If the weights are not finite numbers in such a shape.
+            If the weights have another type or shape, or are not finite.
         """
         weights = _checked_weights(weights)
         if weights.shape[0] >= 2**31:
-            raise ValueError(f"weights has {weights.shape[0]} features; expected fewer than {2**31}")
+            raise ValueError(f"weights must have fewer than {2**31} features, got {weights.shape[0]}")
         self._d = int(weights.shape[0])
         self._alive = np.ones(weights.shape[1], bool)
         self._build(weights, n_jobs)
         return self
 
     def insert(self, ids: Any, vectors: Any) -> None:
-        """Add classes.
+        """Add classes to the index.
 
         Parameters
         ----------
         ids : array-like of int, shape (m,)
-            Numbers that no class of the index has, each once; the numbers up to the largest take memory.
+            Distinct class numbers that the index does not contain. All numbers up to the largest take memory.
         vectors : ndarray or CSR matrix of shape (m, n_features)
-            One row a class.
+            One row per class.
 
         Raises
         ------
         ValueError
-            If a number is taken, or the vectors do not fit. The index is then as it was.
+            If the index already contains a class, or the shape or the values of an argument are invalid; the index is
+            then unchanged.
         """
         ids, vectors = self._checked_change(ids, vectors)
         taken = ids[ids < len(self._alive)]
         taken = taken[self._alive[taken]]
         if len(taken):
-            raise ValueError(f"ids has {taken[0]}, which the index already holds: update it, or delete it first")
+            raise ValueError(f"ids has {taken[0]}, which the index already contains: use update, or delete it first")
         self._insert(ids, vectors)
 
     def update(self, ids: Any, vectors: Any) -> None:
-        """Give classes of the index new vectors; parameters as for `insert`.
+        """Replace the vectors of classes in the index; parameters as in `insert`.
 
         Raises
         ------
         ValueError
-            If a class is not in the index, or the vectors do not fit. The index is then as it was.
+            If a class is not in the index, or the shape or the values of an argument are invalid; the index is then
+            unchanged.
         """
         ids, vectors = self._checked_change(ids, vectors)
         self._require_held(ids)
         self._update(ids, vectors)
 
     def delete(self, ids: Any) -> None:
-        """Take classes out of the index: they are not returned again until they are inserted again.
+        """Remove classes from the index; they can be inserted again.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (m,)
+            Distinct class numbers.
 
         Raises
         ------
         ValueError
-            If a class is not in the index. The index is then as it was.
+            If a class is not in the index, which is then unchanged.
         """
         self._require_built()
         ids = _checked_ids(ids)
         self._require_held(ids)
         self._delete(ids)
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def query(self, X: Any, k: int = 1, exclude: Any = None, *, n_jobs: int | None = None) -> tuple[Array, Array]:
-        """The k best classes of each row.
+        """The k classes with the largest inner products with each row.
 
         Parameters
         ----------
         X : ndarray or CSR matrix of shape (n, n_features)
-        k : int
-            At least 1, at most the number of classes, less one where some are excluded.
+            Rows, finite.
+        k : int, default=1
+            From 1 to the number of classes in the index, minus one if ``exclude`` names any.
         exclude : array-like of int, shape (n,), optional
-            For each row a class that is not to be returned (the true one, while training), or -1.
-        n_jobs : int, optional
-            Threads; the result does not depend on it.
+            For each row, a class that is not returned (the true one, during training), or -1.
+        n_jobs : int, default=None
+            Number of threads: None means 1, -1 all cores. Does not change the result.
 
         Returns
         -------
         classes : ndarray of shape (n, k), int64
-            The best first; of equal scores the lower number first.
+            Class numbers in descending order of their scores; of equal scores the lower number first.
         scores : ndarray of shape (n, k)
             Their exact inner products with the row, in the wider of the dtypes of X and of the weights.
 
         Raises
         ------
         ValueError
-            If X does not fit, has NaN or infinity, or there are fewer than k classes.
+            If X has the wrong number of features, NaN or infinity, or k is out of range.
         """
         dtype = self._checked_rows(X)
         n = int(X.shape[0])
@@ -179,15 +188,15 @@ class SearchIndex(ABC):
         return classes, scores
 
     def recall(self, X: Any, k: int = 1, exclude: Any = None, *, n_jobs: int | None = None) -> float:
-        """The measured recall: of the classes that `query` returns, the fraction that are among the k best.
+        """The fraction of the classes returned by `query` that are among the true k best; parameters as in `query`.
 
-        Judged by scores, so that a class as good as the k-th best counts, whichever of equals was returned. Makes an
-        exact search of the weights for the purpose: its memory, and the time of an exact query.
+        Classes are compared by their scores, so that any of several classes with equal scores counts. This runs an
+        exact search over the weights, with its memory and time.
 
         Returns
         -------
         float
-            Between 0 and 1; NaN without rows.
+            Between 0 and 1; NaN if X has no rows.
         """
         _, found = self.query(X, k, exclude, n_jobs=n_jobs)
         weights, dead = self.weights(), np.flatnonzero(~self._alive)
@@ -196,39 +205,39 @@ class SearchIndex(ABC):
         _, best = scorer.best(X, k, n_jobs, exclude=out, closed=dead if len(dead) else None)
         if not len(found):
             return float("nan")
-        # Inner products are summed in another order: their last digits do not count.
+        # Inner products are summed in another order: allow for rounding errors.
         slack = 100 * float(np.finfo(found.dtype).eps) * np.abs(best).max(axis=1, keepdims=True)
         return float(np.mean(found >= best[:, -1:] - slack))
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
-        """Length of the vectors."""
+        """Number of features of the class vectors."""
         self._require_built()
         return self._d
 
     @property
     def n_classes(self) -> int:
-        """Number of classes that the index holds."""
+        """Number of classes in the index."""
         self._require_built()
         return int(np.count_nonzero(self._alive))
 
     @property
     def ids(self) -> Array:
-        """The numbers of the classes that the index holds, ascending."""
+        """The numbers of the classes in the index, ascending."""
         self._require_built()
         return np.flatnonzero(self._alive)
 
     @property
     @abstractmethod
     def dtype(self) -> np.dtype[Any]:
-        """Of the vectors: float32 or float64."""
+        """Type of the class vectors: float32 or float64."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes that the index takes, with the vectors."""
+        """Size of the index in bytes, with the vectors."""
 
     @abstractmethod
     def weights(self) -> Any:
@@ -237,12 +246,17 @@ class SearchIndex(ABC):
     # --- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to one safetensors file; at no time is a part of it seen under its name.
+        """Write the index to one safetensors file, atomically.
+
+        Parameters
+        ----------
+        path : path
+            The file.
 
         Raises
         ------
         FileNotFoundError
-            If the folder does not exist.
+            If the folder of the file does not exist.
         """
         self._require_built()
         options, arrays = self._state()
@@ -251,16 +265,21 @@ class SearchIndex(ABC):
 
     @classmethod
     def load(cls: type[Index], path: str | os.PathLike[str]) -> Index:
-        """The index in a file, its arrays mapped: read when they are used, and copied at the first change.
+        """Open the index in a file. Its arrays are memory-mapped, and copied at the first change.
 
-        ``SearchIndex.load`` takes an index of any kind, ``ExactSearch.load`` and so on one of theirs.
+        ``SearchIndex.load`` opens an index of any class, the method of a subclass only one of that subclass.
+
+        Parameters
+        ----------
+        path : path
+            A file that `save` wrote.
 
         Raises
         ------
         OSError
             If the file cannot be opened.
         ValueError
-            If it holds no index, one of another kind, or is damaged.
+            If it does not contain an index, contains one of another class, or is damaged.
         """
         with TensorFile(path, INDEX) as file:
             described = file.facts
@@ -278,7 +297,7 @@ class SearchIndex(ABC):
             raise file.damaged(str(error)) from error
         return index
 
-    # --- what a kind of index says ----------------------------------------------------------------------------------
+    # --- implemented by subclasses ----------------------------------------------------------------------------------
 
     @abstractmethod
     def _build(self, weights: Any, n_jobs: int | None) -> None: ...
@@ -297,38 +316,37 @@ class SearchIndex(ABC):
 
     @abstractmethod
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Options, as the constructor takes them, and arrays."""
+        """The arguments of the constructor, and the arrays to save."""
 
     @abstractmethod
     def _restore(self, arrays: dict[str, Array]) -> None:
-        """Take the arrays of `_state`, and raise a ValueError or a KeyError if they do not fit each other."""
+        """Use the arrays of `_state`; raise a ValueError or a KeyError if they are inconsistent."""
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def _require_built(self) -> None:
         if not hasattr(self, "_alive"):
-            raise ValueError(f"this {type(self).__name__} holds nothing yet: call build(weights) first")
+            raise ValueError(f"this {type(self).__name__} has not been built: call build(weights) first")
 
     def _require_held(self, ids: Array) -> None:
         held = ids < len(self._alive)
         held[held] = self._alive[ids[held]]
         if not held.all():
-            raise ValueError(f"ids has {ids[~held][0]}, which the index does not hold: insert it first")
+            raise ValueError(f"ids has {ids[~held][0]}, which the index does not contain: insert it first")
 
     def _checked_rows(self, X: Any, name: str = "X") -> np.dtype[Any]:
-        """The dtype of the scores of valid rows."""
+        """The dtype of the scores of rows; a ValueError if the rows are invalid."""
         self._require_built()
         dtype = check_rows(X, name)
         if X.shape[1] != self._d:
-            raise ValueError(f"{name} has {X.shape[1]} features, and the index was built with {self._d}")
+            raise ValueError(f"{name} must have {self._d} features, those of the index, got {X.shape[1]}")
         fault = row_fault(make_rows(X), 0, int(X.shape[0]), self._d)
         if fault:
             raise ValueError(f"{name} has {fault}")
         return np.result_type(dtype, self.dtype)
 
     def _piece(self, X: Any, begin: int, end: int, dtype: np.dtype[Any]) -> Any:
-        """The rows begin .. end - 1 as a CSR matrix of that dtype, with int32 indices: what search kernels are compiled
-        for, whatever the rows are held in."""
+        """The rows begin .. end - 1 as a CSR matrix of this dtype with int32 indices, the only input of the kernels."""
         piece = sp.csr_matrix(X[begin:end], dtype=dtype)
         piece.indices = piece.indices.astype(np.int32, copy=False)
         piece.indptr = piece.indptr.astype(np.int32, copy=False)
@@ -342,18 +360,18 @@ class SearchIndex(ABC):
             vectors = vectors.tocsr()
         self._checked_rows(vectors, "vectors")
         if vectors.shape[0] != len(ids):
-            raise ValueError(f"vectors has {vectors.shape[0]} rows for {len(ids)} ids: give one row a class")
+            raise ValueError(f"vectors must have one row for each of the {len(ids)} ids, got {vectors.shape[0]} rows")
         return ids, vectors
 
     def _open(self, ids: Array) -> None:
-        """Have ``_alive`` reach to the largest of the ids, and say that all of them live."""
+        """Mark the classes ``ids`` as contained in the index, extending ``_alive`` to the largest of them."""
         beyond = int(ids.max(initial=-1)) + 1 - len(self._alive)
         self._alive = np.append(self._alive, np.zeros(max(beyond, 0), bool))
         self._alive[ids] = True
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """An option that is an integer of at least ``least``; a ValueError that says what else it is."""
+    """``value`` as an int if it is an integer of at least ``least``; else a ValueError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
@@ -370,7 +388,7 @@ def _checked_weights(weights: Any) -> Any:
         raise ValueError(f"weights must be an array or a sparse matrix, got {type(weights).__name__}")
     if weights.ndim != 2 or 0 in weights.shape or weights.dtype not in (np.float32, np.float64):
         raise ValueError(
-            "weights must be float32 or float64 of shape (n_features, n_classes), neither of them 0, got "
+            "weights must be float32 or float64 of shape (n_features, n_classes), both at least 1, got "
             f"{weights.dtype} of shape {weights.shape}"
         )
     if sparse:
@@ -396,9 +414,10 @@ def _checked_ids(given: Any) -> Array:
         raise ValueError(f"ids must be a vector of integers, got {ids.dtype} of shape {ids.shape}")
     ids = ids.astype(np.int64)
     if ids.size and (ids.min() < 0 or ids.max() >= 2**31 - 1):
-        raise ValueError(f"ids run from {ids.min()} to {ids.max()}; expected 0 to {2**31 - 2}")
+        raise ValueError(f"ids must be between 0 and {2**31 - 2}, got {ids.min()} to {ids.max()}")
     if len(np.unique(ids)) != len(ids):
-        raise ValueError("ids has a number twice: give each class once")
+        values, counts = np.unique(ids, return_counts=True)
+        raise ValueError(f"ids must be distinct, got {values[counts > 1][0]} more than once: pass each class once")
     return ids
 
 
@@ -410,5 +429,5 @@ def _checked_exclude(given: Any, n: int) -> Array:
         )
     exclude = exclude.astype(np.int64)
     if n and exclude.min() < -1:
-        raise ValueError(f"exclude has {exclude.min()}; expected class numbers, or -1 for none")
+        raise ValueError(f"exclude must contain class numbers, or -1 for none, got {exclude.min()}")
     return exclude

@@ -1,4 +1,4 @@
-"""Exact maximum-inner-product search."""
+"""Exact maximum inner product search."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ __all__ = ["ExactSearch"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Queries may come from several threads, and the first after a change merges it.
+#: Several threads may query an index at the same time; the first query after a change merges the change.
 _MERGING = threading.Lock()
 
 
 class ExactSearch(SearchIndex):
-    """Exact search, by a scan over weights stored by feature.
+    """Exact search over weights stored by feature.
 
-    For each non-zero of a row its feature's weights are added to the scores of the classes: there is never an array of
-    rows times classes. *Dense* weights are read in tiles that serve several rows. *Sparse* weights are inverted
-    lists, and most of a list is skipped by bounds, exactly: for non-negative rows (tf-idf) a first pass over the
-    largest positive weights of each feature in blocks of 16 classes bounds all scores, and only blocks that can hold
-    one of the k best are scored (block-max pruning [1]_). Rows with a negative value are scored in full.
+    For each non-zero of a row, the weights of its feature are added to the scores of the classes; scores of all rows
+    and classes are never in memory together. *Dense* weights are read in tiles that are used for several rows. *Sparse*
+    weights are inverted lists with upper bounds that make it possible to skip most of a list: for non-negative rows
+    (tf-idf), the largest positive weight of each feature in each block of 16 classes gives bounds on all scores, and
+    only blocks that can contain one of the k best classes are scored (block-max pruning [1]_). For rows with a negative
+    value all classes are scored.
 
-    Dense weights are searched where they are: they are not copied, and what their owner writes to them is seen by the
-    next query. The first `insert`, `update` or `delete` makes a copy. Changes of sparse weights are gathered and merged
-    at the next query, in one pass over the weights, however many they are.
+    Dense weights are not copied: queries see later changes of the array. The first `insert`, `update` or `delete` makes
+    a copy. Changes of sparse weights are collected and merged at the next query, in one pass over the weights.
 
     Parameters
     ----------
-    prune : bool
-        Whether to prune; for comparison. Sparse weights only.
+    prune : bool, default=True
+        Whether to skip blocks by bounds, with sparse weights. The result is the same; False is for comparing times.
 
     References
     ----------
     .. [1] A. Mallia, T. Suel and N. Tonellotto, Faster learned sparse retrieval with block-max pruning, SIGIR 2024;
-       the idea of list maxima is H. Turtle and J. Flood's, Query evaluation: strategies and optimizations, 1995
+       maxima of lists were introduced by H. Turtle and J. Flood, Query evaluation: strategies and optimizations, 1995
        (MaxScore).
 
     Examples
@@ -93,14 +93,14 @@ class ExactSearch(SearchIndex):
         self._weights[:, ids] = 0
 
     def _own(self) -> None:
-        """A dense array of our own with a column for every class number."""
+        """Copy dense weights to an array with a column for every class number."""
         more = len(self._alive) - self._weights.shape[1]
         if more or not self._owned:
             self._weights = np.hstack([self._weights, np.zeros((self._d, more), self.dtype)])
             self._owned = True
 
     def _merge(self) -> None:
-        """Put the pending changes into sparse weights."""
+        """Merge the pending changes into sparse weights."""
         with _MERGING:
             if self._pending:
                 self._merge_pending()
@@ -108,7 +108,7 @@ class ExactSearch(SearchIndex):
     def _merge_pending(self) -> None:
         K = len(self._alive)
         changed = np.concatenate([ids for ids, _ in self._pending])
-        # The last change of a class is the one that holds.
+        # Of several changes of a class only the last is applied.
         _, last = np.unique(changed[::-1], return_index=True)
         last = len(changed) - 1 - last
         new = sp.vstack([vectors for _, vectors in self._pending], format="csr")[last].tocoo()
@@ -129,7 +129,7 @@ class ExactSearch(SearchIndex):
         merged.sort_indices()
         self._hold(merged, owned=True)
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def _query(self, X: Any, exclude: Array, classes: Array, scores: Array, n_jobs: int | None) -> None:
         self._merge()
@@ -155,9 +155,9 @@ class ExactSearch(SearchIndex):
         return work
 
     def multiply_adds(self, X: Any, k: int = 1, exclude: Any = None) -> Array:
-        """How many multiply-adds `query` takes for each row of X, the bounds included: (n,), int64.
+        """The number of multiply-adds of `query` for each row of X, with those for the bounds: (n,), int64.
 
-        A measure of the pruning that does not depend on the machine or its load.
+        Measures the effect of pruning independently of the machine. Parameters as in `query`.
 
         Examples
         --------
@@ -173,7 +173,7 @@ class ExactSearch(SearchIndex):
         counts: Array = np.asarray(nonzeros, np.int64).ravel() * self._weights.shape[1]
         return counts
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -207,7 +207,7 @@ class ExactSearch(SearchIndex):
         if "weights" in arrays:
             weights = arrays["weights"]
             if weights.shape != shape:
-                raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
+                raise ValueError(f"weights must have shape {shape}, got {weights.shape}")
         else:
             data, indices, indptr = (arrays[name] for name in ("data", "indices", "indptr"))
             fault = csr_fault(data, indices, indptr, shape)
@@ -215,7 +215,7 @@ class ExactSearch(SearchIndex):
                 raise ValueError(fault)
             weights = sp.csr_matrix((data, indices, indptr), shape=shape, copy=False)
             if not weights.has_canonical_format:
-                raise ValueError("class numbers that do not ascend")
+                raise ValueError("the class numbers of each feature must be ascending")
         self._hold(weights, owned=False)
 
 

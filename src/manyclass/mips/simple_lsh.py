@@ -18,41 +18,43 @@ __all__ = ["SimpleLSH"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Rows that are hashed at a time.
+#: Number of rows hashed at a time.
 _ROWS = 4096
 
 
 class SimpleLSH(SearchIndex):
-    """Approximate search by codes of random bits, with exact scores of the candidates.
+    """Approximate search by random binary codes (locality-sensitive hashing), with exact scores of the candidates.
 
-    A class vector w is scaled by a bound U of all norms, and completed to a unit vector
-    ``[w / U, sqrt(1 - ||w||^2 / U^2)]``; a row x is completed with 0 [1]_. On which side of a random hyperplane each
-    lies is a bit, and a bit of a class and one of a row agree with probability ``1 - theta / pi``, where
-    ``cos theta = x . w / (||x|| U)``: the larger the inner product, the nearer the codes. A query takes the Hamming
-    distances to all codes (a few machine instructions a class), and scores the nearest ``candidates`` classes exactly.
+    A class vector w is scaled by an upper bound U on all norms, and extended to a unit vector
+    ``[w / U, sqrt(1 - ||w||^2 / U^2)]``; a row x is extended by 0 [1]_. Each bit of a code tells the side of a random
+    hyperplane. The bits of a class and of a row agree with probability ``1 - theta / pi``, where
+    ``cos theta = x . w / (||x|| U)``: the larger the inner product, the closer the codes. A query computes the Hamming
+    distances to all codes (a few machine instructions per class), and scores the nearest ``candidates`` classes
+    exactly.
 
-    U is ``slack`` times the largest norm when the index is built. While vectors stay below it, a change touches only
-    the codes of the changed classes; a longer vector raises U and has all classes hashed anew.
+    U is ``slack`` times the largest norm when the index is built. While all norms stay below U, a change recomputes
+    only the codes of the changed classes; a longer vector increases U, and the codes of all classes are recomputed.
 
-    Takes ``bits`` numbers a feature for the hyperplanes, ``bits / 8`` bytes a class for the codes, and a copy of the
-    vectors.
+    Memory: ``bits`` numbers per feature for the hyperplanes, ``bits / 8`` bytes per class for the codes, and a copy of
+    the vectors.
 
     Parameters
     ----------
-    bits : int
+    bits : int, default=256
         Length of a code, a multiple of 64.
-    candidates : int
-        How many classes are scored for a row: at least k are. May be set between queries.
-    slack : float
-        At least 1.
-    random_state : int
-        The seed of the hyperplanes.
+    candidates : int, default=256
+        Number of classes that are scored for a row, >= 1; at least k are. May be changed between queries.
+    slack : float, default=1.25
+        U divided by the largest norm, >= 1.
+    random_state : int, default=0
+        Seed of the hyperplanes, >= 0.
 
     Attributes
     ----------
     norm_bound_ : float
         U.
     codes_ : ndarray of shape (largest class number + 1, bits / 64), uint64
+        The codes of the classes.
 
     References
     ----------
@@ -107,11 +109,11 @@ class SimpleLSH(SearchIndex):
         self._vectors.clear(ids)
 
     def _hash(self, ids: Array, n_jobs: int | None) -> None:
-        """Codes for the classes, or for all where one is longer than the bound."""
+        """Compute the codes of the classes ``ids``, or of all classes if one of ``ids`` has a norm above the bound."""
         norms = self._vectors.norms(ids)
         longest = float(norms.max(initial=0.0))
         if longest > self.norm_bound_ or self.norm_bound_ == 0:
-            # Without any length every bound is one.
+            # If all vectors are zero, any positive bound will do.
             self.norm_bound_ = self.slack * longest
             ids = np.arange(self._vectors.capacity)
             norms = self._vectors.norms(ids)
@@ -124,16 +126,16 @@ class SimpleLSH(SearchIndex):
             self.codes_[ids[part]] = _packed(sides + rest[part, None] * self._last)
 
     def _sides(self, X: Any, n_jobs: int | None) -> Array:
-        """The inner products of the rows with the normals of the hyperplanes."""
+        """Inner products of the rows with the normals of the hyperplanes."""
         return Scorer(self._planes, np.zeros(self.bits, np.float32)).scores(X, n_jobs)
 
     def encode(self, X: Any, *, n_jobs: int | None = None) -> Array:
-        """The codes of rows, as queries: (n, bits / 64), uint64.
+        """The codes of the rows of X, as in a query: (n, bits / 64), uint64.
 
         Raises
         ------
         ValueError
-            If X does not fit.
+            If X is invalid, see `query`.
         """
         dtype = self._checked_rows(X)
         codes = np.empty((X.shape[0], self.bits // 64), np.uint64)
@@ -197,9 +199,9 @@ class SimpleLSH(SearchIndex):
         shapes = [array.shape for array in (self._planes, self._last, self.codes_)]
         K = len(self._alive)
         if shapes != [(self._d, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:
-            raise ValueError(f"hyperplanes and codes of shapes {shapes} for {K} classes")
+            raise ValueError(f"hyperplanes and codes have shapes {shapes}, which do not match {K} classes")
 
 
 def _packed(sides: Array) -> Array:
-    """Signs as bits, 64 to a word."""
+    """The signs of numbers as bits, packed into 64-bit words."""
     return np.packbits(sides >= 0, axis=1, bitorder="little").view("<u8").astype(np.uint64, copy=False)

@@ -1,4 +1,4 @@
-"""Class vectors stored by class, for the indexes that score candidates one by one."""
+"""Class vectors stored by class, for the indexes that score candidates individually."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class ClassVectors:
-    """A vector for each class number, dense or sparse, that can be changed.
+    """A vector for each class number, dense or sparse, with updates.
 
-    Sparse vectors lie behind each other in two arrays; a changed vector goes to the end, and when more than half of the
-    arrays is left behind, they are packed. Arrays that are mapped from a file are copied at the first change.
+    Sparse vectors are stored one after the other in two arrays; a changed vector is appended at the end, and when more
+    than half of the arrays is unused, they are compacted. Memory-mapped arrays are copied at the first change.
     """
 
     def __init__(self, d: int, arrays: dict[str, Array]) -> None:
@@ -30,7 +30,7 @@ class ClassVectors:
 
     @classmethod
     def of_columns(cls, weights: Any) -> ClassVectors:
-        """Those of the columns of valid weights; copied."""
+        """The vectors of the columns of valid weights, copied."""
         if not sp.issparse(weights):
             return cls(weights.shape[0], {"x": np.array(weights.T, order="C")})
         rows = sp.csr_matrix(weights.T)
@@ -48,27 +48,27 @@ class ClassVectors:
 
     @property
     def capacity(self) -> int:
-        """The largest class number with a place, plus 1."""
+        """The largest class number for which memory is allocated, plus 1."""
         return len(self._arrays["begin" if self.sparse else "x"])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return np.dtype(self._arrays["data" if self.sparse else "x"].dtype)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         return sum(int(array.nbytes) for array in self._arrays.values())
 
     def view(self) -> Vectors:
-        """For kernels."""
+        """The view that kernels take."""
         if self.sparse:
             return SparseVectors(*(read_only(self._arrays[name]) for name in ("data", "indices", "begin", "end")))
         return DenseVectors(read_only(self._arrays["x"]))
 
     def arrays(self) -> dict[str, Array]:
-        """What a file holds; sparse vectors packed."""
+        """The arrays to save; sparse vectors compacted."""
         if self.sparse and int((self._arrays["end"] - self._arrays["begin"]).sum()) != len(self._arrays["data"]):
             self._pack(0)
         return self._arrays
@@ -97,7 +97,7 @@ class ClassVectors:
         self.put(ids, sp.csr_matrix((len(ids), self.d), dtype=self.dtype))
 
     def rows(self, ids: Array | None = None) -> Any:
-        """The vectors of the classes (all, by number) as rows: an array or a CSR matrix."""
+        """The vectors of the classes ``ids`` (default: all, ascending) as rows of an array or a CSR matrix."""
         ids = np.arange(self.capacity) if ids is None else ids
         if not self.sparse:
             return self._arrays["x"][ids]
@@ -116,18 +116,17 @@ class ClassVectors:
         return np.sqrt(np.asarray(squares, np.float64).ravel())
 
     def _own(self, capacity: int) -> None:
-        """Writable arrays with room for that many classes."""
+        """Make the arrays writable and large enough for ``capacity`` classes."""
         more = max(0, capacity - self.capacity)
         for name, array in self._arrays.items():
             if name in ("x", "begin", "end") and more:
-                # Half as many again, or a thousand insertions would be a thousand copies: but places are classes to
-                # all who ask, so only the arrays of numbers, which are small, grow by what is needed.
+                # The length of these arrays is the capacity, so that they grow to exactly the capacity needed.
                 self._arrays[name] = np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)])
             elif not array.flags.writeable:
                 self._arrays[name] = np.array(array)
 
     def _pack(self, room: int) -> None:
-        """The vectors without gaps, and behind them at least ``room`` and as much as they take."""
+        """Compact the vectors, and reserve at least ``room`` entries after them, or as many as they have."""
         begin, end = self._arrays["begin"], self._arrays["end"]
         where = _positions(begin, end)
         length = end - begin
@@ -143,15 +142,15 @@ class ClassVectors:
         arrays = self._arrays
         if not self.sparse:
             if arrays["x"].ndim != 2 or arrays["x"].shape[1] != self.d:
-                raise ValueError(f"vectors of shape {arrays['x'].shape} for {self.d} features")
+                raise ValueError(f"vectors must have {self.d} features, got shape {arrays['x'].shape}")
             return
         data, indices, begin, end = (arrays[name] for name in ("data", "indices", "begin", "end"))
         if data.ndim != 1 or data.shape != indices.shape or begin.ndim != 1 or begin.shape != end.shape:
-            raise ValueError("the arrays of the vectors do not fit each other")
+            raise ValueError("the arrays of the vectors have inconsistent shapes")
         if len(begin) and (begin.min() < 0 or end.max() > len(data) or np.any(end < begin)):
-            raise ValueError("the pointers of the vectors leave their arrays")
+            raise ValueError("the pointers of the vectors are out of range")
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.d):
-            raise ValueError(f"the features of the vectors leave 0 .. {self.d - 1}")
+            raise ValueError(f"the features of the vectors must be from 0 to {self.d - 1}")
 
 
 def _positions(begin: Array, end: Array) -> Array:
