@@ -83,12 +83,12 @@ def require_named(fault, said, hosts):
     at = r"epoch \d+, step \d+\)"
     him, anyone = rf"rank 1 of 3 on {hosts.name(2)} \({at}", rf"rank \d of 3 on {hosts.prefix}\d \({at}"
     expected = {
-        "kill": rf"manyclass: error: {him}, process \d+, was killed from outside",
+        "kill": rf"manyclass: error: {him}, process \d+, was killed;",
         "error": rf"manyclass: error: {him} gave up: ArithmeticError: a bug",
         "full": rf"manyclass: error: {him} gave up: cannot write .*",
         **dict.fromkeys(
             ("freeze", "cut"),
-            rf"manyclass: error: {anyone}: .*rank 1 on {hosts.name(2)} \(last seen at {at} has given no sign of life",
+            rf"manyclass: error: {anyone}: .*rank 1 on {hosts.name(2)} \(last seen at {at} has sent no heartbeat",
         ),
     }
     assert any(re.match(expected[fault], line) for line in said), said

@@ -1,4 +1,4 @@
-"""Running kernels on several threads, and workers that exchange blocks: on threads, processes and machines."""
+"""Communication between the workers (ranks) of one job: threads of a process, or processes on one or more machines."""
 
 from manyclass.distributed.communicator import (
     AbortedError,

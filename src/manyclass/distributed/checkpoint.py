@@ -1,10 +1,10 @@
-"""The state of a distributed run on disk: one file a rank, and a manifest that says which files belong together.
+"""Checkpoints of distributed fits: one file per rank, and a manifest that lists the files of one state.
 
-Every rank writes its classes and rows to a file of a new name; when all are there, rank 0 renames the manifest into
-place. Whatever is interrupted, the manifest names a whole state. What was saved by some number of ranks is loaded by
-any other: arrays are asked for by ranges of classes or rows, and put together from the files that hold them.
+Every rank writes its classes and rows to a file with a new name; when all files exist, rank 0 replaces the manifest
+atomically. After an interruption at any point the manifest therefore lists a complete state. A checkpoint can be loaded
+by another number of ranks than wrote it: arrays are read by ranges of classes or rows, and assembled from the files.
 
-The folder must be one that all ranks see.
+The folder must be accessible to all ranks.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _AXES = {"class": -1, "row": 0}
 
 
 class Piece(NamedTuple):
-    """Arrays of a range of classes, along their last axis, or of rows, along their first.
+    """Arrays for a range of classes (their last axis) or of rows (their first axis).
 
     Attributes
     ----------
     begin, end : int
-        The range.
+        The range begin <= k < end.
     arrays : mapping of str to ndarray
-        Name -> array, ``end - begin`` long along that axis.
+        Name -> array, of length ``end - begin`` along that axis.
     """
 
     begin: int
@@ -55,27 +55,29 @@ def save(
     scalars: Mapping[str, Any] | None = None,
     identity: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a state; every rank calls this at the same point, with all blocks home.
+    """Write a checkpoint. Every rank calls this at the same point, when no block is in transit.
 
     Parameters
     ----------
     comm : Communicator
     folder : path
-        Made if it does not exist; what it held of earlier epochs goes when the new state is whole.
+        Created if it does not exist. Files of earlier checkpoints are removed when the new one is complete.
     epoch : int
+        Number of the epoch.
     classes, rows : sequence of Piece
-        What this rank holds. Together the ranks' pieces of a kind cover a range without overlap.
+        The arrays of this rank. The pieces of all ranks must cover a range of classes, and one of rows, without
+        overlap.
     scalars : mapping, optional
-        What goes into JSON, the same on every rank.
+        Values for JSON, the same on every rank.
     identity : mapping, optional
-        What the state belongs to, as JSON: data, loss, parameters; `load` refuses another.
+        Data, loss and parameters of the fit, for JSON; `load` raises an error if they differ.
 
     Raises
     ------
     ValueError
-        If an array is not as long as its range.
+        If the length of an array does not match its range.
     OSError
-        If the folder cannot be written to, or rank 0 does not see what another rank has written.
+        If the folder cannot be written to, or rank 0 cannot access the file of another rank.
     """
     folder = Path(folder)
     tensors: dict[str, NDArray[Any]] = {}
@@ -84,11 +86,11 @@ def save(
             for name, array in arrays.items():
                 if array.shape[_AXES[kind]] != end - begin:
                     raise ValueError(
-                        f"{name!r} of {kind} {begin} to {end} has the shape {array.shape}: "
-                        f"expected {end - begin} along axis {_AXES[kind]}"
+                        f"array {name!r} of {kind} {begin} to {end} must have length {end - begin} along axis "
+                        f"{_AXES[kind]}, got shape {array.shape}"
                     )
                 tensors[f"{kind}:{begin}:{end}:{name}"] = array
-    # A state may be written anew at the same epoch, after a resume, by another number of ranks.
+    # Not named after the epoch: after a resume, another number of ranks may write the same epoch again.
     version = _version(comm, folder)
     written = write_arrays(folder / f"{version}-{comm.rank}{_SUFFIX}", _STATE, tensors)
     entry = {**written._asdict(), "arrays": list(tensors)}
@@ -99,7 +101,7 @@ def save(
 
 
 def _version(comm: Communicator, folder: Path) -> int:
-    """A number that no file in the folder has."""
+    """A version number that no file in the folder has."""
     version = np.zeros(1, np.int64)
     if comm.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,12 +113,12 @@ def _version(comm: Communicator, folder: Path) -> int:
 def _finish(
     folder: Path, epoch: int, entries: list[dict[str, Any]], scalars: dict[str, Any], identity: dict[str, Any]
 ) -> None:
-    """Write the manifest, and remove what it does not name."""
+    """Write the manifest, and remove files that it does not list."""
     for rank, entry in enumerate(entries):
         file = folder / entry["file"]
         if not file.exists() or file.stat().st_size != entry["bytes"]:
             raise OSError(
-                f"{file}, written by rank {rank}, is not to be seen by rank 0: give a folder that all hosts share"
+                f"rank 0 cannot access {file}, written by rank {rank}: use a checkpoint folder that all hosts share"
             )
     facts = {"epoch": int(epoch), "ranks": len(entries), "identity": identity, "scalars": scalars, "files": entries}
     write_manifest(folder, _STATE.format, _STATE.version, facts)
@@ -124,16 +126,16 @@ def _finish(
 
 
 def _tidy(folder: Path, keep: Set[str]) -> None:
-    """Remove earlier states, and what interrupted writes have left."""
+    """Remove the files of earlier checkpoints, and temporary files of interrupted writes."""
     for file in [*folder.glob(f"*{_SUFFIX}"), *folder.glob(f".*{_SUFFIX}.*.tmp"), *folder.glob(f".{MANIFEST}.*.tmp")]:
         if file.name not in keep:
             file.unlink(missing_ok=True)
 
 
 def remove(folder: str | Path) -> None:
-    """Remove the state in a folder, and the folder if it holds nothing else; one process calls this."""
+    """Remove the checkpoint in a folder, and the folder if it is empty then; one process calls this."""
     folder = Path(folder)
-    (folder / MANIFEST).unlink(missing_ok=True)  # first: what it names must be there as long as it is
+    (folder / MANIFEST).unlink(missing_ok=True)  # first: the files that it lists must exist as long as it does
     _tidy(folder, set())
     if not any(folder.iterdir()):
         folder.rmdir()
@@ -141,15 +143,16 @@ def remove(folder: str | Path) -> None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state on disk.
+    """A checkpoint on disk.
 
     Attributes
     ----------
     epoch : int
+        Number of the epoch.
     scalars : dict
-        As they were given to `save`.
+        Those passed to `save`.
     ranks : int
-        How many wrote it.
+        Number of ranks that wrote it.
     """
 
     epoch: int
@@ -159,11 +162,11 @@ class Snapshot:
     _files: list[dict[str, Any]]
 
     def classes(self, begin: int, end: int) -> dict[str, NDArray[Any]]:
-        """The arrays of a range of classes, name -> array, each put together along its last axis."""
+        """The arrays for a range of classes, name -> array, each assembled along its last axis."""
         return self._range("class", begin, end)
 
     def rows(self, begin: int, end: int) -> dict[str, NDArray[Any]]:
-        """The arrays of a range of rows, name -> array, each put together along its first axis."""
+        """The arrays for a range of rows, name -> array, each assembled along its first axis."""
         return self._range("row", begin, end)
 
     def _range(self, kind: Literal["class", "row"], begin: int, end: int) -> dict[str, NDArray[Any]]:
@@ -178,7 +181,7 @@ class Snapshot:
                     if not key.startswith(f"{kind}:") or low >= high:
                         continue
                     with open_file(self._folder / entry["file"], _STATE) as file:
-                        # Of what is mapped, only the range is read.
+                        # Memory-mapped: only the range is read.
                         part = np.moveaxis(file.read(key, mmap=True), axis, 0)[low - int(first) : high - int(first)]
                     if name not in found:
                         found[name] = np.moveaxis(np.empty((end - begin, *part.shape[1:]), part.dtype), 0, axis)
@@ -188,12 +191,15 @@ class Snapshot:
                 raise ValueError(_damaged(self._folder / entry["file"], str(error))) from error
         for name, count in filled.items():
             if count != end - begin:
-                raise ValueError(f"checkpoint {self._folder} holds {count} of {kind} {begin} to {end} of {name!r}")
+                raise ValueError(
+                    f"checkpoint {self._folder} must contain {end - begin} entries of {name!r} for {kind} {begin} to "
+                    f"{end}, got {count}: {_REMEDY}"
+                )
         return found
 
 
 def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | None = None) -> Snapshot | None:
-    """The last whole state in a folder, or None if there is none; every rank calls this.
+    """The checkpoint in a folder, or None if there is none; every rank calls this.
 
     Parameters
     ----------
@@ -201,12 +207,12 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
         Of any number of ranks.
     folder : path
     identity : mapping, optional
-        What the run is about, as it was given to `save`.
+        Data, loss and parameters of the fit, compared with those passed to `save`.
 
     Raises
     ------
     ValueError
-        If the state belongs to another run, or is damaged: on every rank alike.
+        On every rank, if the checkpoint belongs to another fit, or is damaged.
     """
     folder = Path(folder)
     content = _manifest(comm, folder)
@@ -230,9 +236,9 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
         told = ", ".join(f"{name}: found {found.get(name)}, expected {expected.get(name)}" for name in names)
         raise ValueError(
             f"checkpoint {folder} belongs to another run ({told}): "
-            "remove it to start afresh, or give the same data and parameters"
+            "remove it to start afresh, or pass the same data and parameters"
         )
-    # Each rank reads some of the files; all learn of the first that is damaged.
+    # Each rank checks some of the files; all raise the error for the first damaged one.
     bad = np.zeros(len(snapshot._files), np.int64)
     for k in range(comm.rank, len(snapshot._files), comm.size):
         entry = snapshot._files[k]
@@ -248,7 +254,7 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
 
 
 def _manifest(comm: Communicator, folder: Path) -> bytes:
-    """The content of the manifest as rank 0 sees it; none if there is no manifest."""
+    """The content of the manifest, read by rank 0; empty if there is no manifest."""
     found = b""
     if comm.rank == 0 and (folder / MANIFEST).exists():
         found = (folder / MANIFEST).read_bytes()
@@ -261,20 +267,20 @@ def _damaged(path: Path, why: str) -> str:
 
 
 def digest(comm: Communicator, begin: int, *columns: NDArray[Any]) -> str:
-    """A number for the data of a run, the same however its rows are divided among the ranks.
+    """A hash of the data of a fit that does not depend on how the rows are distributed over the ranks.
 
     Parameters
     ----------
     comm : Communicator
     begin : int
-        Number of this rank's first row among all.
+        Index of this rank's first row among the rows of all ranks.
     *columns : ndarray of shape (n_rows_here,)
         Numbers for each row of this rank: targets, weights, norms.
 
     Returns
     -------
     str
-        Of 16 hexadecimal digits: a sum, modulo 2^64, of a hash of every number and its place.
+        16 hexadecimal digits: the sum, modulo 2^64, of a hash of every number and its position.
     """
     total = np.zeros(1, np.uint64)
     for place, column in enumerate(columns):

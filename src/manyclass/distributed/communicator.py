@@ -1,8 +1,8 @@
-"""How the workers of one job speak to each other: one interface for one process, threads and MPI.
+"""`Communicator`, the interface for communication between the workers (ranks) of one job: one process, threads, MPI.
 
-An algorithm is written once, against `Communicator`. Blocks travel point to point (`post`, `poll`) and never block;
-scalars and small arrays are combined by collectives, whose order of summation is fixed: the same bits on every rank, on
-threads as with MPI. Every wait has a deadline, and an error names rank, host, epoch and step.
+Arrays with a header ("blocks") are sent point to point by non-blocking calls (`post`, `poll`). Scalars and small arrays
+are combined by collectives in a fixed order of summation: every rank gets the same bits, with threads as with MPI.
+Every wait has a timeout, and error messages name rank, host, epoch and step.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ T = TypeVar("T")
 C = TypeVar("C", bound="Communicator")
 Header: TypeAlias = NDArray[np.int64]
 Buffer: TypeAlias = NDArray[Any]
-#: How the arrays of the ranks are combined.
+#: Operations by which the arrays of the ranks are combined.
 Reduction: TypeAlias = Literal["sum", "max"]
 
-#: What blocks may be made of.
+#: Types of arrays that can be sent.
 DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"))
 
 
 def check_reduction(op: str) -> None:
-    """Raise a ValueError for what is no way to combine arrays."""
+    """Raise a ValueError if ``op`` is not a `Reduction`."""
     if op not in ("sum", "max"):
         raise ValueError(f"op must be 'sum' or 'max', got {op!r}")
 
 
 class CommunicatorError(RuntimeError):
-    """The job cannot go on: a rank is lost, late, or has given up."""
+    """The job cannot continue: a rank is lost, too late, or was aborted."""
 
 
 class AbortedError(CommunicatorError):
-    """Another rank has given up; its reason is in the message."""
+    """Another rank was aborted; the message contains its reason."""
 
 
 class DeadlineError(CommunicatorError):
-    """Something awaited from another rank did not come in time."""
+    """A message from another rank did not arrive within the timeout."""
 
 
 class PeerLostError(CommunicatorError):
-    """A rank gives no sign of life any more: killed, frozen or cut off."""
+    """A rank no longer sends heartbeats: it was killed, is suspended, or its network connection is down."""
 
 
 class Message(NamedTuple):
-    """What `Communicator.poll` returns: whole numbers about a block, and the block."""
+    """A block with its header, as `Communicator.poll` returns it."""
 
     header: Header
     buffer: Buffer
@@ -76,18 +76,18 @@ class Message(NamedTuple):
 
 @dataclass
 class Traffic:
-    """What a rank has sent and received; headers count as well as payloads.
+    """Counts of the messages and bytes that a rank has sent and received, with headers.
 
     Attributes
     ----------
     messages, bytes : int
-        Posted to other ranks. What a rank posts to itself goes nowhere, and is not counted.
+        Messages posted to other ranks, not to the rank itself, and their bytes.
     largest : int
         Bytes of the largest message posted to another rank.
     received, bytes_received : int
-        Messages from other ranks that `Communicator.poll` gave out, and their bytes.
+        Messages from other ranks that `Communicator.poll` returned, and their bytes.
     collectives, collective_bytes : int
-        Calls of collectives, and the bytes that this rank put in.
+        Calls of collectives, and the bytes of this rank's arrays.
     """
 
     messages: int = 0
@@ -100,35 +100,35 @@ class Traffic:
 
 
 class Communicator(ABC):
-    """One rank's end of the connections between the ranks of a job.
+    """Base class of communicators, the interface of one rank to the other ranks of its job.
 
     Parameters
     ----------
     rank, size : int
         This rank, ``0 <= rank < size``, and the number of ranks.
-    timeout : float
-        Seconds that any wait for another rank may take.
+    timeout : float, default=600.0
+        Maximum duration of a wait for another rank in seconds, > 0.
 
     Attributes
     ----------
     host : str
-        The machine.
+        Name of the machine.
     where : tuple of int
-        Epoch and step that the algorithm is at. It writes them here; errors name them.
+        Current epoch and step, set by the algorithm and named in error messages.
     traffic : Traffic
-        What went out and came in.
+        Counts of messages and bytes.
     interrupted : bool
-        To be set where the user asks for an early end; see `heed`.
+        Set it to True to end the fit early, see `heed`.
 
     Notes
     -----
-    Ownership passes with a message: after ``post(header, buffer, dest)`` neither array may be read or written by the
-    sender, who may get them back in other messages. On threads the receiver gets the very array.
+    After ``post(header, buffer, dest)`` the arrays belong to the receiver: the sender must not read or write them. With
+    threads the receiver gets the same array, not a copy.
     """
 
     def __init__(self, rank: int, size: int, timeout: float = 600.0) -> None:
         if not timeout > 0:
-            raise ValueError(f"timeout must be a number of seconds above 0, got {timeout!r}")
+            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         self.rank = rank
         self.size = size
         self.timeout = float(timeout)
@@ -138,38 +138,38 @@ class Communicator(ABC):
         self.traffic = Traffic()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Communicator:
-        """Itself: the clone of a solver talks to the same ranks."""
+        """The same object: the clone of a solver communicates with the same ranks."""
         return self
 
     # --- blocks --------------------------------------------------------------------------------------------------
 
     def post(self, header: ArrayLike, buffer: Buffer, dest: int) -> None:
-        """Send a block on its way, and return at once.
+        """Start sending a block, and return without waiting.
 
         Parameters
         ----------
         header : array-like of int64, one-dimensional
-            What the receiver has to know of the block: its number, hops, epoch...
+            Integers that describe the block to the receiver: its number, epoch, ...
         buffer : ndarray, C-contiguous
             The block. It belongs to the receiver from now on.
         dest : int
-            The receiver; this rank itself is one.
+            Rank of the receiver; may be this rank.
 
         Raises
         ------
         ValueError
-            If an array has another form, or there is no such rank.
+            If an array has the wrong shape or dtype, or ``dest`` is not a rank.
         """
         header = np.ascontiguousarray(header, dtype=np.int64)
         if header.ndim != 1:
-            raise ValueError(f"header must have one dimension, got {header.ndim}")
+            raise ValueError(f"header must have one dimension, got {header.ndim} dimensions")
         if not isinstance(buffer, np.ndarray) or not buffer.flags.c_contiguous or buffer.dtype.str not in DTYPES:
             what = f"{buffer.dtype} array" if isinstance(buffer, np.ndarray) else type(buffer).__name__
             raise ValueError(
-                f"buffer must be a C-contiguous array of real numbers, got a {what}: make a copy that is one"
+                f"buffer must be a C-contiguous array of real numbers, got a {what}: pass np.ascontiguousarray(buffer)"
             )
         if not 0 <= dest < self.size:
-            raise ValueError(f"dest must be one of the {self.size} ranks, got {dest}")
+            raise ValueError(f"dest must be a rank from 0 to {self.size - 1}, got {dest}")
         if dest != self.rank:
             size = header.nbytes + buffer.nbytes
             self.traffic.messages += 1
@@ -178,7 +178,7 @@ class Communicator(ABC):
         self._post(header, buffer, dest)
 
     def poll(self) -> Message | None:
-        """The next block that has arrived, from whichever rank, or None; never waits. In order for each sender."""
+        """The next block that has arrived from any rank, or None; does not wait. Keeps the order of each sender."""
         self.progress()
         found = self._poll()
         if found is None:
@@ -190,72 +190,73 @@ class Communicator(ABC):
         return message
 
     def receive(self) -> Message:
-        """The next block; waits for it.
+        """Wait for the next block from any rank.
 
         Raises
         ------
         DeadlineError
-            If none comes within `timeout` seconds.
+            If none arrives within `timeout` seconds.
         """
         return self._wait(self.poll, lambda: "a block from any rank")
 
     @abstractmethod
     def progress(self) -> None:
-        """Let transfers go on, and see whether the job still does. Cheap: call it every few milliseconds of work.
+        """Advance transfers, and check the state of the job. Cheap: call it every few milliseconds.
 
         Raises
         ------
         CommunicatorError
-            If another rank has given up or is lost.
+            If another rank was aborted or is lost.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Wait until everything posted has left this rank."""
+        """Wait until all posted blocks have been sent."""
 
     # --- collectives: every rank calls the same ones in the same order ---------------------------------------------
 
     @abstractmethod
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
 
     @abstractmethod
     def allreduce(self, x: ArrayLike, op: Reduction = "sum") -> NDArray[Any]:
-        """Combine an array over the ranks; ``x`` is left as it is.
+        """Combine the arrays of all ranks elementwise.
 
         Parameters
         ----------
         x : array-like
-            Of the same shape and type on every rank.
-        op : {"sum", "max"}
+            Of the same shape and dtype on every rank; not changed.
+        op : {"sum", "max"}, default="sum"
+            The operation.
 
         Returns
         -------
         ndarray
-            Of the shape of ``x``, a new one. Ranks are combined one after the other from 0 on, so that it has the same
-            bits on every rank, and whatever the ranks run on.
+            A new array of the shape of ``x``. Arrays are combined in the order of the ranks, so that the result has the
+            same bits on every rank and for every kind of communicator.
         """
 
     @abstractmethod
     def broadcast(self, x: ArrayLike, root: int = 0) -> NDArray[Any]:
-        """The root's array on every rank; elsewhere ``x`` only says shape and type. Returns a new array."""
+        """The root's array on every rank, as a new array; on other ranks ``x`` only gives the shape and dtype."""
 
     @abstractmethod
     def gather(self, x: ArrayLike, root: int = 0) -> list[NDArray[Any]] | None:
-        """The arrays of all ranks, in the order of the ranks, at the root; None elsewhere.
+        """The arrays of all ranks, in the order of the ranks, on the root; None on other ranks.
 
-        They may differ in length, not in the number of their dimensions and their type.
+        The arrays may differ in shape, but not in the number of dimensions and the dtype.
         """
 
-    # --- the end -------------------------------------------------------------------------------------------------
+    # --- end of a job ----------------------------------------------------------------------------------------------
 
     def heed(self) -> None:
-        """End together, between two epochs: every rank calls this.
+        """End the fit on all ranks together if one was interrupted: every rank calls this between two epochs.
 
         Raises
         ------
         KeyboardInterrupt
-            On all ranks, if one of them or more have been `interrupted`.
+            On all ranks, if at least one of them is `interrupted`.
         """
         if self.size == 1:
             asked = self.interrupted
@@ -267,16 +268,16 @@ class Communicator(ABC):
 
     @abstractmethod
     def abort(self, reason: str | BaseException) -> None:
-        """End the job on every rank, and say why; with MPI, the processes.
+        """End the job on every rank and report the reason; with MPI, this ends the processes.
 
         Raises
         ------
         AbortedError
-            On this rank, unless the reason is an error that is being raised already.
+            On this rank, unless ``reason`` is an exception that is being raised already.
         """
 
     def close(self) -> None:
-        """Give back what the communicator holds; every rank calls it, after everything posted has been polled."""
+        """Release the resources of the communicator; every rank calls this, after it has polled all blocks."""
         self.flush()
 
     def __repr__(self) -> str:
@@ -286,7 +287,7 @@ class Communicator(ABC):
         return f"{type(self).__name__} of {self.size}"
 
     def place(self) -> str:
-        """Rank, host, epoch and step, for messages."""
+        """Rank, host, epoch and step, for error messages."""
         epoch, step = self.where
         return f"rank {self.rank} of {self.size} on {self.host} (epoch {epoch}, step {step})"
 
@@ -301,21 +302,21 @@ class Communicator(ABC):
         else:
             self.abort(error)
 
-    # --- what the kinds of communicator supply -----------------------------------------------------------------------
+    # --- implemented by subclasses -----------------------------------------------------------------------------------
 
     @abstractmethod
     def _post(self, header: Header, buffer: Buffer, dest: int) -> None: ...
 
     @abstractmethod
     def _poll(self) -> tuple[int, Message] | None:
-        """Source and message."""
+        """The source and the message that arrived next, or None."""
 
     @abstractmethod
     def _pause(self, idle: int) -> None:
-        """Between two looks, the ``idle``-th time in a row that there was nothing."""
+        """Pause between two attempts of `_wait`; ``idle`` counts the unsuccessful ones."""
 
     def _wait(self, look: Callable[[], T | None], what: Callable[[], str]) -> T:
-        """Look until there is something, with a deadline."""
+        """Call ``look`` until it returns something, at most for `timeout` seconds."""
         deadline, idle = 0.0, 0
         while True:
             found = look()
@@ -326,7 +327,8 @@ class Communicator(ABC):
                 deadline = time.monotonic() + self.timeout
             elif time.monotonic() > deadline:
                 raise DeadlineError(
-                    f"{self.place()} waited {self.timeout:g} s for {what()}: give a larger timeout if this was no fault"
+                    f"{self.place()} waited {self.timeout:g} s for {what()}: if that rank is only slow, pass a larger "
+                    "timeout"
                 )
             self._pause(idle)
             idle += 1
@@ -337,7 +339,7 @@ class Communicator(ABC):
 
 
 class SerialCommunicator(Communicator):
-    """The communicator of a single rank: what it posts comes back to it.
+    """The communicator of a job with one rank, which receives its own messages.
 
     Examples
     --------
@@ -354,13 +356,13 @@ class SerialCommunicator(Communicator):
         self._messages: deque[Message] = deque()
 
     def progress(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there are no transfers."""
 
     def flush(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: posted blocks can be polled at once."""
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing: there are no other ranks."""
         self._count(0)
 
     def allreduce(self, x: ArrayLike, op: Reduction = "sum") -> NDArray[Any]:
@@ -382,7 +384,7 @@ class SerialCommunicator(Communicator):
         return copy
 
     def abort(self, reason: str | BaseException) -> None:
-        """Raise the reason, if it is not being raised already."""
+        """Raise an `AbortedError`, unless ``reason`` is an exception that is being raised already."""
         if not isinstance(reason, BaseException):
             raise AbortedError(f"{self.place()} gave up: {reason}")
 

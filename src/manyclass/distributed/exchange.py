@@ -1,7 +1,7 @@
-"""Collectives made of messages between pairs of ranks: what kinds of communicator share that have such messages.
+"""Collectives implemented by messages between pairs of ranks, for communicators of threads and of MPI processes.
 
-Not MPI's own collectives: they promise no order of summation, so that threads and processes would differ in the last
-bits, and one that does not end does not say which rank it waits for.
+MPI's own collectives are not used: they guarantee no order of summation, so that the results of threads and processes
+would differ in the last bits, and an error message could not name the rank that a collective waits for.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from manyclass.distributed.communicator import Buffer, Communicator, Reduction, 
 
 __all__ = ["ExchangingCommunicator"]
 
-#: Arrays of so many bytes or less are reduced by rank 0; of larger ones every rank reduces a part.
+#: Arrays up to this size in bytes are reduced by rank 0; larger ones are divided, and every rank reduces a part.
 _SMALL = 1 << 15
 
 
 class ExchangingCommunicator(Communicator):
-    """A communicator whose ranks exchange arrays in pairs; it makes the collectives of these."""
+    """Base class that implements the collectives by exchanging arrays between pairs of ranks."""
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """See `Communicator.barrier`."""
         self._count(0)
         self._reduce(np.zeros(1, np.int8), "max")
 
     def allreduce(self, x: ArrayLike, op: Reduction = "sum") -> NDArray[Any]:
-        """Each rank combines a part of the array and sends it round; small arrays are combined by rank 0."""
+        """See `Communicator.allreduce`: each rank reduces a part of a large array, rank 0 reduces small arrays."""
         check_reduction(op)
         x = np.asarray(x)
         self._count(x.nbytes)
@@ -48,8 +48,8 @@ class ExchangingCommunicator(Communicator):
         return np.concatenate(list(self._exchange(combined, parts).values()))
 
     def broadcast(self, x: ArrayLike, root: int = 0) -> NDArray[Any]:
-        """The root's array on every rank, to each of which it sends it: mostly a flag or a few names."""
-        x = np.array(x, order="C")  # its own: on threads it is read elsewhere after this has returned
+        """See `Communicator.broadcast`: the root sends its array to every rank."""
+        x = np.array(x, order="C")  # a copy: with threads, other ranks may read it after this method has returned
         self._count(x.nbytes if self.rank == root else 0)
         found = self._exchange(dict.fromkeys(range(self.size), x) if self.rank == root else {}, {root: x})
         return np.array(found[root]).reshape(x.shape)
@@ -66,30 +66,30 @@ class ExchangingCommunicator(Communicator):
         return [np.array(part).reshape(like[r].shape) for r, part in found.items()] if self.rank == root else None
 
     def _exchange(self, parts: Mapping[int, Buffer], like: Mapping[int, Buffer]) -> dict[int, Buffer]:
-        """Give ``parts[r]`` to rank r, and take from others what is ``like`` theirs in size and type."""
+        """Send ``parts[r]`` to rank r, and receive from each rank r in ``like`` an array of that shape and dtype."""
         sent = [self._send(part, r) for r, part in parts.items() if r != self.rank]
         parcels = {r: self._expect(r, array) for r, array in like.items() if r != self.rank}
         found = {r: parts[r] if r == self.rank else self._finish(parcels[r], r) for r in like}
         self._settle(sent)
         return found
 
-    # --- what the kinds of communicator supply; messages of a pair of ranks arrive in their order ---------------------
+    # --- implemented by subclasses; messages between a pair of ranks arrive in order ----------------------------------
 
     @abstractmethod
     def _send(self, array: Buffer, dest: int) -> Any:
-        """Start sending; the array stays as it is until `_settle` of what this returns."""
+        """Start sending an array, which must not change until `_settle` is called with the result."""
 
     @abstractmethod
     def _expect(self, source: int, like: Buffer) -> Any:
-        """Start receiving an array of this size and type."""
+        """Start receiving an array of the shape and dtype of ``like``."""
 
     @abstractmethod
     def _ready(self, parcel: Any) -> Buffer | None:
-        """The array that `_expect` waits for, once it is there."""
+        """The array of a call of `_expect` if it has arrived, else None."""
 
     @abstractmethod
     def _settle(self, sent: list[Any]) -> None:
-        """Wait until the arrays may be changed."""
+        """Wait until the arrays of these calls of `_send` may be changed."""
 
     def _finish(self, parcel: Any, source: int) -> Buffer:
         return self._wait(lambda: self._ready(parcel), lambda: f"rank {source}")

@@ -1,8 +1,8 @@
-"""A small process beside each rank that outlives it: it says what a killed rank cannot, ends one that hangs, tidies up.
+"""A monitor process for each rank: it reports a killed rank, kills one that hangs, and removes its files.
 
-`Guard` is the rank's end. The other end is this file, run as a program: it reads lines from the rank, and needs nothing
-but Python itself. ``mpiexec`` kills all ranks at once when it loses one, before any of them could say a word; the guard
-is in a session of its own, sees the pipe close, and names the rank, where it was, and when.
+`Guard` is used by the rank. The monitor is this file, run as a program with the standard library only; it reads lines
+from a pipe. ``mpiexec`` kills all ranks at once when it loses one, before any of them can print a message. The monitor
+runs in its own session, detects that the pipe was closed, and reports the rank, its host, epoch and step.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["Guard"]
 
 
 class Guard:
-    """The rank's end of the pipe.
+    """The rank's interface to its monitor process.
 
     Parameters
     ----------
     rank, size : int
         The rank, and the number of ranks.
     host : str
-        The machine.
+        Name of the machine.
     job : str
-        A name that the ranks of a job share, and no other job has.
+        A unique name of the job, the same on all its ranks.
     """
 
     def __init__(self, rank: int, size: int, host: str, job: str) -> None:
@@ -41,19 +41,19 @@ class Guard:
         )
 
     def at(self, epoch: int, step: int) -> None:
-        """Where the rank is."""
+        """Set the epoch and step of the rank, for messages."""
         self._say(f"at {epoch} {step}")
 
     def end(self, seconds: float) -> None:
-        """The rank has given up and said why; kill it if it is still there after so long."""
+        """Announce that the rank ends by itself; the monitor kills it if it still runs after ``seconds``."""
         self._say(f"end {seconds:g}")
 
     def remove(self, path: str) -> None:
-        """A file to remove when the rank has ended otherwise than by `release`."""
+        """Register a file to be removed if the rank ends without calling `release`."""
         self._say(f"file {path}")
 
     def release(self) -> None:
-        """The rank is done."""
+        """Announce that the rank has finished; the monitor ends."""
         self._say("bye")
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
@@ -70,12 +70,12 @@ class Guard:
             try:
                 self._process.stdin.write(line.encode() + b"\n")
                 self._process.stdin.flush()
-            except OSError:  # somebody has ended the guard: the job can do without
+            except OSError:  # the monitor was killed: the job can continue without it
                 pass
 
 
 def _first_on_this_host(job: str) -> socket.socket | None:
-    """Something that one process of this host can have, and that is gone with it."""
+    """A lock for this job that one process of this host can hold, released when that process ends; None if taken."""
     if not sys.platform.startswith("linux"):
         return socket.socket()
     mine = socket.socket(socket.AF_UNIX)
@@ -108,23 +108,23 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
             killer = threading.Timer(float(rest[0]), _kill, [int(pid)])
             killer.daemon = True
             killer.start()
-    # The pipe has closed: the rank is gone.
+    # The pipe was closed: the rank has ended.
     for path in files:
         try:
             os.unlink(path)
-        except OSError:  # another rank's guard was faster
+        except OSError:  # the monitor of another rank removed it first
             pass
     if not ended:
         held = _first_on_this_host(job)
         if held is not None:
             sys.stderr.write(
                 f"manyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
-                f"process {pid}, was killed from outside; it was the first on this host\n"
+                f"process {pid}, was killed; it was the first to end on this host\n"
             )
             sys.stderr.flush()
     if held is not None:
-        os.close(2)  # or mpiexec would wait for it
-        time.sleep(2.0)  # the others of this host, killed after it, are to stay silent
+        os.close(2)  # mpiexec waits until standard error is closed
+        time.sleep(2.0)  # hold the lock: the monitors of ranks that are killed next must not report
         held.close()
 
 

@@ -1,4 +1,4 @@
-"""Threads within ranks: each thread of each process is a rank, and blocks pass on in memory where they can."""
+"""Threads within processes: each thread of each process is a rank; threads of a process exchange blocks in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _Gate:
-    """The outer communicator of a process, which one thread at a time may use."""
+    """The communicator between processes, with a lock: one thread of the process may use it at a time."""
 
     def __init__(self, outer: Communicator, threads: int) -> None:
         self.outer = outer
@@ -28,7 +28,7 @@ class _Gate:
         self.gathered: list[NDArray[Any]] = []
 
     def fetch(self) -> None:
-        """Hand what has come from other processes to its threads; leaves it to another thread that is at it."""
+        """Deliver blocks from other processes to the threads, unless another thread is doing this already."""
         if not self.lock.acquire(blocking=False):
             return
         try:
@@ -41,17 +41,19 @@ class _Gate:
 
 
 class HybridCommunicator(Communicator):
-    """One thread of a process among the threads of all processes: rank ``process * threads + thread``.
+    """The communicator of one thread among the threads of all processes; its rank is ``process * threads + thread``.
 
-    Neighboring ranks are mostly threads of one process: what goes round by rank visits all threads of a machine before
-    it leaves for the next one. Blocks between threads are not copied. Collectives combine the threads of a process
-    first, then the processes: the bits depend on how many threads a process has, unless all but one addend are zero.
+    Consecutive ranks are mostly threads of one process: a block that is passed from rank to rank visits all threads of
+    a process before it moves to the next one. Blocks between threads are not copied. Collectives combine the threads of
+    a process first, then the processes: rounding depends on the number of threads per process, unless all summands but
+    one are zero.
 
     Parameters
     ----------
     gate : _Gate
+        The communicator between processes.
     inner : Communicator
-        Of the threads of this process.
+        The communicator between the threads of this process.
     """
 
     def __init__(self, gate: _Gate, inner: Communicator) -> None:
@@ -64,7 +66,7 @@ class HybridCommunicator(Communicator):
         self._inner.progress()
         if self._gate.lock.acquire(blocking=False):
             try:
-                if self._inner.rank == 0:  # where the process is, for what it says of itself
+                if self._inner.rank == 0:  # epoch and step for the messages of the process
                     self._gate.outer.where = self.where
                 self._gate.outer.progress()
             finally:
@@ -99,7 +101,7 @@ class HybridCommunicator(Communicator):
     def gather(self, x: ArrayLike, root: int = 0) -> list[NDArray[Any]] | None:
         process, thread = divmod(root, self._inner.size)
         here = self._inner.gather(x)
-        if here is not None:  # on the first thread, which hands them on in the order of the ranks
+        if here is not None:  # on the first thread, which passes them on in the order of the ranks
             with self._gate.lock:
                 found = [self._gate.outer.gather(part, process) for part in here]
             self._gate.gathered = [part for parts in zip(*[f for f in found if f is not None]) for part in parts]
@@ -112,7 +114,7 @@ class HybridCommunicator(Communicator):
         self._inner.abort(reason)
 
     def _outer(self, call: Callable[[Communicator], Any]) -> Any:
-        """What a collective of the processes gives, on their first threads; None on the others, which wait for it."""
+        """The result of a collective of the processes on their first threads; None on the others, which wait."""
         if self._inner.rank:
             return None
         with self._gate.lock:
@@ -141,14 +143,14 @@ class HybridCommunicator(Communicator):
 
 
 class HybridJob:
-    """The threads of one process, of which `run` starts some; what comes for them in between is kept.
+    """Runs functions on threads of all processes; blocks that arrive between two calls of `run` are kept.
 
     Parameters
     ----------
     outer : Communicator
-        Of this process among the processes.
+        The communicator between the processes.
     threads : int
-        The same number on every process.
+        Number of threads, the same in every process.
     """
 
     def __init__(self, outer: Communicator, threads: int) -> None:
@@ -157,9 +159,10 @@ class HybridJob:
         self._gate = _Gate(outer, threads)
 
     def run(self, function: Callable[[Communicator], T]) -> list[T]:
-        """``[function(comm) for each thread of this process]``, with a communicator among the threads of all processes.
+        """``[function(comm) for each thread of this process]``, where comm connects the threads of all processes.
 
-        Every process calls it at the same time; with one thread, in the caller's and on its communicator.
+        Every process must call this. With one thread per process, the function runs in the caller's thread with the
+        communicator between the processes.
         """
         if self.threads == 1:
             return [function(self.outer)]

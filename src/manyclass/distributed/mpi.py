@@ -1,8 +1,8 @@
-"""Ranks that are processes, on one machine or many: MPI through mpi4py, which is imported when it is first needed.
+"""Communication between processes, on one machine or several, by MPI (mpi4py, imported on first use).
 
-Nothing here blocks inside MPI. Blocks travel as two messages, a header and the bytes themselves, straight from and into
-arrays; every wait polls, with a deadline. A thread keeps beating (see `gossip`) and so tells a rank that computes for
-long from one that is dead, frozen or cut off; a guard (see `guard`) speaks for a rank that cannot.
+No call blocks inside MPI: every wait polls, with a timeout. A block is sent as two messages, a header and the bytes,
+directly from and into arrays. A thread sends heartbeats (see `gossip`), which distinguish a rank with a long
+computation from a lost one; a monitor process (see `guard`) reports a rank that was killed.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ INSTALL = (
 )
 
 _HEADER, _PAYLOAD, _BEAT, _COLLECTIVE = 1, 2, 3, 4
-_NOTE = -1  # in place of the type in a header: the payload is why the sender gives up
-_GRACE = 2.0  # seconds that the main thread has to notice that the job is over, and MPI to end it
-_KEPT = 8  # free buffers of one size
+_NOTE = -1  # in place of the dtype in a header: the payload is the reason why the sender was aborted
+_GRACE = 2.0  # seconds for the main thread to notice that the job was aborted, and for MPI to end it
+_KEPT = 8  # number of free buffers of one size that are kept
 
 
 def require_mpi() -> Any:
@@ -53,7 +53,7 @@ def require_mpi() -> Any:
     Raises
     ------
     ImportError
-        If there is no mpi4py, or no MPI for it; says what to install.
+        If mpi4py or an MPI library is missing; the message says what to install.
     """
     try:
         from mpi4py import MPI
@@ -64,7 +64,7 @@ def require_mpi() -> Any:
 
 @dataclass
 class _Incoming:
-    """A block on its way here."""
+    """A block that is being received."""
 
     header: Header
     request: Any
@@ -74,32 +74,35 @@ class _Incoming:
 
 
 class MPICommunicator(ExchangingCommunicator):
-    """One process of a job started by ``mpiexec``.
+    """The communicator of one process of a job started by ``mpiexec``.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Comm, optional
-        The processes that take part, each of which makes its communicator at the same time; all of the job by default.
-        It is duplicated: nothing here meets the caller's own messages.
-    timeout : float
-        Seconds that any wait for another rank may take.
-    silence : float
-        Seconds without a sign of life after which a rank is taken for lost.
-    guard : bool
-        Whether to start the process that speaks for this one if it is killed.
+        The participating processes, each of which must create its communicator; by default all processes of the job.
+        It is duplicated, so that messages do not mix with the caller's own.
+    timeout : float, default=600.0
+        Maximum duration of a wait for another rank in seconds, > 0.
+    silence : float, default=8.0
+        Seconds without a heartbeat after which a rank counts as lost, > 0.
+    guard : bool, default=True
+        Whether to start the monitor process that reports this process if it is killed.
 
     Raises
     ------
     ImportError
-        If mpi4py or an MPI is missing.
+        If mpi4py or an MPI library is missing.
     """
 
     def __init__(self, comm: Any = None, timeout: float = 600.0, silence: float = 8.0, guard: bool = True) -> None:
         self._mpi = MPI = require_mpi()
         if not silence > 0:
-            raise ValueError(f"silence must be a number of seconds above 0, got {silence!r}")
+            raise ValueError(f"silence must be a positive number of seconds, got {silence!r}")
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
-            raise CommunicatorError("this MPI was initialised without threads: MPI_THREAD_SERIALIZED is needed")
+            raise CommunicatorError(
+                "MPI must be initialized with threads, MPI_THREAD_SERIALIZED or more, got less: import manyclass "
+                "before MPI is initialized, or set mpi4py.rc.thread_level"
+            )
         given = MPI.COMM_WORLD if comm is None else comm
         super().__init__(given.Get_rank(), given.Get_size(), timeout)
         self.silence = float(silence)
@@ -144,7 +147,7 @@ class MPICommunicator(ExchangingCommunicator):
     # --- blocks --------------------------------------------------------------------------------------------------
 
     def progress(self) -> None:
-        """Let transfers go on; raises what has happened to the job."""
+        """Advance transfers; raises an error if another rank was aborted or is lost."""
         if self._failure is not None:
             raise self._failure
         if not self._live:
@@ -168,7 +171,7 @@ class MPICommunicator(ExchangingCommunicator):
             raise self._failure
 
     def flush(self) -> None:
-        """Wait until everything posted has left this rank."""
+        """Wait until all posted blocks have been sent."""
         self._wait(lambda: None if self._sending else True, lambda: "its own blocks to leave")
 
     def _post(self, header: Header, buffer: Buffer, dest: int) -> None:
@@ -193,7 +196,7 @@ class MPICommunicator(ExchangingCommunicator):
         return self._arrived.popleft() if self._arrived else None
 
     def _advance(self, source: int, queue: deque[_Incoming]) -> None:
-        """Headers of one source ask for their payloads in the order in which they came: MPI keeps that order."""
+        """Receive the payloads of one source in the order of their headers, which MPI keeps."""
         MPI = self._mpi
         for entry in queue:
             if entry.buffer is None:
@@ -274,23 +277,23 @@ class MPICommunicator(ExchangingCommunicator):
             self._broken(error)
 
     def _pause(self, idle: int) -> None:
-        # Yield first, for there may be more ranks than cores; then sleep, for a wait may be long.
+        # Yield first, because there may be more ranks than cores; then sleep, because the wait may be long.
         time.sleep(0.0 if idle < 200 else 1e-4 if idle < 2000 else 1e-3)
 
     def _broken(self, error: BaseException) -> NoReturn:
-        """MPI itself says that a connection is gone."""
+        """Raise a `PeerLostError` for an error of MPI."""
         if self._failure is None:
             self._failure = PeerLostError(f"{self.place()}: a connection broke: {error}")
         raise self._failure from error
 
-    # --- signs of life -------------------------------------------------------------------------------------------
+    # --- heartbeats ----------------------------------------------------------------------------------------------
 
     def _hear(self, source: int) -> tuple[Any, NDArray[np.int64]]:
         rows = np.empty((self.size, 3), np.int64)
         return self._comm.Irecv([rows, self._mpi.INT64_T], source, _BEAT), rows
 
     def _beat_on(self) -> None:
-        """The thread."""
+        """The main function of the heartbeat thread."""
         assert self._gossip is not None
         last, told = time.monotonic(), (0, 0)
         while not self._stopping.wait(self._gossip.tick):
@@ -310,12 +313,13 @@ class MPICommunicator(ExchangingCommunicator):
                 lost = self._gossip.silent(0.75 * self.silence)
                 said = ", ".join(
                     f"rank {r} on {self._hosts[r]} (last seen at epoch {self._gossip.known[r, 1]}, step "
-                    f"{self._gossip.known[r, 2]}) has given no sign of life for {age:.1f} s"
+                    f"{self._gossip.known[r, 2]}) has sent no heartbeat for {age:.1f} s"
                     for r, age in lost
                 )
                 left = min(set(range(self.size)) - {r for r, _ in lost})
-                # The first of those that are left speaks for all, unless it cannot.
-                self._lose(f"{self.place()}: {said}: killed, frozen or cut off", 0.0 if left == self.rank else 1.0)
+                # The first of the remaining ranks reports; the others wait in case it cannot.
+                why = "killed, suspended or disconnected"
+                self._lose(f"{self.place()}: {said}: {why}", 0.0 if left == self.rank else 1.0)
                 return
 
     def _beat(self, elapsed: float) -> None:
@@ -324,7 +328,7 @@ class MPICommunicator(ExchangingCommunicator):
         self._listen(gossip)
         rows = gossip.beat(self.where, elapsed)
         for dest in gossip.sends_to:
-            # One at a time: what a dead rank does not take must not pile up.
+            # At most one pending message per rank: messages to a dead rank must not accumulate.
             if self._beats_out[dest][0].Test():
                 self._beats_out[dest] = self._comm.Isend([rows, self._mpi.INT64_T], dest, _BEAT), rows
 
@@ -338,7 +342,7 @@ class MPICommunicator(ExchangingCommunicator):
                     self._beats_in[source] = self._hear(source)
 
     def _say_goodbye(self, gossip: Gossip, told: set[int]) -> bool | None:
-        """Tell those who listen, and hear the last of those that are listened to: no beat is left on its way."""
+        """Send and receive the last heartbeats, so that no message is in transit when the communicator is closed."""
         with self._lock:
             self._listen(gossip)
             rows = gossip.beat(self.where, 0.0)
@@ -352,7 +356,7 @@ class MPICommunicator(ExchangingCommunicator):
         return None if self._beats_in or self._beats_out else True
 
     def _lose(self, said: str, wait: float) -> None:
-        """The job is over: the main thread is to raise this, or, busy as it may be, this thread ends the process."""
+        """Record that the job failed, for the main thread to raise; if that is busy, this thread ends the process."""
         if self._stopping.wait(wait):
             return
         if self._failure is None:
@@ -360,13 +364,13 @@ class MPICommunicator(ExchangingCommunicator):
         if not self._stopping.wait(_GRACE) and not self._ended:
             self._end(str(self._failure))
 
-    # --- the end -------------------------------------------------------------------------------------------------
+    # --- end of a job ----------------------------------------------------------------------------------------------
 
     def abort(self, reason: str | BaseException) -> NoReturn:
-        """Say why on standard error, and end all processes of the job."""
+        """Print the reason to standard error, and end all processes of the job."""
         if not isinstance(reason, CommunicatorError):
             reason = self._first_to_say(reason)
-        if isinstance(reason, AbortedError):  # the rank that gave up has said it, and ends this one
+        if isinstance(reason, AbortedError):  # the rank that was aborted first prints the reason and ends this one
             if self._guard is not None:
                 self._guard.end(_GRACE)
             time.sleep(_GRACE)
@@ -375,12 +379,12 @@ class MPICommunicator(ExchangingCommunicator):
             self._end(str(reason))
         if isinstance(reason, BaseException):
             trace = "".join(traceback.format_exception(type(reason), reason, reason.__traceback__))
-            # The last line has all in it, whatever lines the error has.
+            # The last line contains the whole message, even if that has several lines.
             self._end(f"{trace}{self.place()} gave up: {type(reason).__name__}: {' '.join(str(reason).split())}")
         self._end(f"{self.place()} gave up: {reason}")
 
     def _first_to_say(self, reason: str | BaseException) -> str | BaseException:
-        """What is wrong on all ranks alike, as data often are, need be said by the first only."""
+        """An error that several ranks raise at the same time is printed by the first of them only."""
         deadline = time.monotonic() + (min(0.5 + 0.02 * self.rank, 1.0) if self.rank else 0.0)
         while time.monotonic() < deadline:
             try:
@@ -391,7 +395,7 @@ class MPICommunicator(ExchangingCommunicator):
         return reason
 
     def _end(self, said: str) -> NoReturn:
-        if self._ended:  # the other thread is at it
+        if self._ended:  # the other thread is ending the job
             time.sleep(2 * _GRACE)
             os._exit(1)
         self._ended = True
@@ -409,7 +413,7 @@ class MPICommunicator(ExchangingCommunicator):
         os._exit(1)
 
     def _tell(self, said: str) -> None:
-        """Let those know that look soon enough; a fifth of a second is enough for the note to leave."""
+        """Send the reason to the other ranks, and wait up to a fifth of a second for it to be sent."""
         note = np.frombuffer(said.encode(), np.uint8)
         header = np.array([_NOTE, 1, note.size], np.int64)
         try:
@@ -425,7 +429,7 @@ class MPICommunicator(ExchangingCommunicator):
             pass
 
     def close(self) -> None:
-        """Wait for all ranks, and give the communicator back."""
+        """Wait for all ranks, and free the MPI communicator."""
         if self._closed:
             return
         self.flush()
@@ -434,7 +438,7 @@ class MPICommunicator(ExchangingCommunicator):
             self._stopping.set()
             self._thread.join()
             self._gossip.leave()
-            self.timeout = self.silence  # every rank is here now, and has nothing else to do
+            self.timeout = self.silence  # every rank has called this, and has nothing else to do
             gossip, told = self._gossip, set[int]()
             self._wait(
                 lambda: self._say_goodbye(gossip, told),
@@ -446,7 +450,7 @@ class MPICommunicator(ExchangingCommunicator):
         self._comm.Free()
 
     def _at_exit(self) -> None:
-        """The process ends without having closed its communicator."""
+        """Report, at the exit of the process, that its communicator was not closed."""
         if self._ended or self._closed:
             return
         self._ended = True
@@ -456,7 +460,7 @@ class MPICommunicator(ExchangingCommunicator):
 
 
 def _shared_files() -> list[str]:
-    """The files of shared memory that MPICH removes at the end of a job, but not of one that is killed."""
+    """The shared memory files that MPICH removes at the end of a job, except if the job is killed."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             paths = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}

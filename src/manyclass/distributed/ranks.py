@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process: blocks change hands without being copied."""
+"""Communication between threads of one process; blocks are passed without a copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Mailbox:
-    """What has been sent to one rank."""
+    """The messages to one rank."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -33,13 +33,13 @@ class _Mailbox:
         self.parcels: defaultdict[int, deque[Buffer]] = defaultdict(deque)
 
     def notify(self) -> None:
-        """Wake its owner up; the lock is held."""
+        """Wake the receiving rank; the caller must hold the lock."""
         self.changes += 1
         self.changed.notify_all()
 
 
 class _Job:
-    """What the ranks share."""
+    """The state that the ranks of a job share."""
 
     def __init__(self, size: int) -> None:
         self.mailboxes = [_Mailbox() for _ in range(size)]
@@ -47,7 +47,7 @@ class _Job:
         self.failure: tuple[int, str, BaseException | None] | None = None
 
     def fail(self, rank: int, said: str, error: BaseException | None) -> None:
-        """Keep the first failure, and wake everybody up."""
+        """Record the first failure, and wake all ranks."""
         with self.lock:
             if self.failure is None:
                 self.failure = (rank, said, error)
@@ -57,9 +57,9 @@ class _Job:
 
 
 class ThreadCommunicator(ExchangingCommunicator):
-    """The end of one thread among several: made by `run_threads`, or all at once by `ThreadCommunicator.create`.
+    """The communicator of one thread among several, created by `run_threads` or by `ThreadCommunicator.create`.
 
-    A block that is posted reaches its receiver as the same array; nothing is copied.
+    The receiver of a block gets the same array, without a copy.
     """
 
     def __init__(self, job: _Job, rank: int, timeout: float = 600.0) -> None:
@@ -70,21 +70,21 @@ class ThreadCommunicator(ExchangingCommunicator):
 
     @classmethod
     def create(cls, size: int, timeout: float = 600.0) -> list[ThreadCommunicator]:
-        """The communicators of ``size`` ranks, each for a thread of its own."""
+        """The communicators of ``size`` ranks, one for each thread."""
         job = _Job(size)
         return [cls(job, rank, timeout) for rank in range(size)]
 
     def progress(self) -> None:
-        """See whether another rank has given up."""
+        """Raise an `AbortedError` if another rank was aborted."""
         failure = self._job.failure
         if failure is not None and failure[0] != self.rank:
             raise AbortedError(failure[1])
 
     def flush(self) -> None:
-        """Nothing to wait for: what is posted is there."""
+        """Do nothing: posted blocks have arrived."""
 
     def abort(self, reason: str | BaseException) -> None:
-        """Have every other rank raise `AbortedError`, at its next call or from the wait that it is in."""
+        """Make every other rank raise an `AbortedError` at its next call or in its current wait."""
         if isinstance(reason, BaseException):
             said = f"{self.place()} gave up: {type(reason).__name__}: {reason}"
             self._job.fail(self.rank, said, reason)
@@ -100,9 +100,9 @@ class ThreadCommunicator(ExchangingCommunicator):
             mailbox.notify()
 
     def _poll(self) -> tuple[int, Message] | None:
-        self._seen = self._mailbox.changes  # before looking: what comes later is then not slept over
+        self._seen = self._mailbox.changes  # read before the queue, so that `_pause` notices a message that comes later
         blocks = self._mailbox.blocks
-        return blocks.popleft() if blocks else None  # this thread alone takes from it
+        return blocks.popleft() if blocks else None  # no lock: only this thread removes messages
 
     def _send(self, array: Buffer, dest: int) -> None:
         mailbox = self._job.mailboxes[dest]
@@ -128,26 +128,26 @@ class ThreadCommunicator(ExchangingCommunicator):
 
 
 def run_threads(size: int, function: Callable[[Communicator], T], timeout: float = 600.0) -> list[T]:
-    """``[function(comm) for each rank]``, every rank in a thread; rank 0 is in the caller's.
+    """``[function(comm) for each rank]``, with one thread per rank; rank 0 runs in the caller's thread.
 
     Parameters
     ----------
     size : int
-        Number of ranks.
+        Number of ranks, >= 1.
     function : callable
-        Takes the `Communicator` of its rank. Kernels that it calls should release the interpreter's lock.
-    timeout : float
-        Seconds that any wait between the ranks may take.
+        Takes the `Communicator` of its rank. Kernels that it calls should release the GIL.
+    timeout : float, default=600.0
+        Maximum duration of a wait between ranks in seconds, > 0.
 
     Returns
     -------
     list
-        What the ranks returned, in their order.
+        The values returned by the ranks, in their order.
 
     Raises
     ------
     Exception
-        What the first rank to fail has raised. The others end, too: no thread works on after this has returned.
+        The exception of the first rank that failed. The other ranks are ended: no thread is running afterwards.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def run_threads(size: int, function: Callable[[Communicator], T], timeout: float
     [3.0, 3.0, 3.0]
     """
     if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-        raise ValueError(f"size must be a number of ranks from 1 on, got {size!r}")
+        raise ValueError(f"size must be an integer of at least 1, the number of ranks, got {size!r}")
     if size == 1:
         return [function(SerialCommunicator(timeout))]
     job = _Job(size)

@@ -1,4 +1,4 @@
-"""What the package tells people about their data and models."""
+"""Advice on the choice of a loss, a solver and a penalty for given data."""
 
 from manyclass.report.advice import Advice, Facts, advise
 

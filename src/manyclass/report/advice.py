@@ -1,7 +1,7 @@
-"""Which loss, solver and penalty suit some data, with memory, time and the reason of each choice.
+"""Recommends a loss, a solver and a penalty for given data, with reasons and estimates of memory and time.
 
-The rules are those of the documentation page "Which one do I take?". Times are from counted work and rates measured on
-one core: right to a factor of about five, which is enough to tell seconds from hours.
+The rules are those of the documentation page "Which one do I take?". Times are estimated from operation counts and
+rates measured on one core: they are correct to a factor of about five, which distinguishes seconds from hours.
 """
 
 from __future__ import annotations
@@ -10,33 +10,35 @@ from dataclasses import dataclass
 
 __all__ = ["Advice", "Facts", "advise", "seconds_of"]
 
-#: Multiply-adds a second of stochastic steps on sparse rows, on dense rows, and of exact passes over all classes.
+#: Multiply-adds per second of stochastic steps on sparse rows, on dense rows, and of exact passes over all classes.
 _SPARSE, _DENSE, _PASS = 2e9, 3e9, 1.5e9
-#: Epochs that a fit takes, about, and rivals that an example keeps.
+#: Approximate number of epochs of a fit, and of classes in the active set of an example.
 _EPOCHS, _RIVALS = 15, 16
-#: Classes from which the multiclass SVM on active sets is advised, and from which MEMOIR is where memory is short.
+#: Number of classes from which the active-set SVM is recommended, and from which MEMOIR is even if memory suffices.
 _MANY, _VERY_MANY = 1000, 50_000
 _ON_DISK = "multinomial with solver=OutOfCore(path) on a row store: neither rows nor weights need fit in memory"
-#: Features up to which dense rows with few classes are offered stagewise features.
+#: Number of features up to which `StagewiseClassifier` is suggested for dense rows with few classes.
 _PIXELS = 5000
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of some data.
+    """The properties of a data set that `advise` needs.
 
     Attributes
     ----------
     n_samples, n_features, n_stored : int
-        Rows, features, and values that are not zero.
+        Number of rows, of features, and of stored (non-zero) values.
     n_outputs : int
-        Classes, labels, or numbers to predict.
+        Number of classes, of labels (multilabel), or of targets (regression).
     targets : {"classes", "labels", "numbers"}
+        Multiclass, multilabel or regression.
     sparse : bool
+        Whether the rows are sparse.
     available : int, optional
-        Bytes of memory that are free.
+        Available memory in bytes.
     itemsize : int
-        Bytes of a number.
+        Bytes per number.
     """
 
     n_samples: int
@@ -51,20 +53,20 @@ class Facts:
 
 @dataclass(frozen=True)
 class Advice:
-    """What suits the data.
+    """The recommendation for a data set.
 
     Attributes
     ----------
     estimator, loss, solver, alpha : str
-        As the command line writes them.
+        As written on the command line.
     nbytes : int
-        Of the fit, besides the data, about.
+        Approximate memory of the fit in bytes, without the data.
     seconds : float
-        Of the fit on one core, to a factor of about five.
+        Approximate time of the fit on one core, correct to a factor of about five.
     reasons : dict of str
-        Why, by what is advised.
+        The reason for each choice.
     alternatives : tuple of str
-        What else may be worth a try.
+        Other choices that may be worth a try.
     """
 
     estimator: str
@@ -78,7 +80,7 @@ class Advice:
 
     @property
     def call(self) -> str:
-        """The call in Python."""
+        """The Python expression that creates the estimator."""
         if self.estimator == "LinearRegressor":
             return f'LinearRegressor(alpha="{self.alpha}")'
         loss = "CrammerSinger(gamma=0)" if self.solver == "memoir" else f'"{self.loss}"'
@@ -94,15 +96,17 @@ class Advice:
 
 
 def advise(facts: Facts) -> Advice:
-    """What suits the data.
+    """Recommend a loss, a solver and a penalty for data with these properties.
 
     Parameters
     ----------
     facts : Facts
+        The properties of the data.
 
     Returns
     -------
     Advice
+        The recommendation.
 
     Examples
     --------
@@ -115,20 +119,20 @@ def advise(facts: Facts) -> Advice:
     """
     K, n, d = facts.n_outputs, facts.n_samples, facts.n_features
     rows = "sparse" if facts.sparse else "dense"
-    reasons = {"alpha": "the best penalty depends on the data: 'auto' tries a path of them on held-out rows"}
+    reasons = {"alpha": "the best value depends on the data: 'auto' compares several on held-out rows"}
     if facts.targets == "numbers":
-        reasons["loss"] = "numbers to predict; loss='huber' where some of them are outliers"
+        reasons["loss"] = "regression; use loss='huber' if the targets have outliers"
         reasons["solver"] = "chosen by the conditioning of the problem"
         nbytes = 2 * (n + d) * K * facts.itemsize
         return Advice("LinearRegressor", "squared", "auto", "auto", nbytes, _all_outputs(facts), reasons)
     if facts.targets == "labels":
-        reasons["loss"] = f"sets of labels, {K} in all: a problem for each of them, with probabilities"
-        reasons["solver"] = "ranges of labels are fitted side by side; n_jobs uses all cores"
+        reasons["loss"] = f"multilabel with {K} labels: one problem for each label, with probabilities"
+        reasons["solver"] = "ranges of labels are fitted in parallel; n_jobs=-1 uses all cores"
         nbytes = d * K * facts.itemsize + 64 * (n + d) * facts.itemsize
         others = ("squared_hinge: the loss of LinearSVC, faster, without probabilities",)
         return Advice("LinearClassifier", "log_loss", "auto", "auto", nbytes, _all_outputs(facts), reasons, others)
     if K < _MANY:
-        reasons["loss"] = f"{K} classes, one a row: probabilities that are compared with each other"
+        reasons["loss"] = f"{K} classes, one per row: joint probabilities"
         reasons["solver"] = f"{n} {rows} rows, {d} features: chosen by the conditioning of the problem"
         nbytes = (n + d) * K * facts.itemsize * 2
         choices = ["crammer_singer: the multiclass SVM, often as accurate and without probabilities"]
@@ -139,24 +143,26 @@ def advise(facts: Facts) -> Advice:
         return Advice(
             "LinearClassifier", "multinomial", "auto", "auto", nbytes, _all_outputs(facts), reasons, tuple(choices)
         )
-    # Active sets: a few rivals a row, weights that are not zero, an exact pass every few epochs.
+    # Active sets: a few classes per row, sparse weights, an exact pass over all classes every few epochs.
     weights = min(d * K, facts.n_stored * _RIVALS) * (facts.itemsize + 4)
     nbytes = weights + n * _RIVALS * (facts.itemsize + 4)
     short = facts.available is not None and nbytes > facts.available // 2
     if short or K >= _VERY_MANY:
-        why = "memory is short" if short else f"{K} classes: exact passes over all of them take longest"
-        reasons["loss"] = "the multiclass SVM, which a row's class and its best rival decide"
-        reasons["solver"] = f"{why}; MEMOIR looks at bounds of blocks of classes, and gives no certificate"
+        why = "too little memory for sdca_active" if short else f"{K} classes: exact passes over all of them dominate"
+        reasons["loss"] = "the multiclass SVM: only the true class and the best other class of a row matter"
+        reasons["solver"] = f"{why}; MEMOIR uses bounds on blocks of classes, and gives no certificate"
         return Advice(
             *("LinearClassifier", "crammer_singer", "memoir", "auto"),
             nbytes=2 * weights,
             seconds=_best_rival(facts),
             reasons=reasons,
-            alternatives=("solver='sdca_active': more accurate and certified, where time and memory are there",),
+            alternatives=("solver='sdca_active': more accurate and certified, with enough time and memory",),
         )
-    reasons["loss"] = f"{K} classes: few of them compete for a row, and the multiclass SVM was the most accurate"
-    reasons["solver"] = "'auto' is sdca_active here: sparse duals on active sets of rivals, certified"
-    reasons["intercept"] = "'auto' leaves it out for sparse rows with so many classes" if facts.sparse else "as usual"
+    reasons["loss"] = f"{K} classes: the multiclass SVM was the most accurate in our benchmarks with many classes"
+    reasons["solver"] = "'auto' is sdca_active here: sparse dual variables on active sets of classes, certified"
+    reasons["intercept"] = (
+        "'auto' fits none for sparse rows with this many classes" if facts.sparse else "'auto' fits one for dense rows"
+    )
     return Advice(
         *("LinearClassifier", "crammer_singer", "auto", "auto"),
         nbytes=nbytes,
@@ -164,7 +170,7 @@ def advise(facts: Facts) -> Advice:
         reasons=reasons,
         alternatives=(
             "solver='memoir' with CrammerSinger(gamma=0): less memory, no certificate",
-            "multinomial: if probabilities are needed, at n_samples x n_classes numbers of memory",
+            "multinomial: if probabilities are needed; needs memory for n_samples x n_classes numbers",
             _ON_DISK,
         ),
     )

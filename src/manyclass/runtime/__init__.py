@@ -1,1 +1,1 @@
-"""What everything stands on: threads, memory limits and atomic files."""
+"""Threads, memory limits and atomic writes, used by all other modules."""

@@ -1,4 +1,4 @@
-"""Atomic writes: a file or a folder is seen under its name only when it is whole and on disk."""
+"""Atomic writes of files and folders: they get their name when they are complete and synced to disk."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["FolderWriter", "atomic_folder", "atomic_path", "refuse_existing", "s
 
 W = TypeVar("W", bound="FolderWriter")
 
-#: A temporary says who writes it: the machine and the process.
+#: Name of a temporary file, with the machine and the process that write it.
 _TEMPORARY = re.compile(r"\..*\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{12}\.tmp")
-#: Names of the temporaries that this process is writing now.
+#: Names of the temporary files that this process is writing.
 _OWN: set[str] = set()
 
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary name beside ``path``; rename it to ``path`` on success, remove it on any failure.
+    """Yield a temporary path in the folder of ``path``; rename it to ``path`` on success, remove it on failure.
 
-    File and folder are synced to disk. Temporaries that killed processes have left in the folder are removed.
+    File and folder are synced to disk. Temporary files of killed processes in the folder are removed.
 
     Raises
     ------
@@ -46,14 +46,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary folder beside ``path``; it takes the name on success and is removed on any failure.
+    """Yield a temporary folder next to ``path``; rename it to ``path`` on success, remove it on failure.
 
     Raises
     ------
     FileNotFoundError
-        If the folder around ``path`` does not exist.
+        If the parent folder of ``path`` does not exist.
     ValueError
-        If there is something under that name: a folder is never written over.
+        If ``path`` exists: folders are not overwritten.
     """
     target = Path(path)
     refuse_existing(target)
@@ -90,13 +90,13 @@ class FolderWriter(ABC):
 
 
 def refuse_existing(target: Path) -> None:
-    """Raise a ValueError if there is something under this name."""
+    """Raise a ValueError if a file or folder of this name exists."""
     if target.exists():
-        raise ValueError(f"{target} exists already: remove it first, or give another name")
+        raise ValueError(f"{target} exists already: remove it first, or pass another name")
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporaries in a folder whose writers, processes of this machine, do not run any more."""
+    """Remove the temporary files in a folder that were written by processes of this machine that have ended."""
     with suppress(OSError):
         for name in os.listdir(folder):
             found = _TEMPORARY.fullmatch(name)
@@ -105,12 +105,12 @@ def sweep(folder: Path) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Write a file, or the names in a folder, from the caches of the system to disk.
+    """Sync a file, or the directory entries of a folder, to disk.
 
     Raises
     ------
     OSError
-        If the disk is full or fails. Systems that cannot sync folders are no error.
+        If the disk is full or fails, but not on systems that cannot sync folders.
     """
     try:
         handle = os.open(path, os.O_RDONLY)
@@ -130,7 +130,7 @@ def _temporary(target: Path) -> Iterator[Path]:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
     sweep(target.parent)
-    # Cut, as file systems limit the length of names.
+    # Shortened, because file systems limit the length of names.
     name = f".{target.name[:40]}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp"
     _OWN.add(name)
     try:
@@ -138,7 +138,7 @@ def _temporary(target: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None:
             raise
-        told = OSError(f"cannot write {target}: {error.strerror or error}")  # a full disk does not say of which file
+        told = OSError(f"cannot write {target}: {error.strerror or error}")  # the error of a full disk has no file name
         told.errno = error.errno
         raise told from error
     finally:
@@ -147,8 +147,7 @@ def _temporary(target: Path) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """What tells apart the hosts, and the containers of a host, that share a folder: the same number means other
-    processes there."""
+    """An identifier of this host or container: process numbers of other hosts that share a folder mean nothing here."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -157,9 +156,9 @@ def _machine() -> str:
 
 
 def _runs(process: int, name: str) -> bool:
-    if process == os.getpid():  # or a process before it that had the same number
+    if process == os.getpid():  # this process, or an earlier one with the same number
         return name in _OWN
-    if os.name != "posix":  # there, signal 0 ends the process
+    if os.name != "posix":  # on Windows, signal 0 would end the process
         return True
     try:
         os.kill(process, 0)

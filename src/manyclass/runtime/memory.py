@@ -1,4 +1,4 @@
-"""Bytes: how many a fit needs, how many there are, and a refusal in time."""
+"""Memory checks: how many bytes a fit needs and how many are available."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["address_space", "available", "human", "require"]
 
 
 def human(n: float) -> str:
-    """A number of bytes for people.
+    """A number of bytes as a string with a binary unit.
 
     Examples
     --------
@@ -25,9 +25,9 @@ def human(n: float) -> str:
 
 
 def available() -> int | None:
-    """Bytes this process may still take without swapping, or None where the system does not say.
+    """Bytes this process can still allocate without swapping, or None if the system does not tell.
 
-    The least of what the machine has free, what its control group allows and what its address-space limit leaves.
+    The minimum of the free memory, the limit of the control group and the limit of the address space.
     """
     found: list[int] = []
     try:
@@ -58,7 +58,7 @@ def available() -> int | None:
 
 
 def address_space() -> int | None:
-    """Bytes of address space this process may still take, mapped files and all; None if that is not limited."""
+    """Bytes of address space this process can still use, including memory-mapped files; None if not limited."""
     try:
         import resource
 
@@ -72,12 +72,19 @@ def address_space() -> int | None:
 
 
 def require(needs: Mapping[str, int], remedy: str) -> None:
-    """Refuse, before anything is allocated, what would not fit.
+    """Raise a MemoryError, before anything is allocated, if more bytes are needed than are available.
+
+    Parameters
+    ----------
+    needs : mapping of str to int
+        Bytes needed, by purpose.
+    remedy : str
+        What a user can do, for the message.
 
     Raises
     ------
     MemoryError
-        With the bytes needed, by what they are for, the bytes there are, and the remedy.
+        With the bytes needed for each purpose, the bytes available, and the remedy.
     """
     total = sum(needs.values())
     there = available()

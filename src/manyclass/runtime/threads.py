@@ -1,4 +1,4 @@
-"""Python threads that call ``nogil`` kernels on ranges: the one parallel mechanism within a process."""
+"""Parallelism within a process: Python threads that call ``nogil`` kernels on ranges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Number of threads: None is 1, -1 all cores this process may use, -2 all but one.
+    """Number of threads for ``n_jobs``: None means 1, -1 all cores this process may use, -2 all but one.
 
     Raises
     ------
@@ -35,15 +35,15 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 
 
 def ranges(n: int, size: int) -> list[tuple[int, int]]:
-    """``[0, n)`` cut in pieces of ``size``. Sums over these pieces do not depend on the number of threads."""
+    """``[0, n)`` divided into ranges of length ``size``, so that sums by range do not depend on the threads."""
     return [(begin, min(begin + size, n)) for begin in range(0, n, size)]
 
 
 def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_threads: int) -> list[T]:
     """``[task(begin, end) for each piece]``, on up to ``n_threads`` threads, in the order of the pieces.
 
-    The caller's thread is one of them: a thread that only waits would have the system put another on its core. An
-    interrupt, or an error, waits for the pieces under way: no thread writes to an array after this has returned.
+    The caller's thread is one of them. After an interrupt or an error, the pieces in progress are finished first: no
+    thread writes to an array after this has returned.
     """
     if n_threads <= 1 or len(pieces) <= 1:
         return list(starmap(task, pieces))
