@@ -131,7 +131,7 @@ def test_damage_is_named(tmp_path):
     facts = json.loads((tmp_path / "m" / "manifest.json").read_text())
     facts["blocks"][1]["file"]["bytes"] = block.stat().st_size
     (tmp_path / "m" / "manifest.json").write_text(json.dumps(facts))
-    with pytest.raises(StoreError, match="not those of the manifest"):
+    with pytest.raises(StoreError, match="as in the manifest"):
         load(tmp_path / "m").predict(rows_of("dense"))
     next((tmp_path / "m").glob("model-*")).write_bytes(b"x")
     with pytest.raises(StoreError, match="model-"):
@@ -143,7 +143,7 @@ def test_damage_is_named(tmp_path):
     [
         ({"version": 9}, "upgrade"),
         ({"format": "manyclass-rows"}, "expected a model in blocks"),
-        ({"shape": [D, K + 1]}, "do not add up"),
+        ({"shape": [D, K + 1]}, "do not cover"),
         ({"blocks": [3]}, "damaged"),
     ],
 )
@@ -164,9 +164,9 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     good = np.zeros((D, 3))
     for blocks, said in [
         ((good,), "classes"),  # three labels too many
-        ((good, good[:3]), "3 features; expected 37"),
-        ((good, good.astype(np.float32)), "dense float32; those before dense float64"),
-        ((), "no block"),
+        ((good, good[:3]), "must have 37 features, got 3"),
+        ((good, good.astype(np.float32)), "must be dense float64, as the earlier blocks, got dense float32"),
+        ((), "at least one block, got none"),
     ]:
         with pytest.raises(ValueError, match=said):
             write(*blocks)
@@ -203,7 +203,7 @@ resource.setrlimit(resource.RLIMIT_AS, (own + (12 << 20),) * 2)
 try:
     model.assemble()
 except MemoryError as error:
-    assert "use it in its blocks" in str(error)
+    assert "use the ShardedModel itself" in str(error)
 else:
     raise SystemExit("the whole model fits")
 print(model.topk(X, 2)[0].tolist(), model.predict(X).tolist())

@@ -172,10 +172,10 @@ def test_parts_that_do_not_fit(rng):
     one = Stage(None, np.zeros((D, K)), np.zeros(K))
     other = Stage(None, np.zeros((D, 2)), np.zeros(2))
     kwargs = {"classes": None, "task": "regression"}
-    with pytest.raises(ValueError, match="stages must agree"):
+    with pytest.raises(ValueError, match="stages must have the same number"):
         StagedModel(((one, other),), D, **kwargs)
     for empty in ((), ((),)):
-        with pytest.raises(ValueError, match="none of them empty"):
+        with pytest.raises(ValueError, match="members must be non-empty"):
             StagedModel(empty, D, **kwargs)
 
 
@@ -208,7 +208,7 @@ def test_a_damaged_file(rng, tmp_path):
         described = json.loads(json.loads(file.read(size))["__metadata__"]["manyclass"])
     described["parts"]["members"][0][0].pop("block")
     save_file(arrays, tmp_path / "b", metadata={"manyclass": json.dumps(described)})
-    with pytest.raises(ModelFileError, match="its stages lack 'block'"):
+    with pytest.raises(ModelFileError, match="must contain 'block'"):
         load(tmp_path / "b")
     described["kind"] = "forest"
     save_file(arrays, tmp_path / "b", metadata={"manyclass": json.dumps(described)})

@@ -1,1 +1,1 @@
-"""What a fit leaves behind: linear, staged and sharded models; saving and loading them."""
+"""Fitted models (linear, staged, sharded): prediction, saving and loading."""

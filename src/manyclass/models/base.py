@@ -1,4 +1,4 @@
-"""What every model offers: predictions from its scores, and a file. A model says how it scores, and what it holds."""
+"""`Model`, the base class of models: predictions, rankings and probabilities from scores; saving and loading."""
 
 from __future__ import annotations
 
@@ -24,11 +24,17 @@ M = TypeVar("M", bound="Model")
 
 
 class Model(ABC):
-    """Predictions, rankings, probabilities and the file of a model with one score for each of its outputs."""
+    """Base class of models that compute one score for each output.
 
-    #: The name of its kind in files.
+    See Also
+    --------
+    LinearModel : Scores ``X @ weights + intercept``.
+    StagedModel : Sums of linear models on generated features.
+    """
+
+    #: Name of the class in model files.
     kind: ClassVar[str]
-    #: What a score of a multilabel or binary model must exceed to speak for the class.
+    #: Decision threshold of a multilabel or binary model: a class is predicted if its score is larger.
     threshold: float = 0.0
 
     task: str
@@ -43,12 +49,12 @@ class Model(ABC):
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """Number of features of the rows it takes."""
+        """Number of features."""
 
     @property
     @abstractmethod
     def n_outputs(self) -> int:
-        """Number of scores of a row."""
+        """Number of scores per row."""
 
     @property
     @abstractmethod
@@ -61,11 +67,11 @@ class Model(ABC):
 
     @abstractmethod
     def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        """Numbers and scores of the k best outputs of each row, best first; of equal ones the lower number first."""
+        """Indices and scores of the k best outputs of each row, best first; of equal scores the lower index first."""
 
     @abstractmethod
     def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
-        """Where the scores exceed the threshold, an int8 indicator (n, n_outputs)."""
+        """The outputs with scores above the threshold, as a sparse int8 indicator matrix (n, n_outputs)."""
 
     @abstractmethod
     def sparsify(self: M, threshold: float = 0.0) -> M:
@@ -73,22 +79,22 @@ class Model(ABC):
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """The facts of the model, for people and for JSON."""
+        """A description of the model as a dict for JSON."""
 
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the file keeps of it besides what all models have: what JSON can hold, and arrays by name."""
+        """The content of the file besides the fields of all models: a dict for JSON, and a dict of arrays."""
 
     @classmethod
     @abstractmethod
     def from_parts(cls: type[M], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]) -> M:
-        """The model that `parts` took apart; ``common`` are the fields that all models have."""
+        """The model with these `parts`; ``common`` are the fields of all models."""
 
     # --- texts ------------------------------------------------------------------------------------------------------
 
     @property
     def text_vectorizer(self) -> TextVectorizer | None:
-        """What turns texts into the rows of this model, if it was fitted on texts."""
+        """The vectorizer that turns texts into rows; None if the model was not fitted on texts."""
         if self.vectorizer is None:
             return None
         made = self.__dict__.get("_text_vectorizer")
@@ -100,30 +106,30 @@ class Model(ABC):
         return made
 
     def rows(self, X: Any) -> Any:
-        """X as the model takes it: of a model of texts, strings become rows of features; all else passes.
+        """Turn texts into rows of features with the model's vectorizer; other input is returned unchanged.
 
         Parameters
         ----------
         X : list or array of str, or rows
-            What is to be predicted.
+            Texts, or rows of features.
 
         Returns
         -------
         rows
-            CSR of shape (n, n_features) for texts; X itself otherwise.
+            A CSR matrix of shape (n, n_features) for texts; X itself otherwise.
 
         Raises
         ------
         ValueError
-            If X holds texts and the model was not fitted on texts, or X is one text and no list of them.
+            If X contains texts and the model was not fitted on texts, or X is a single string.
         """
         if isinstance(X, str):
-            raise ValueError("X is one text: pass a list of texts, [text]")
+            raise ValueError("X must be a list of texts, got one text: pass [text]")
         if not _holds_texts(X):
             return X
         vectorizer = self.text_vectorizer
         if vectorizer is None:
-            raise ValueError("X holds texts, and this model was not fitted on texts: pass rows of features")
+            raise ValueError("X must be rows of features, got texts, and this model was not fitted on texts")
         return vectorizer.transform(X)
 
     def names(self) -> Array | None:
@@ -142,7 +148,7 @@ class Model(ABC):
     # --- prediction -------------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Array:
-        """Scores as scikit-learn wants them.
+        """Scores, in the shape of scikit-learn's ``decision_function``.
 
         Parameters
         ----------
@@ -154,7 +160,7 @@ class Model(ABC):
         Returns
         -------
         ndarray of shape (n,) or (n, n_outputs)
-            For a binary model (n,), positive for ``classes[1]``.
+            Shape (n,) for a binary model: the score of ``classes[1]``.
 
         Raises
         ------
@@ -165,7 +171,7 @@ class Model(ABC):
         return scores[:, 0] if self.task == "binary" else scores
 
     def predict(self, X: Any, n_jobs: int | None = None, *, dense: bool = False) -> Any:
-        """The best class of each row; what `topk` ranks first.
+        """The class with the largest score of each row, the first class of `topk`.
 
         Parameters
         ----------
@@ -174,15 +180,15 @@ class Model(ABC):
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
         dense : bool, default=False
-            Give the indicator of a multilabel model as an array.
+            Whether to return the indicator matrix of a multilabel model as an array.
 
         Returns
         -------
         ndarray of shape (n,)
-            Labels; of a binary model ``classes[1]`` where the score is positive; for regression the scores, of shape
+            Labels; for a binary model ``classes[1]`` where the score is positive; for regression the scores, of shape
             (n,) if there is one output and (n, n_outputs) otherwise.
         scipy.sparse.csr_matrix or ndarray of shape (n, n_classes)
-            For a multilabel model: int8, 1 where the score is positive.
+            For a multilabel model: int8, 1 where the score is above the decision threshold.
 
         Raises
         ------
@@ -199,16 +205,16 @@ class Model(ABC):
         return self.topk(X, 1, n_jobs)[0][:, 0]
 
     def topk(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first; of equal ones the lower class number first.
+        """The k classes with the largest scores of each row, best first; of equal scores the lower index first.
 
-        Never holds an n x n_classes array: one tile of scores for each thread.
+        Memory does not grow with n x n_classes: each thread computes one tile of scores at a time.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features), or list of str
             Rows with the features of the fit, in their order; texts for a model of texts.
         k : int
-            1 to the number of classes.
+            From 1 to the number of classes.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
 
@@ -217,7 +223,7 @@ class Model(ABC):
         labels : ndarray of shape (n, k)
             Classes.
         scores : ndarray of shape (n, k)
-            Of a binary model with score s: s for ``classes[1]`` and -s for ``classes[0]``, its margins for and against.
+            Their scores. For a binary model with score s: s for ``classes[1]`` and -s for ``classes[0]``.
 
         Raises
         ------
@@ -250,8 +256,8 @@ class Model(ABC):
         Returns
         -------
         ndarray of shape (n, n_classes)
-            Rows sum to one, except those of a multilabel model, in which every class has a probability of its own.
-            One-vs-rest sigmoids of a multiclass model are divided by their sum.
+            Rows sum to one, except for a multilabel model, whose labels have independent probabilities. One-vs-rest
+            sigmoids of a multiclass model are divided by their sum.
 
         Raises
         ------
@@ -260,12 +266,12 @@ class Model(ABC):
         """
         if self.link == "identity":
             raise ValueError(
-                "this model has no probabilities (its link is 'identity'): fit a loss that has them, such as "
-                "multinomial or log_loss, or use scores"
+                "this model has no probabilities (its link is 'identity'): fit with a loss that has them, such as "
+                "'multinomial' or 'log_loss', or use scores"
             )
         scores = self.scores(self.rows(X), n_jobs)
         if self.task == "binary":
-            # sigmoid(-s) rather than 1 - sigmoid(s): a small probability keeps its digits.
+            # sigmoid(-s) rather than 1 - sigmoid(s), which cancels for small probabilities.
             return sigmoid(np.hstack([-scores, scores]))
         link = normalized_sigmoid if self.link == "sigmoid" and self.task == "multiclass" else LINKS[self.link]
         return np.asarray(link(scores, out=scores))
@@ -278,7 +284,7 @@ class Model(ABC):
         X : array or CSR matrix of shape (n, n_features), or list of str
             Rows with the features of the fit, in their order; texts for a model of texts.
         k : int
-            1 to the number of classes.
+            From 1 to the number of classes.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
 
@@ -304,7 +310,7 @@ class Model(ABC):
     # --- file -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file (see `manyclass.models.file`), whole or not at all. No weight is copied.
+        """Write the model to one file, atomically and without a copy of the weights.
 
         Parameters
         ----------
@@ -314,7 +320,7 @@ class Model(ABC):
         Raises
         ------
         ValueError
-            If labels or arrays of the vectorizer are neither numbers nor strings.
+            If the labels or the vectorizer's arrays are neither numbers nor strings.
         OSError
             If the file cannot be written.
         """
@@ -322,35 +328,35 @@ class Model(ABC):
 
     @classmethod
     def load(cls: type[M], path: str | os.PathLike[str], mmap: bool = True) -> M:
-        """Read a model of this kind; `manyclass.load` reads those of every kind.
+        """Read a model of this class; `manyclass.load` reads models of every class.
 
         Parameters
         ----------
         path : path
-            What `save` wrote.
+            A file written by `save`.
         mmap : bool, default=True
-            Map the weights into memory, read-only: opening takes no time, and processes share the pages. The file may
-            be replaced (as `save` does) while the model is in use, but not changed in place.
+            Whether to memory-map the weights, read-only: the file is opened at once, and processes share the pages. The
+            file may be replaced (as `save` does) while the model is in use, but not changed in place.
 
         Returns
         -------
         Model
-            Of this class.
+            An instance of this class.
 
         Raises
         ------
         OSError
             If the file cannot be opened.
         ModelFileError
-            A ValueError: it is no model file, is damaged or cut short, has a newer format version, or holds a model of
-            another kind.
+            A ValueError: the file is not a model file, is damaged or truncated, has a newer format version, or contains
+            a model of another class.
         """
         return restore(path, read_model(path, mmap), cls)
 
 
 def restore(path: str | os.PathLike[str], stored: Stored, cls: type[M]) -> M:
     if stored.kind != cls.kind:
-        raise ModelFileError(path, f"it holds a model of kind {stored.kind!r}: read it with manyclass.load")
+        raise ModelFileError(path, f"it contains a model of kind {stored.kind!r}: read it with manyclass.load")
     try:
         return cls.from_parts(stored.common, stored.described, stored.arrays)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -358,7 +364,7 @@ def restore(path: str | os.PathLike[str], stored: Stored, cls: type[M]) -> M:
 
 
 def _holds_texts(X: Any) -> bool:
-    """Whether X is a list or a vector of strings."""
+    """Whether X is a list or a one-dimensional array of strings."""
     if hasattr(X, "to_numpy") and getattr(X, "ndim", 2) == 1:
         X = X.to_numpy()
     if isinstance(X, np.ndarray):
@@ -367,7 +373,7 @@ def _holds_texts(X: Any) -> bool:
 
 
 def positive(name: str, value: Any) -> int:
-    """``value``, if it is an integer of at least 1."""
+    """``value`` as an int if it is an integer of at least 1; else a ValueError."""
     try:
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -1,16 +1,16 @@
-"""The file of a model: a file of arrays (see `manyclass.io.tensors`) whose header says what they mean.
+"""Model files: a file of named arrays (see `manyclass.io.tensors`) with a description in its header.
 
-Besides format, version and ``library_version`` (of the library that fitted the model) the header has
+Besides format, version and ``library_version`` (of the library that fitted the model) the header contains
 
-    kind             "linear", "staged"
+    kind             "linear" or "staged"
     task, link       as in `LinearModel`
     shape            [n_features, n_outputs] of the weights
-    vectorizer       what `LinearModel.vectorizer` says besides its arrays, or null
+    vectorizer       the state in `LinearModel.vectorizer` without its arrays, or null
     parameters, record
-    parts            of a model in stages: what its blocks of features and its calibrations say besides their arrays
+    parts            for a staged model: the states of its feature blocks and calibrations without their arrays
 
-The arrays are ``weights`` (an array or a CSR matrix), ``intercept``, where the model has them ``classes`` and
-``feature_names``, and ``vectorizer.NAME``; of a model in stages ``stage.NAME`` in place of weights and intercept.
+The arrays are ``weights`` (an array or a CSR matrix), ``intercept``, optionally ``classes`` and ``feature_names``, and
+``vectorizer.NAME``; a staged model has ``stage.NAME`` in place of weights and intercept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["MODEL", "ModelFileError", "Stored", "read_model", "write_model"]
 
 
 class ModelFileError(FileError):
-    """A file is not a model, or not a whole one.
+    """A file is not a model file, or is damaged.
 
     Examples
     --------
@@ -51,7 +51,7 @@ MODEL = Kind(
 
 
 class Stored(NamedTuple):
-    """What a file holds: the kind of the model, the fields that all kinds have, and those of its kind."""
+    """The content of a file: the kind of the model, the fields of all models, and those of its kind."""
 
     kind: str
     common: dict[str, Any]
@@ -60,12 +60,12 @@ class Stored(NamedTuple):
 
 
 def write_model(path: str | os.PathLike[str], model: Any) -> Written:
-    """Write ``model``, whole or not at all.
+    """Write ``model`` to a file, atomically.
 
     Raises
     ------
     ValueError
-        If the model has labels or arrays of a type that the file cannot hold, before anything is written.
+        If the model has labels or arrays of a type that files do not support; nothing is written then.
     """
     described, arrays = model.parts()
     arrays = dict(arrays)
@@ -81,14 +81,14 @@ def write_model(path: str | os.PathLike[str], model: Any) -> Written:
 
 
 def read_model(path: str | os.PathLike[str], mmap: bool) -> Stored:
-    """What the file of a model holds. Weights are checked to be finite, unless they are mapped and large.
+    """Read a model file. Weights are checked to be finite, unless they are memory-mapped and large.
 
     Raises
     ------
     OSError
         If the file cannot be opened.
     ModelFileError
-        If it is not a model of this format version or an older one, or is damaged.
+        If the file is not a model file, has a newer format version, or is damaged.
     """
     with TensorFile(path, MODEL) as file:
         described = file.facts
@@ -117,5 +117,5 @@ def read_model(path: str | os.PathLike[str], mmap: bool) -> Stored:
 
 def _finite(array: Any) -> bool:
     values = array.data if sp.issparse(array) else array
-    # NaN is the least and the largest of what it is among: no array of the size of the weights is made.
+    # The minimum and the maximum of an array with NaN are NaN: this allocates no array of the size of the weights.
     return not values.size or values.dtype.kind != "f" or bool(np.isfinite(values.min()) and np.isfinite(values.max()))

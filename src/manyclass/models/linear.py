@@ -1,7 +1,7 @@
-"""The model: what a fit leaves behind, and what predicts.
+"""`LinearModel`, the result of a fit: weights, intercept and classes.
 
-A `LinearModel` is weights, an intercept and what they mean. It needs no estimator: it is saved to one file and loaded
-from it (memory-mapped), scores rows, ranks classes and gives probabilities.
+It works without its estimator: it scores rows, ranks classes, gives probabilities, and is saved to and loaded from one
+file (memory-mapped).
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ class LinearModel(Model):
     Parameters
     ----------
     weights : ndarray or scipy.sparse CSR matrix of shape (n_features, n_outputs)
-        float32 or float64, an array in C order (the weights of a feature contiguous); may be a read-only memory map.
-        Not copied.
+        float32 or float64; an array must be in C order (the weights of a feature contiguous), and may be a read-only
+        memory map. Not copied.
     intercept : ndarray of shape (n_outputs,)
-        Of the dtype of the weights.
-    classes : ndarray of shape (n_classes,), optional
+        Intercepts, of the dtype of the weights.
+    classes : ndarray of shape (n_classes,), or None
         Labels: one per column, two for the one column of a binary model, None for regression.
     task : {"multiclass", "binary", "multilabel", "regression"}
-        A positive score of a binary model speaks for ``classes[1]``; in a multilabel model each column decides for
-        itself whether a row has its class.
-    link : {"identity", "softmax", "sigmoid"}
-        How scores become probabilities; identity gives none. softmax is for multiclass only.
-    parameters : dict
-        Of the fit; anything JSON can hold.
-    record : dict
-        The training record: history, data facts; anything JSON can hold.
+        A binary model predicts ``classes[1]`` where its score is positive; a multilabel model predicts each class whose
+        score is positive.
+    link : {"identity", "softmax", "sigmoid"}, default="identity"
+        The function from scores to probabilities; a model with identity has none. softmax is for multiclass only.
+    parameters : dict, optional
+        Parameters of the fit, as JSON.
+    record : dict, optional
+        Training record (history, properties of the data), as JSON.
     feature_names : ndarray of str of shape (n_features,), optional
         Names of the columns of X.
     vectorizer : tuple of dict and dict of ndarray, optional
-        The state of the text vectorizer that makes the features: what JSON can hold, and arrays by name.
-    library_version : str
-        Of the library that fitted the model.
+        The state of the text vectorizer that makes the features: a dict for JSON, and arrays by name.
+    library_version : str, optional
+        Version of the library that fitted the model; the current one by default.
 
     Raises
     ------
     ValueError
-        If the parts do not fit each other.
+        If an argument is invalid or inconsistent with the others.
 
     Examples
     --------
@@ -95,14 +95,14 @@ class LinearModel(Model):
         if not isinstance(self.library_version, str):
             raise ValueError(f"library_version must be a string, got {self.library_version!r}")
         settle = object.__setattr__
-        # A strided one, as a column of a solver's array is, would have kernels of its own compiled.
+        # For a strided array, such as a column of a solver's array, kernels would be compiled separately.
         settle(self, "intercept", np.ascontiguousarray(self.intercept))
         settle(self, "parameters", plain("parameters", self.parameters))
         settle(self, "record", plain("record", self.record))
         if self.vectorizer is not None:
             settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
@@ -111,7 +111,7 @@ class LinearModel(Model):
 
     @property
     def n_outputs(self) -> int:
-        """Number of scores of a row, columns of the weights."""
+        """Number of scores per row, columns of the weights."""
         return int(self.weights.shape[1])
 
     @property
@@ -126,23 +126,23 @@ class LinearModel(Model):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that weights and intercept take."""
+        """Size of weights and intercept in bytes."""
         weights: Any = self.weights
         parts = (weights.data, weights.indices, weights.indptr) if self.is_sparse else (weights,)
         return sum(int(part.nbytes) for part in (*parts, self.intercept))
 
     @property
     def n_nonzero(self) -> int:
-        """Number of weights that are not zero. Reads all of them."""
+        """Number of non-zero weights. Reads all weights."""
         return int(np.count_nonzero(self.weights.data if self.is_sparse else self.weights))
 
     def summary(self) -> dict[str, Any]:
-        """The facts of the model, for people and for JSON. Reads all weights.
+        """A description of the model as a dict for JSON. Reads all weights.
 
         Returns
         -------
         dict
-            Task, shape, classes, bytes, weights that are not zero, and the like.
+            Task, shape, number of classes, bytes, number of non-zero weights and more.
 
         Examples
         --------
@@ -173,21 +173,21 @@ class LinearModel(Model):
         }
 
     def top_features(self, label: Any, k: int = 10) -> tuple[Array, Array]:
-        """The features whose weights speak most for a class.
+        """The features with the largest weights for a class.
 
         Parameters
         ----------
         label : label
-            A class; for regression the number of an output, from 0 on.
-        k : int
-            How many, at least 1; all features if the model has fewer.
+            A class; for regression the index of an output, from 0.
+        k : int, default=10
+            Number of features, >= 1; all of them if the model has fewer.
 
         Returns
         -------
         features : ndarray of shape (min(k, n_features),)
-            Their names, or their numbers if the model has no names.
+            Names of the features, or their indices if the model has no names.
         weights : ndarray of the same shape
-            Largest first. For ``classes[0]`` of a binary model, the weights with the sign turned.
+            Their weights, largest first; for ``classes[0]`` of a binary model, the negated weights.
 
         Raises
         ------
@@ -203,11 +203,11 @@ class LinearModel(Model):
         return best if names is None else names[best], weights[best]
 
     def _column_of(self, label: Any) -> tuple[int, int]:
-        """The column of a class, and the sign of what speaks for it there."""
+        """The column of a class, and the sign of its weights there (-1 for ``classes[0]`` of a binary model)."""
         if self.classes is None:
             column = label if isinstance(label, int | np.integer) else -1
             if not 0 <= column < self.n_outputs:
-                raise ValueError(f"label must be the number of an output, 0 to {self.n_outputs - 1}, got {label!r}")
+                raise ValueError(f"label must be the index of an output, 0 to {self.n_outputs - 1}, got {label!r}")
             return int(column), 1
         textual = self.classes.dtype.kind == "U"
         found = np.flatnonzero(self.classes == label) if isinstance(label, str) or not textual else np.empty(0)
@@ -228,31 +228,31 @@ class LinearModel(Model):
         Parameters
         ----------
         X : ndarray or scipy.sparse CSR matrix of shape (n, n_features)
-            Any real numbers; arrays in any order, memory maps, read-only data, 32- and 64-bit indices, unsorted and
-            duplicate entries. Neither copied nor densified.
+            Finite real numbers. Arrays of any memory order, memory maps, read-only data, 32- and 64-bit indices,
+            unsorted and duplicate entries are accepted. X is neither copied nor densified.
         n_jobs : int, optional
-            Threads: None is 1, -1 all cores. Never changes the result.
+            Threads; None is 1, -1 all cores. Does not change the result.
 
         Returns
         -------
         ndarray of shape (n, n_outputs)
-            Of the type that NumPy gives products of the two.
+            Scores, of the dtype that NumPy gives to products of X and the weights.
 
         Raises
         ------
         ValueError
-            If X is of another kind or width, or has NaN or infinity.
+            If X is not an array or a CSR matrix, has the wrong number of features, or has NaN or infinity.
         """
         return Scorer(self.weights, self.intercept).scores(X, n_jobs)
 
     def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        # Never an n x n_outputs array: one tile of scores for each thread.
+        # No n x n_outputs array: one tile of scores per thread.
         return Scorer(self.weights, self.intercept).best(X, k, n_jobs)
 
     def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
         return Scorer(self.weights, self.intercept).positive(X, n_jobs)
 
-    # --- other forms ------------------------------------------------------------------------------------------------
+    # --- conversion -------------------------------------------------------------------------------------------------
 
     def sparsify(self, threshold: float = 0.0) -> LinearModel:
         """The same model with sparse weights, without those of magnitude ``threshold`` or less.
@@ -260,12 +260,12 @@ class LinearModel(Model):
         Parameters
         ----------
         threshold : float, default=0.0
-            At least 0. With 0 the predictions stay the same.
+            A finite number >= 0. With 0 the predictions do not change.
 
         Returns
         -------
         LinearModel
-            Another one; this one stays as it is.
+            A new model; this one is not changed.
 
         Raises
         ------
@@ -291,28 +291,28 @@ class LinearModel(Model):
         Returns
         -------
         LinearModel
-            Itself if they are in an array already.
+            The model itself if its weights are an array already.
         """
         weights: Any = self.weights
         return replace(self, weights=weights.toarray()) if self.is_sparse else self
 
     def astype(self, dtype: Any) -> LinearModel:
-        """The same model with weights and intercept of another type.
+        """The same model with weights and intercept of another dtype.
 
         Parameters
         ----------
         dtype : {numpy.float32, numpy.float64}
-            The type.
+            The dtype.
 
         Returns
         -------
         LinearModel
-            Itself if they have that type already.
+            The model itself if it has this dtype already.
 
         Raises
         ------
         ValueError
-            If the type is not float32 or float64.
+            If the dtype is not float32 or float64.
         """
         wanted = np.dtype(dtype)
         if wanted not in (np.float32, np.float64):

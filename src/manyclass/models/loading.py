@@ -1,4 +1,4 @@
-"""Saving fitted estimators and pipelines, and loading models of every kind."""
+"""`save` for fitted estimators and pipelines, and `load` for models of every class."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from manyclass.models.staged import StagedModel
 
 __all__ = ["load", "save"]
 
-#: Kind of a model in files -> its class.
+#: Kind in model files -> class.
 _KINDS: dict[str, type[Model]] = {model.kind: model for model in (LinearModel, StagedModel, ShardedModel)}
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator, or a pipeline of a `TextVectorizer` and one, to a file.
+    """Write the model of a fitted estimator, or of a pipeline of a `TextVectorizer` and an estimator, to a file.
 
-    `load` reads it, and the command line does.
+    `load` and the command line read it.
 
     Parameters
     ----------
     estimator : estimator of this package, or scikit-learn pipeline
-        Fitted. Of a pipeline the last step is an estimator of this package, and the one before, if there is one, a
-        `manyclass.TextVectorizer`: the model then predicts texts.
+        Fitted. The last step of a pipeline must be an estimator of this package; it may have one other step, a
+        `manyclass.TextVectorizer`, and the model then predicts texts.
     path : path
-        The file; it takes its name only when it is complete.
+        The file, written atomically.
 
     Raises
     ------
     ValueError
-        If a step of the pipeline cannot be kept.
+        If the estimator is not fitted, or the pipeline has other steps.
     OSError
         If the file cannot be written.
 
@@ -56,8 +56,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     last, before = steps[-1], [step for step in steps[:-1] if step is not None and step != "passthrough"]
     if not hasattr(last, "model_") or len(before) > 1 or not all(isinstance(step, TextVectorizer) for step in before):
         raise ValueError(
-            "a model is kept of a fitted estimator of this package, alone or behind a manyclass.TextVectorizer in a "
-            f"pipeline, got {' -> '.join(type(step).__name__ for step in steps)}"
+            "estimator must be a fitted estimator of this package, or a pipeline of a manyclass.TextVectorizer and one "
+            f"of them, got {' -> '.join(type(step).__name__ for step in steps)}"
         )
     model: Any = last.model_
     if before:
@@ -66,26 +66,26 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
-    """Read a model of any kind: `LinearModel`, `StagedModel`, or the folder of a `ShardedModel`.
+    """Read a model of any class: `LinearModel`, `StagedModel`, or the folder of a `ShardedModel`.
 
     Parameters
     ----------
     path : path
-        What ``save`` of a model, or ``manyclass fit``, wrote.
+        A file or folder written by ``save`` of a model, or by ``manyclass fit``.
     mmap : bool, default=True
-        Map the weights into memory, read-only, see `LinearModel.load`.
+        Whether to memory-map the weights, read-only, see `LinearModel.load`.
 
     Returns
     -------
     Model
-        It predicts, ranks classes, and is saved.
+        The model, ready to predict.
 
     Raises
     ------
     OSError
         If the file cannot be opened.
     ModelFileError
-        A ValueError: it is no model file, is damaged or cut short, or has a newer format version.
+        A ValueError: the file is not a model file, is damaged or truncated, or has a newer format version.
 
     Examples
     --------
@@ -101,5 +101,5 @@ def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
         return ShardedModel.open(path)
     stored = read_model(path, mmap)
     if stored.kind not in _KINDS:
-        raise ModelFileError(path, f"the model file is damaged (it holds a model of kind {stored.kind!r})")
+        raise ModelFileError(path, f"the model file is damaged (it contains a model of kind {stored.kind!r})")
     return restore(path, stored, _KINDS[stored.kind])

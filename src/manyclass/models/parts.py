@@ -1,4 +1,4 @@
-"""The parts of a model: whether they are valid and fit each other."""
+"""Checks of the constructor arguments of models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_feature_names", "check_meaning", "check_weights", "plain", "pl
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: task -> the links it can have.
+#: Task -> its links.
 _TASKS = {
     "multiclass": ("identity", "softmax", "sigmoid"),
     "binary": ("identity", "sigmoid"),
@@ -23,18 +23,18 @@ _TASKS = {
     "regression": ("identity",),
 }
 
-#: Numbers in a piece of the weights.
+#: Number of weights processed at a time.
 _PIECE = 2**20
 
 
 def check_weights(weights: Any, intercept: Any) -> None:
-    """Raise a ValueError unless these are weights d x K in a supported form and K intercepts of their type."""
+    """Raise a ValueError unless these are weights d x K in a supported format and K intercepts of their dtype."""
     sparse = sp.issparse(weights) and weights.format == "csr"
     if not sparse and not isinstance(weights, np.ndarray):
         raise ValueError(f"weights must be an array or a CSR matrix, got {type(weights).__name__}")
     if weights.ndim != 2 or 0 in weights.shape or weights.dtype not in (np.float32, np.float64):
         raise ValueError(
-            "weights must be float32 or float64 of shape (n_features, n_outputs), neither of them 0, got "
+            "weights must be float32 or float64 of shape (n_features, n_outputs), both at least 1, got "
             f"{_described(weights)}"
         )
     if sparse:
@@ -46,13 +46,13 @@ def check_weights(weights: Any, intercept: Any) -> None:
     fits = isinstance(intercept, np.ndarray) and intercept.shape == weights.shape[1:]
     if not fits or intercept.dtype != weights.dtype:
         raise ValueError(
-            f"intercept must be an array of {weights.dtype} and shape {weights.shape[1:]}, as the weights ask for, got "
+            f"intercept must be an array of {weights.dtype} and shape {weights.shape[1:]}, to match weights, got "
             f"{_described(intercept)}"
         )
 
 
 def check_meaning(task: Any, link: Any, classes: Any, n_outputs: int) -> None:
-    """Raise a ValueError unless task, link and classes are known, and fit each other and the number of columns."""
+    """Raise a ValueError unless task, link and classes are valid, and consistent with the number of outputs."""
     if task not in _TASKS:
         raise ValueError(f"task must be one of {', '.join(map(repr, _TASKS))}, got {task!r}")
     if link not in _TASKS[task]:
@@ -62,7 +62,9 @@ def check_meaning(task: Any, link: Any, classes: Any, n_outputs: int) -> None:
             raise ValueError(f"classes of a regression model must be None, got {_described(classes)}")
         return
     if task == "binary" and n_outputs != 1:
-        raise ValueError(f"weights of a binary model must have one column, got {n_outputs}: call it multiclass")
+        raise ValueError(
+            f"weights of a binary model must have one column, got {n_outputs}: pass task='multiclass' or 'multilabel'"
+        )
     expected = 2 if task == "binary" else n_outputs
     if not isinstance(classes, np.ndarray) or classes.shape != (expected,):
         raise ValueError(
@@ -72,7 +74,7 @@ def check_meaning(task: Any, link: Any, classes: Any, n_outputs: int) -> None:
 
 
 def check_feature_names(names: Any, n_features: int) -> None:
-    """Raise a ValueError unless these are as many strings as features, or None."""
+    """Raise a ValueError unless ``names`` is an array of n_features strings, or None."""
     fits = isinstance(names, np.ndarray) and names.dtype.kind == "U" and names.shape == (n_features,)
     if names is not None and not fits:
         raise ValueError(
@@ -81,19 +83,19 @@ def check_feature_names(names: Any, n_features: int) -> None:
 
 
 def plain(name: str, value: Any) -> dict[str, Any]:
-    """``value`` as it comes back from JSON, so that a model is the same before and after it is saved.
+    """``value`` converted to JSON and back, so that a model does not change when it is saved and loaded.
 
     Raises
     ------
     ValueError
-        If it is no dict, or holds what JSON cannot. Numbers and arrays of NumPy are taken.
+        If it is not a dict, or JSON cannot represent it. Numbers and arrays of NumPy are converted.
     """
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be a dict, got {type(value).__name__}")
     try:
         parsed: dict[str, Any] = json.loads(json.dumps(value, default=_number_or_list))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{name} must hold what JSON can, strings, numbers, lists and dicts: {error}") from error
+        raise ValueError(f"{name} must contain only strings, numbers, lists and dicts, for JSON: {error}") from error
     return parsed
 
 
@@ -106,19 +108,19 @@ def plain_vectorizer(vectorizer: Any) -> tuple[dict[str, Any], dict[str, Array]]
         If it is not a pair of a dict for JSON and a dict of arrays.
     """
     if not isinstance(vectorizer, tuple) or len(vectorizer) != 2 or not isinstance(vectorizer[1], dict):
-        raise ValueError(f"vectorizer must be a pair of a dict and a dict of arrays, got {vectorizer!r:.80}")
+        raise ValueError(f"vectorizer must be a tuple (dict, dict of arrays), got {vectorizer!r:.80}")
     parameters, arrays = vectorizer
     for name, array in arrays.items():
         if not isinstance(name, str) or not name.isprintable() or not isinstance(array, np.ndarray):
-            raise ValueError(f"vectorizer must name its arrays in print, got {_described(array)} for {name!r}")
+            raise ValueError(f"vectorizer[1] must map printable names to arrays, got {_described(array)} for {name!r}")
     return plain("vectorizer", parameters), arrays
 
 
 def to_csr(weights: Array, threshold: float) -> Any:
-    """The weights above the threshold, found piece by piece: no second array of their size is made."""
+    """The weights above the threshold as a CSR matrix, computed without another array of their size."""
     d, K = weights.shape
     pieces = ranges(d, max(1, _PIECE // K))
-    # The negation keeps NaN.
+    # Negated, so that NaN is kept.
     counts = np.concatenate([np.count_nonzero(~(np.abs(weights[b:e]) <= threshold), axis=1) for b, e in pieces])
     total = int(counts.sum())
     index = np.int32 if max(total, K) <= np.iinfo(np.int32).max else np.int64
@@ -142,4 +144,4 @@ def _described(value: Any) -> str:
 def _number_or_list(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not one of them")
+    raise TypeError(f"got {type(value).__name__}")

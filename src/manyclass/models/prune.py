@@ -1,4 +1,4 @@
-"""Dropping small weights of a linear model, with what that costs on some rows."""
+"""Pruning: removes small weights of a linear model, and measures the loss of accuracy on given rows."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ __all__ = ["PruneReport", "prune", "rate"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Thresholds tried between none and the one that leaves nothing.
+#: Number of bisection steps between threshold 0 and the one that removes all weights.
 _HALVINGS = 20
 
 
 def rate(W: Any, X: Any, y: Array, metric: str, n_jobs: int) -> float:
-    """Accuracy or macro-F1 of weights."""
+    """Accuracy or macro-F1 of weights on the rows X."""
     predicted = Scorer(W, np.zeros(W.shape[1], W.dtype)).best(X, 1, n_jobs)[0][:, 0]
     return float(accuracy_score(y, predicted) if metric == "accuracy" else f1_score(y, predicted, average="macro"))
 
 
 @dataclass(frozen=True)
 class PruneReport:
-    """What pruning has done.
+    """The result of pruning.
 
     Attributes
     ----------
     threshold : float
-        Weights of at most this magnitude were dropped.
+        Weights of at most this magnitude were removed.
     nonzeros_before, nonzeros : int
+        Number of non-zero weights before and after pruning.
     accuracy_before, accuracy, f1_macro_before, f1_macro : float
-        On the rows given.
+        Accuracy and macro-F1 on the given rows, before and after pruning.
     """
 
     threshold: float
@@ -51,7 +52,7 @@ class PruneReport:
 def prune(
     model: LinearModel, X: Any, y: Array, threshold: float | None, max_loss: float, n_jobs: int
 ) -> tuple[LinearModel, PruneReport]:
-    """A model without its small weights, and what that cost on some rows: see `LinearClassifier.prune`."""
+    """A model without its small weights, and a report: see `LinearClassifier.prune`."""
 
     def judged(pruned: LinearModel) -> dict[str, float]:
         predicted = pruned.predict(X, n_jobs)
@@ -62,7 +63,7 @@ def prune(
 
     before = judged(model)
     if threshold is None:
-        # Accuracy falls with the threshold, nearly always: halve between what is known to be good and known not to be.
+        # Bisection: accuracy decreases with the threshold, with rare exceptions.
         values: Any = model.weights.data if sp.issparse(model.weights) else model.weights
         low, high = 0.0, float(np.abs(values).max(initial=0.0))
         for _ in range(_HALVINGS):

@@ -1,10 +1,10 @@
-"""The model in blocks of classes: a folder from which one block after the other is mapped, never the whole.
+"""`ShardedModel`: a linear model in blocks of classes, in a folder whose blocks are memory-mapped one after the other.
 
 Layout (format version 1)
 -------------------------
-A folder with ``manifest.json`` (what the model is, and the name, size, SHA-256 and classes of each block),
-``model-NUMBER.safetensors`` (all that is not weights: labels, names, vectorizer, record; see `manyclass.models.file`)
-and a file for each block, which is a model file of its own: the `LinearModel` of its classes.
+A folder with ``manifest.json`` (shape and task of the model, and the name, size, SHA-256 and classes of each block),
+``model-NUMBER.safetensors`` (everything but the weights: labels, names, vectorizer, record; see
+`manyclass.models.file`) and a file for each block, a model file with the `LinearModel` of its classes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Block", "ShardedModel", "finish"]
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 FORMAT, VERSION = "manyclass-sharded-model", 1
-#: Part of the address space there is for them that blocks which stay mapped may take.
+#: Fraction of the available address space that memory-mapped blocks may occupy.
 _SHARE = 0.25
 
 
@@ -52,10 +52,10 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedModel(Model):
-    """A linear model whose weights lie on disk in blocks of classes.
+    """A linear model whose weights are on disk in blocks of classes.
 
-    Scores, rankings and probabilities are those of the `LinearModel` with the same weights, to the last bit. Blocks are
-    mapped when they are needed; how many stay mapped depends on the address space there is.
+    Scores, rankings and probabilities equal those of the `LinearModel` with the same weights to the last bit. Blocks
+    are memory-mapped when they are needed; how many stay mapped depends on the available address space.
 
     Parameters
     ----------
@@ -64,14 +64,18 @@ class ShardedModel(Model):
     blocks : tuple of Block
         In ascending order of their classes.
     shape : tuple of int
-        Features and outputs.
+        Number of features and of outputs.
     weight_dtype : dtype
+        float32 or float64.
+    layout : {"dense", "sparse"}
+        Format of the weights.
     classes, task, link, parameters, record, feature_names, vectorizer, library_version
         As in `LinearModel`.
 
-    Notes
-    -----
-    Made by `ShardedModelWriter`, `split_model` and the out-of-core fit; opened by `manyclass.load`.
+    See Also
+    --------
+    manyclass.models.splitting.split_model : Writes a `LinearModel` in blocks of classes.
+    manyclass.load : Opens a model.
 
     Examples
     --------
@@ -114,14 +118,14 @@ class ShardedModel(Model):
 
     @classmethod
     def open(cls, path: StrPath) -> ShardedModel:
-        """Open a folder; no weight is read.
+        """Open a folder, without reading weights.
 
         Raises
         ------
         OSError
-            If there is no such folder.
+            If the folder does not exist.
         ModelFileError, StoreError
-            ValueErrors: if it is another kind of folder, is damaged, or was written by a newer version.
+            ValueErrors: the folder does not contain such a model, is damaged, or was written by a newer version.
         """
         folder = Path(path)
         facts = read_manifest(folder, FORMAT, VERSION, "a model in blocks of classes")
@@ -135,7 +139,7 @@ class ShardedModel(Model):
             dtype, layout = np.dtype(facts["dtype"]), str(facts["layout"])
             ends = [0, *(block.hi for block in blocks)]
             if ends[-1] != shape[1] or any(b.lo != end or b.hi <= b.lo for b, end in zip(blocks, ends)):
-                raise ValueError("its blocks do not add up to its classes")
+                raise ValueError("its blocks do not cover its classes")
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StoreError(path, f"its manifest is damaged ({error!r}): write the model again") from error
         verify_files(folder, [common])
@@ -145,7 +149,7 @@ class ShardedModel(Model):
         except ValueError as error:
             raise ModelFileError(folder / common.file, f"the model is damaged ({error}): write it again") from error
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
@@ -180,11 +184,11 @@ class ShardedModel(Model):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the blocks on disk."""
+        """Size of the blocks on disk in bytes."""
         return sum(block.file.bytes for block in self.blocks)
 
     def summary(self) -> dict[str, Any]:
-        """The facts of the model, for people and for JSON. Reads all weights, a block at a time."""
+        """A description of the model as a dict for JSON. Reads all weights, one block at a time."""
         nonzero, intercept = 0, False
         for number in range(len(self.blocks)):
             block = self.block(number)
@@ -221,17 +225,17 @@ class ShardedModel(Model):
         Raises
         ------
         StoreError
-            That names the first block which is missing or is not what was written.
+            Naming the first block that is missing or does not match its checksum.
         """
         verify_files(self.path, [block.file for block in self.blocks])
 
     def block(self, number: int) -> LinearModel:
-        """The model of one block of classes, mapped.
+        """The memory-mapped model of one block of classes.
 
         Raises
         ------
         StoreError
-            If its file is missing, has another size or holds another part of a model.
+            If its file is missing, or its size or content does not match the manifest.
         """
         if number in self._open:
             self._open.move_to_end(number)
@@ -240,18 +244,22 @@ class ShardedModel(Model):
         path = self.path / block.file.file
         left = memory.address_space()
         if left is not None:
-            # Room is made first: what is mapped counts until it is let go.
+            # Unmap blocks before mapping another one.
             mapped = sum(self.blocks[other].file.bytes for other in self._open)
             room = _SHARE * (left + mapped)
             while self._open and mapped + block.file.bytes > room:
                 mapped -= self.blocks[self._open.popitem(last=False)[0]].file.bytes
         if not path.is_file():
-            raise StoreError(path, "the block is missing: copy the folder again")
+            raise StoreError(path, "the block is missing: copy the model's folder again")
         if path.stat().st_size != block.file.bytes:
             raise StoreError(path, f"has {path.stat().st_size} bytes, expected {block.file.bytes}: copy it again")
         found = LinearModel.load(path)
         if found.weights.shape != (self.n_features, block.hi - block.lo) or found.dtype != self.dtype:
-            raise StoreError(path, f"holds weights {found.weights.shape} of {found.dtype}, not those of the manifest")
+            raise StoreError(
+                path,
+                f"has weights of shape {found.weights.shape} and {found.dtype}, expected "
+                f"{(self.n_features, block.hi - block.lo)} and {self.dtype}, as in the manifest: copy it again",
+            )
         self._open[number] = found
         return found
 
@@ -264,7 +272,7 @@ class ShardedModel(Model):
     # --- prediction -------------------------------------------------------------------------------------------------
 
     def scores(self, X: Any, n_jobs: int | None = None) -> Array:
-        """``X @ weights + intercept``, block after block. Parameters, errors: see `LinearModel.scores`."""
+        """``X @ weights + intercept``, one block after the other: see `LinearModel.scores`."""
         out: Array | None = None
         for lo, hi, scorer in self._scorers():
             part = scorer.scores(X, n_jobs)
@@ -277,14 +285,14 @@ class ShardedModel(Model):
         return self._ranked(X, k, n_jobs)[:2]
 
     def _ranked(self, X: Any, k: int, n_jobs: int | None, *, partition: bool = False) -> tuple[Array, Array, Array]:
-        """The best of each row, and the log of the sum of exp of all its scores if it is asked for (float64)."""
+        """The k best outputs of each row; with ``partition``, also the log-sum-exp of its scores in float64."""
         numbers, values = np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), self.dtype)
         log_sum = np.full(X.shape[0] if partition else 0, -np.inf)
         for lo, hi, scorer in self._scorers():
             found, best = scorer.best(X, min(k, hi - lo), n_jobs)
             values = np.concatenate([values.astype(best.dtype, copy=False), best], axis=1)
             numbers = np.concatenate([numbers, found + lo], axis=1)
-            # NaN sorts behind all numbers; of equal scores the lower number comes first.
+            # NaN sorts after all numbers; of equal scores the lower index comes first.
             order = np.lexsort((numbers, -values), axis=-1)[:, :k]
             numbers, values = np.take_along_axis(numbers, order, 1), np.take_along_axis(values, order, 1)
             if partition:
@@ -296,7 +304,7 @@ class ShardedModel(Model):
         return numbers, values, log_sum
 
     def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
-        """See `Model.topk_probabilities`; softmax probabilities without an array of all rows and classes."""
+        """See `Model.topk_probabilities`; needs no n x n_classes array for softmax."""
         if self.link != "softmax" or self.classes is None:
             return super().topk_probabilities(X, k, n_jobs)
         if positive("k", k) > len(self.classes):
@@ -308,22 +316,23 @@ class ShardedModel(Model):
         parts = [scorer.positive(X, n_jobs) for _, _, scorer in self._scorers()]
         return sp.csr_matrix(sp.hstack(parts, format="csr"), dtype=np.int8)
 
-    # --- other forms ------------------------------------------------------------------------------------------------
+    # --- conversion -------------------------------------------------------------------------------------------------
 
     def assemble(self) -> LinearModel:
-        """The same model in memory.
+        """The same model in memory, as a `LinearModel`.
 
         Raises
         ------
         MemoryError
-            If there is no room for it.
+            If there is not enough memory.
         """
         sparse = self.layout == "sparse"
         size = self.nbytes if sparse else self.n_features * self.n_outputs * self.dtype.itemsize
         there = memory.available()
         if there is not None and size > there:
             raise MemoryError(
-                f"the model takes {memory.human(size)}, and {memory.human(there)} are available: use it in its blocks"
+                f"the model needs {memory.human(size)} of memory, and {memory.human(there)} are available: use the "
+                "ShardedModel itself, which reads one block at a time"
             )
         intercept = np.empty(self.n_outputs, self.dtype)
         weights: Any = None if sparse else np.empty(self.shape, self.dtype)
@@ -340,32 +349,32 @@ class ShardedModel(Model):
         return LinearModel(weights, intercept, **self.common())
 
     def sparsify(self, threshold: float = 0.0) -> ShardedModel:
-        """Not in place: the weights are on disk.
+        """Not supported: use `manyclass.models.splitting.sparsify_model`, which writes another model.
 
         Raises
         ------
         ValueError
-            Always; it names `manyclass.models.splitting.sparsify_model`.
+            Always.
         """
         raise ValueError(
-            "a model in blocks of classes stays on disk: write a sparse one with "
+            "sparsify is not for a model in blocks of classes, which is on disk: write a sparse one with "
             "manyclass.models.splitting.sparsify_model(model, path)"
         )
 
     def common(self) -> dict[str, Any]:
-        """What the model is besides its weights and its folder."""
+        """The fields of all models, for the constructor."""
         names = ("classes", "task", "link", "parameters", "record", "feature_names", "vectorizer", "library_version")
         return {name: getattr(self, name) for name in names}
 
     # --- file -------------------------------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
-        """Write the model to another folder, with what a `dataclasses.replace` may have changed of it.
+        """Write the model to another folder, including fields changed by `dataclasses.replace`.
 
         Raises
         ------
         ValueError
-            If there is something under that name.
+            If the path exists already.
         """
         with atomic_folder(path) as folder:
             for block in self.blocks:
@@ -373,12 +382,12 @@ class ShardedModel(Model):
             finish(folder, self)
 
     def update(self, **changes: Any) -> ShardedModel:
-        """The model with other labels, record, parameters and the like, written to its own folder; weights stay.
+        """Change fields of the model (labels, record, parameters, ...) in its folder, without rewriting the weights.
 
         Raises
         ------
         ValueError
-            If the parts do not fit each other; the folder is then as it was.
+            If a field is invalid; the folder is not changed then.
         """
         changed = replace(self, **changes)
         finish(self.path, changed)
@@ -391,11 +400,11 @@ class ShardedModel(Model):
     def from_parts(
         cls: type[ShardedModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
     ) -> ShardedModel:
-        raise ValueError("it is a part of a model in blocks of classes: open the folder that it is in")
+        raise ValueError("the file is a part of a model in blocks of classes: open its folder")
 
 
 def finish(folder: Path, model: ShardedModel) -> None:
-    """Write what is not weights, under a new name, and the manifest last: an interrupt leaves the old model whole."""
+    """Write everything but the weights to a new file, then the manifest: an interruption keeps the old model intact."""
     before = sorted(folder.glob("model-*.safetensors"))
     common = write_model(folder / f"model-{uuid.uuid4().hex[:8]}.safetensors", model)
     facts = {

@@ -1,4 +1,4 @@
-"""Writing models in blocks of classes: block by block, or from a model that is one file."""
+"""Writes models in blocks of classes: block by block, or from a `LinearModel`."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ __all__ = ["BLOCK_BYTES", "ShardedModelWriter", "block_width", "split_model", "s
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Bytes of a dense block, where nobody says otherwise.
+#: Default size of a dense block in bytes.
 BLOCK_BYTES = 1 << 28
 
 
 class ShardedModelWriter(FolderWriter):
-    """Writes a model block by block. A context manager: the folder takes its name when the block ends without an error.
+    """Writes a model block by block, atomically: a context manager that creates the folder if no error occurs.
 
     Parameters
     ----------
     path : path
-        The folder; there must be nothing under that name.
+        The folder, which must not exist.
     n_features : int
+        Number of features.
     classes, task, link, parameters, record, feature_names, vectorizer, library_version
         As in `LinearModel`.
 
     Raises
     ------
     ValueError
-        If there is something under that name, or, at the end, if blocks and labels do not fit.
+        If the path exists, or, at the end, if the number of labels does not match the blocks.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class ShardedModelWriter(FolderWriter):
         self._layout = ""
 
     def finish(self) -> None:
-        """Write what belongs to no block, and the manifest."""
+        """Write everything but the blocks, and the manifest."""
         if self._dtype is None:
-            raise ValueError(f"{self._path}: there is no block to write")
+            raise ValueError(f"{self._path}: a model must have at least one block, got none: call add")
         shape = self._n_features, self._blocks[-1].hi
         made = ShardedModel(self._folder, tuple(self._blocks), shape, self._dtype, self._layout, **self._facts)
         finish(self._folder, made)
@@ -71,18 +72,22 @@ class ShardedModelWriter(FolderWriter):
         Parameters
         ----------
         weights : ndarray or CSR matrix of shape (n_features, width)
+            Weights of the classes of the block.
         intercept : ndarray of shape (width,)
+            Their intercepts.
 
         Raises
         ------
         ValueError
-            If it does not fit the blocks before.
+            If the number of features, the dtype or the format differs from that of the earlier blocks.
         """
         layout = "sparse" if sp.issparse(weights) else "dense"
         if weights.shape[0] != self._n_features:
-            raise ValueError(f"the block has {weights.shape[0]} features; expected {self._n_features}")
+            raise ValueError(f"weights must have {self._n_features} features, got {weights.shape[0]}")
         if self._dtype is not None and (weights.dtype, layout) != (self._dtype, self._layout):
-            raise ValueError(f"the block is {layout} {weights.dtype}; those before {self._layout} {self._dtype}")
+            raise ValueError(
+                f"weights must be {self._layout} {self._dtype}, as the earlier blocks, got {layout} {weights.dtype}"
+            )
         self._dtype, self._layout = np.dtype(weights.dtype), layout
         lo = self._blocks[-1].hi if self._blocks else 0
         hi = lo + int(weights.shape[1])
@@ -98,7 +103,7 @@ class ShardedModelWriter(FolderWriter):
 def block_width(
     n_features: int, n_outputs: int, dtype: Any, block_classes: int | None = None, block_bytes: int = BLOCK_BYTES
 ) -> int:
-    """Classes of a block: as asked for, or as many as fit in so many bytes; blocks of nearly equal width."""
+    """Number of classes of a block: ``block_classes``, or as many as fit in ``block_bytes``, in nearly equal blocks."""
     if block_classes is not None:
         return min(positive("block_classes", block_classes), n_outputs)
     fit = max(1, positive("block_bytes", block_bytes) // max(1, n_features * int(np.dtype(dtype).itemsize)))
@@ -114,21 +119,21 @@ def split_model(
     Parameters
     ----------
     model : LinearModel
-        May be mapped.
+        The model; its weights may be memory-mapped.
     path : path
-        The folder to make.
+        The folder, which must not exist.
     block_classes : int, optional
-        Classes of a block; by default as many as fit in ``block_bytes``.
-    block_bytes : int
-        Bytes of a dense block.
+        Number of classes of a block, >= 1; by default as many as fit in ``block_bytes``.
+    block_bytes : int, default=2**28
+        Size of a dense block in bytes.
 
     Raises
     ------
     ValueError
-        If there is something under that name, or the model is in stages.
+        If the path exists, or the model is not a `LinearModel`.
     """
     if not isinstance(model, LinearModel):
-        raise ValueError(f"model must be a LinearModel, got {type(model).__name__}: only that has blocks of classes")
+        raise ValueError(f"model must be a LinearModel, got {type(model).__name__}")
     width = block_width(model.n_features, model.n_outputs, model.dtype, block_classes, block_bytes)
     stored: Any = model.weights
     columns = stored.tocsc() if model.is_sparse else stored

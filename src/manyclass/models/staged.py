@@ -1,4 +1,4 @@
-"""The model in stages: scores built up by blocks of features, each with weights of its own, and calibrated."""
+"""`StagedModel`: scores summed over stages, each a linear model on a block of generated features, then calibrated."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ from manyclass.kernels.rows import check_sparse
 
 __all__ = ["Stage", "StagedModel"]
 
-#: Numbers in the features that one piece of rows has. Fixed: BLAS rounds by the shape of what it is given.
+#: Number of feature values computed at a time. Fixed, because the rounding of BLAS depends on the shape of arrays.
 _PIECE = 1 << 21
-#: Rows whose scores of all outputs are held at a time where only the best are wanted.
+#: Number of rows whose scores are in memory at a time when only the best classes are needed.
 _ROWS = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One step of a model in stages.
+    """One stage of a `StagedModel`: adds ``block(x) @ weights + intercept`` to the scores, then calibrates them.
 
     Parameters
     ----------
-    block : FeatureBlock, optional
-        Makes the p features of the stage from a row; without one they are the row itself.
+    block : FeatureBlock or None
+        Computes the p features of the stage from a row; None uses the row itself.
     weights : ndarray of shape (p, n_outputs)
+        Weights of the stage.
     intercept : ndarray of shape (n_outputs,)
+        Intercepts of the stage.
     calibration : Calibration, optional
-        The stage adds ``block(x) @ weights + intercept`` to the scores; with a calibration the scores become what that
-        makes of the sum.
+        Applied to the sum; by default none.
 
     Raises
     ------
     ValueError
-        If weights and intercept do not fit each other.
+        If weights or intercept are invalid, or their shapes do not match.
     """
 
     block: FeatureBlock | None
@@ -61,7 +62,7 @@ class Stage:
         object.__setattr__(self, "intercept", np.ascontiguousarray(self.intercept))
 
     def __call__(self, scores: Array, X: Any) -> Array:
-        """The scores after the stage, of those before it and the rows; ``scores`` may be changed."""
+        """The scores after the stage, from the scores before it and the rows; may overwrite ``scores``."""
         project = projection(self.block, self.weights)
         if project is not None:
             scores += project(X)
@@ -74,25 +75,25 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class StagedModel(Model):
-    """Scores that start at zero and are built up stage by stage; the mean over several such members.
+    """A model whose scores are the sum of several stages, or the mean of several such sums (members).
 
     Parameters
     ----------
     members : tuple of tuples of Stage
-        Models whose scores are averaged; mostly one.
+        The stages of each member; most models have one member.
     n_features : int
-        Features of the rows it takes.
+        Number of features of a row.
     classes, task, parameters, record, feature_names, vectorizer, library_version
         As in `LinearModel`.
-    link : {"identity", "softmax", "sigmoid"}
-        How scores become probabilities, where no calibration has made them so.
+    link : {"identity", "softmax", "sigmoid"}, default="identity"
+        The function from scores to probabilities, unless the last calibrations make the scores probabilities.
     prepare : FeatureBlock, optional
-        What every block is given instead of the row: principal components, say.
+        A transformation, such as principal components, of the rows before the blocks of all stages.
 
     Raises
     ------
     ValueError
-        If the parts do not fit each other.
+        If an argument is invalid or inconsistent with the others.
 
     Examples
     --------
@@ -124,12 +125,12 @@ class StagedModel(Model):
         settle(self, "members", tuple(tuple(member) for member in self.members))
         stages = self.stages
         if not stages or not all(self.members):
-            raise ValueError("members must be tuples of stages, none of them empty")
+            raise ValueError("members must be non-empty tuples of stages")
         wanted = stages[0].weights.dtype, stages[0].weights.shape[1]
         for stage in stages:
             if (stage.weights.dtype, stage.weights.shape[1]) != wanted:
                 raise ValueError(
-                    f"stages must agree in the type and number of their outputs, got {wanted[1]} of {wanted[0]} and "
+                    f"stages must have the same number of outputs and dtype, got {wanted[1]} of {wanted[0]} and "
                     f"{stage.weights.shape[1]} of {stage.weights.dtype}"
                 )
         check_meaning(self.task, self.link, self.classes, self.n_outputs)
@@ -139,7 +140,7 @@ class StagedModel(Model):
         if self.vectorizer is not None:
             settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------------------
 
     @property
     def stages(self) -> list[Stage]:
@@ -160,22 +161,22 @@ class StagedModel(Model):
 
     @property
     def threshold(self) -> float:  # type: ignore[override]
-        """What a score of a label set must exceed to speak for its class: 1/2 where it is a probability."""
+        """Decision threshold of a multilabel model: 1/2 if its scores are probabilities, else 0."""
         return 0.5 if self._domain == "box" else 0.0
 
     @property
     def _domain(self) -> str | None:
-        """What the last calibrations project on: scores are probabilities then."""
+        """The domain of the last calibrations if all members have the same: scores are then probabilities."""
         last = {None if member[-1].calibration is None else member[-1].calibration.domain for member in self.members}
         return last.pop() if len(last) == 1 else None
 
     @property
     def nbytes(self) -> int:
-        """Bytes that weights and intercepts take; blocks make their features from seeds."""
+        """Size of weights and intercepts in bytes."""
         return sum(stage.weights.nbytes + stage.intercept.nbytes for stage in self.stages)
 
     def summary(self) -> dict[str, Any]:
-        """The facts of the model, for people and for JSON. Reads all weights."""
+        """A description of the model as a dict for JSON. Reads all weights."""
         nonzero = sum(int(np.count_nonzero(stage.weights)) for stage in self.stages)
         size = sum(stage.weights.size for stage in self.stages)
         blocks = [None if stage.block is None else type(stage.block).__name__ for stage in self.stages]
@@ -211,23 +212,9 @@ class StagedModel(Model):
     # --- prediction -------------------------------------------------------------------------------------------------
 
     def scores(self, X: Any, n_jobs: int | None = None) -> Array:
-        """Scores of the rows.
+        """Scores of the rows, see `LinearModel.scores`.
 
-        Parameters
-        ----------
-        X : ndarray or scipy.sparse CSR matrix of shape (n, n_features)
-            Real numbers; memory maps too. Never copied whole: the features of a block are made for some rows at a time.
-        n_jobs : int, optional
-            Threads: None is 1, -1 all cores. Never changes the result.
-
-        Returns
-        -------
-        ndarray of shape (n, n_outputs)
-
-        Raises
-        ------
-        ValueError
-            If X is of another kind or width, or has NaN or infinity.
+        The features of a block are computed for some rows at a time.
         """
         self._check(X)
         return self._scores(X, resolve_n_jobs(n_jobs))
@@ -245,11 +232,11 @@ class StagedModel(Model):
         return found
 
     def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
-        """Probabilities of the classes: see `Model.probabilities`; calibrated scores are probabilities as they are."""
+        """Probabilities of the classes, see `Model.probabilities`; calibrated scores are probabilities already."""
         return super().probabilities(X, n_jobs) if self._domain is None else self.scores(X, n_jobs)
 
     def _advance(self, stage: Stage, scores: Array, X: Any, n_threads: int) -> None:
-        """Put all rows through one stage."""
+        """Update the scores of all rows by one stage."""
 
         def task(begin: int, end: int) -> None:
             part = X[begin:end]
@@ -259,16 +246,16 @@ class StagedModel(Model):
             scores[begin:end] = stage(scores[begin:end].copy(), part)
 
         pieces = ranges(X.shape[0], max(1, _PIECE // max(len(stage.weights), 1)))
-        # The first by itself: it has the block make what all of them need.
+        # The first piece on one thread: the block then computes what all pieces share.
         run(task, pieces[:1], 1)
         run(task, pieces[1:], n_threads)
         for block in (stage.block, self.prepare):
-            release = getattr(block, "release", None)  # a transformer of scikit-learn's has none
+            release = getattr(block, "release", None)  # a scikit-learn transformer has none
             if release is not None:
                 release()
 
     def _check(self, X: Any) -> None:
-        """Refuse rows that no block can take."""
+        """Raise a ValueError for rows that no block can take."""
         if sp.issparse(X):
             if X.format != "csr":
                 raise ValueError(f"X must be an array or a CSR matrix, got a {X.format} matrix: pass X.tocsr()")
@@ -277,17 +264,17 @@ class StagedModel(Model):
             raise ValueError(f"X must be an array or a CSR matrix, got {type(X).__name__}: pass np.asarray(X)")
         if X.ndim != 2 or X.shape[1] != self.n_features:
             raise ValueError(
-                f"X must have shape (n, {self.n_features}), the features of the fit in their order, got {X.shape}"
+                f"X must have shape (n, {self.n_features}), with the features of the fit in their order, got {X.shape}"
             )
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X must hold real numbers, got {X.dtype}: pass X.astype(np.float64)")
         values = X.data if sp.issparse(X) else X
         for begin, end in ranges(len(values), 1 << 16):
             if not np.isfinite(values[begin:end]).all():
-                raise ValueError("X has NaN or infinity: replace such values or leave their rows out")
+                raise ValueError("X has NaN or infinity: replace such values or remove their rows")
 
     def _by_pieces(self, X: Any, n_jobs: int | None, task: Callable[[Array], Any]) -> list[Any]:
-        """``task`` of the scores, some rows at a time."""
+        """Call ``task`` with the scores of some rows at a time."""
         self._check(X)
         n_threads = resolve_n_jobs(n_jobs)
         return [task(self._scores(X[begin:end], n_threads)) for begin, end in ranges(X.shape[0], _ROWS) or [(0, 0)]]
@@ -305,14 +292,14 @@ class StagedModel(Model):
         return sp.csr_matrix(sp.vstack(found, format="csr"))
 
     def sparsify(self, threshold: float = 0.0) -> StagedModel:
-        """Not for models in stages.
+        """Not supported for staged models.
 
         Raises
         ------
         ValueError
             Always.
         """
-        raise ValueError("a model in stages keeps its weights dense: sparsify is for linear models")
+        raise ValueError("sparsify is for linear models, and this is a staged model, whose weights are dense")
 
     # --- file -------------------------------------------------------------------------------------------------------
 
@@ -322,7 +309,7 @@ class StagedModel(Model):
         Raises
         ------
         ValueError
-            If a block or a calibration holds code of the user's, which no file can keep.
+            If a block or a calibration contains a function of the user, which files cannot contain.
         """
         arrays: dict[str, Any] = {}
 
@@ -376,5 +363,5 @@ class StagedModel(Model):
             )
             prepare = block("prepare", described["prepare"])
         except (KeyError, TypeError) as error:
-            raise ValueError(f"its stages lack {error}") from error
+            raise ValueError(f"the state of its stages must contain {error}") from error
         return cls(members, described["shape"][0], prepare=prepare, **common)
