@@ -293,7 +293,7 @@ def test_probabilities_of_missing_classes_can_be_scored(rare):
 def test_a_training_fold_of_one_class_is_refused(iris):
     X, y = iris
     folds = [(np.arange(50), np.arange(50, 150)), (np.arange(50, 150), np.arange(50))]
-    with pytest.raises(ValueError, match="a training fold holds one class only"):
+    with pytest.raises(ValueError, match="every training fold must have at least 2 classes"):
         LinearClassifierCV(cv=folds).fit(X, y)
 
 
@@ -334,11 +334,11 @@ def test_bad_parameters_are_named(iris):
     ):
         with pytest.raises(ValueError, match=message):
             LinearClassifierCV(**parameters).fit(X, y)
-    with pytest.raises(ValueError, match="takes no sample_weight"):
+    with pytest.raises(ValueError, match="scoring must support sample_weight"):
         LinearRegressorCV(scoring=make_scorer(max_error, greater_is_better=False)).fit(
             X, X[:, 0], sample_weight=np.ones(len(y))
         )
-    with pytest.raises(ValueError, match="no finite score"):
+    with pytest.raises(ValueError, match="scoring must give a finite score"):
         LinearClassifierCV(alphas=[1.0], scoring=lambda estimator, X, y: np.nan).fit(X, y)
     with pytest.raises(ValueError, match="estimator must be"):
         regularization_path(LinearClassifierCV(), X, y)

@@ -340,7 +340,7 @@ BAD = [
     ({}, {"X": np.array([[np.inf, 1.0], [0.0, 1.0]])}, "infinity"),
     ({}, {"X": np.zeros(2)}, "2D array"),
     ({}, {"X": np.zeros((3, 2))}, "inconsistent numbers of samples"),
-    ({}, {"y": [1, 1]}, "one class only"),
+    ({}, {"y": [1, 1]}, "y must have at least 2 classes, got one class only"),
     ({}, {"y": [0.5, 1.7]}, "Unknown label type"),
     ({}, {"y": [np.nan, 1.0]}, "NaN"),
     ({}, {"sample_weight": [-1.0, 1.0]}, "[Nn]egative"),
@@ -393,7 +393,7 @@ def test_regressor_refuses():
     for epsilon in (0.0, -1.0, np.inf, np.nan, "1"):
         with pytest.raises(ValueError, match="The 'epsilon' parameter of Huber must be a float in the range"):
             LinearRegressor(Huber(epsilon=epsilon)).fit(X, [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="y must hold numbers"):
+    with pytest.raises(ValueError, match="y must contain numbers"):
         LinearRegressor().fit(X, ["a", "b", "c"])
     with pytest.raises(ValueError, match="NaN"):
         LinearRegressor().fit(X, [1.0, np.nan, 3.0])

@@ -398,6 +398,6 @@ def test_losses_of_the_other_kind_are_refused(digits):
 @pytest.mark.parametrize(("name", "key"), [("loss", "loss__gamma"), ("solver", "solver__option")])
 def test_a_parameter_of_a_name_asks_for_the_object(name, key):
     model = LinearClassifier("crammer_singer", solver="sdca")
-    with pytest.raises(ValueError, match=rf"^{key} is a parameter of an object, and {name} is the name"):
+    with pytest.raises(ValueError, match=rf"^{key} is a parameter of an object, and {name} is the string"):
         model.set_params(**{key: 0})
     assert LinearClassifier(CrammerSinger(), solver=SDCA()).set_params(loss__gamma=0.5).loss.gamma == 0.5

@@ -194,7 +194,7 @@ def test_regression_of_several_targets(digits):
     assert alone.score(X, T[:, 1]) > 0.9
     held = StagewiseRegressor(early_stopping=True, **settings).fit(X, T)
     assert 0 < held.stage_records_[-1].validation_error < 2
-    with pytest.raises(ValueError, match="y must hold numbers"):
+    with pytest.raises(ValueError, match="y must contain numbers"):
         StagewiseRegressor().fit(X[:3], ["a", "b", "c"])
 
 
@@ -334,7 +334,7 @@ def test_warm_starts_go_on(digits, update):
         X, y
     )
     np.testing.assert_allclose(model.decision_function(X), whole.decision_function(X), atol=1e-8)
-    with pytest.raises(ValueError, match="warm_start goes on from the previous fit"):
+    with pytest.raises(ValueError, match="warm_start=True needs the classes"):
         model.fit(X, y % 3)
 
 
@@ -402,7 +402,7 @@ def test_weights_that_are_none_are_refused(few):
     X, y = few
     weights = np.zeros(400)
     weights[np.random.RandomState(0).permutation(400)[:40]] = 1.0
-    with pytest.raises(ValueError, match="validation_fraction leaves no row"):
+    with pytest.raises(ValueError, match="validation_fraction must leave training rows"):
         StagewiseClassifier(early_stopping=True, random_state=0).fit(X, y, sample_weight=weights)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: they validate, describe a problem, call the fitting loop and wrap the model."""
+"""scikit-learn estimators: they validate input, build a `Problem`, call the fitting loop and store the model."""
 
 from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier
 from manyclass.estimators.classifier import LinearClassifier

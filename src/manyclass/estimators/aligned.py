@@ -1,4 +1,4 @@
-"""Models of a part of the classes, brought to all of them."""
+"""Extends a model that was fitted on some of the classes to all classes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["align"]
 
 
 def align(model: LinearModel, classes: Array) -> LinearModel:
-    """A model that has a column for each of ``classes`` and predicts as ``model``, which may know fewer.
+    """A model with a column for each of ``classes`` that predicts as ``model``, which may have fewer classes.
 
-    A class it does not know has a score below all others, and probability zero.
+    The added classes have a score below all others, and probability zero.
 
     Parameters
     ----------
     model : LinearModel
-        Of task "multiclass" or "binary".
+        A model of task "multiclass" or "binary".
     classes : ndarray of shape (n_classes,)
-        Sorted; all the classes of ``model`` and perhaps more.
+        Sorted labels that include the classes of ``model``.
     """
     if model.classes is None or len(model.classes) == len(classes):
         return model
     weights: Any = model.weights
     intercept = model.intercept
-    if model.task == "binary":  # its link is of one margin: the sigmoids of -s and s sum to one as they are
+    if model.task == "binary":  # one score s: the sigmoids of -s and s sum to one
         weights = (sp.hstack if model.is_sparse else np.hstack)([-weights, weights])
         intercept = np.concatenate([-intercept, intercept])
     columns = np.searchsorted(classes, model.classes)
@@ -41,7 +41,7 @@ def align(model: LinearModel, classes: Array) -> LinearModel:
     else:
         wide = np.zeros((model.n_features, K), model.dtype)
         wide[:, columns] = weights
-    # Half of the largest number: differences to it stay finite.
+    # Half of the most negative number, so that differences to it are finite.
     bias = np.full(K, np.finfo(model.dtype).min / 2, model.dtype)
     bias[columns] = intercept
     return replace(model, weights=wide, intercept=bias, classes=classes, task="multiclass")

@@ -1,4 +1,4 @@
-"""``alpha="auto"``: the penalty that is best on held-out rows, along a path from strong to weak."""
+"""``alpha="auto"``: choose alpha by the score on held-out rows, along a path of decreasing values."""
 
 from __future__ import annotations
 
@@ -24,23 +24,31 @@ from manyclass.solvers.dual.warm import lineage, warm_state
 
 __all__ = ["AlphaSearch", "search_alpha"]
 
-#: Part of the rows that is held out, and most rows of it: more say nothing new.
+#: Fraction of the rows that is held out, and the maximum number of held-out rows, enough for a small standard error.
 _FRACTION, _MOST = 0.1, 20_000
-#: From one alpha to the next.
+#: Ratio of consecutive alphas.
 _STEP = 10**-0.5
-#: Relative gap of the fits on the way: a choice between alphas needs no more.
+#: Relative duality gap of the fits of the path, which is small enough to compare alphas.
 _TOL = 1e-2
-#: The path ends after so many scores in a row that are a standard error below the best, or so many that are no better.
+#: The path ends after 2 consecutive scores more than a standard error below the best, or 4 that are not better.
 _TURNED, _STALE = 2, 4
-#: The path ends at this part of 1 / n at the latest.
+#: Smallest alpha of the path, as a multiple of 1 / n.
 _LEAST = 1e-4
 
 
 class AlphaSearch(NamedTuple):
-    """What a search has found.
+    """The result of a search.
 
-    ``alpha`` is the best, the larger of equals; ``scores`` are those of all alphas tried, in their order; ``state`` is
-    where a fit on all rows may begin, if anywhere; ``interrupted`` says that Ctrl-C ended the search.
+    Attributes
+    ----------
+    alpha : float
+        The alpha with the best score; of equal scores the largest alpha.
+    scores : dict of float to float
+        Score by alpha, in the order of the path.
+    state : tuple or None
+        Warm start for the fit on all rows.
+    interrupted : bool
+        Whether Ctrl-C ended the search.
     """
 
     alpha: float
@@ -50,20 +58,20 @@ class AlphaSearch(NamedTuple):
 
 
 def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: int | None) -> AlphaSearch:
-    """Fit without the held-out rows at ever weaker penalties, until the score on these rows has turned.
+    """Fit without the held-out rows for decreasing alphas, until the score on these rows gets worse.
 
-    The held-out rows have weight zero: nothing is copied, and each fit begins where the last one ended.
+    The held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the last.
 
     Parameters
     ----------
     unit : Problem
-        With all rows, at alpha = 1.
-    solver : Solver, optional
-        None: chosen for each alpha.
+        The problem with all rows and alpha = 1.
+    solver : Solver or None
+        The solver; None chooses one for each alpha.
     seed : int
-        Of the held-out rows and of the fits.
-    max_iter : int, optional
-        Most iterations of a fit.
+        Seed of the choice of the held-out rows and of the fits.
+    max_iter : int or None
+        Maximum number of iterations of each fit; None is the solver's default.
     """
     held = held_out_rows(unit, np.random.default_rng([seed, unit.n_samples]))
     weights = np.array(unit.sample_weight, np.float64)
@@ -95,7 +103,7 @@ def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: i
 
 
 def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
-    """The numbers of the held-out rows, sorted: a tenth of each class; the only row of a class is never one of them."""
+    """Indices of the held-out rows, sorted: a tenth of each class, but never the only row of a class."""
     n, weights = problem.n_samples, np.asarray(problem.sample_weight)
     order = rng.permutation(n)
     if isinstance(problem.targets, ClassTargets):
@@ -112,13 +120,15 @@ def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
     order = order[(weights[order] > 0) & ~alone[order]]
     size = min(_MOST, max(1, round(_FRACTION * len(order))))
     if len(order) < 2:
-        raise ValueError(f"alpha='auto' holds out some rows, and there are {len(order)} to choose from: give a number")
+        raise ValueError(
+            f"alpha='auto' needs rows to hold out, got {len(order)} rows that can be left out: pass a number for alpha"
+        )
     places = (np.arange(size) + rng.random()) * (len(order) / size)
     return np.sort(order[places.astype(np.int64)])
 
 
 def _path(problem: Problem) -> Iterator[float]:
-    """Alphas from a strong penalty down: the mean squared row norm, whatever its smoothness, is one."""
+    """Decreasing alphas; the first is the mean squared row norm."""
     gamma = float(problem.loss.smoothness) or 1.0
     strongest = float(np.average(problem.norms, weights=problem.sample_weight)) / max(1.0, gamma)
     alpha = max(0.1 * strongest, 10.0 / problem.n_samples) or 1.0
@@ -141,7 +151,7 @@ def _fit(
 
 
 class _Judge:
-    """The score of weights on the held-out rows: accuracy; micro-F1 of label sets; minus the mean squared error."""
+    """The score on the held-out rows: accuracy, micro-F1 (multilabel) or minus the mean squared error (regression)."""
 
     def __init__(self, problem: Problem, held: Array) -> None:
         rows, shape = problem.rows, (problem.n_samples, problem.n_features)
@@ -153,7 +163,7 @@ class _Judge:
         self._weights = np.asarray(problem.sample_weight, np.float64)[held]
 
     def standard_error(self, score: float) -> float:
-        """Of a rate over the held-out rows; a hundredth of a mean squared error."""
+        """Standard error of an accuracy or F1 on the held-out rows; 1 % of a mean squared error."""
         if score < 0:
             return 0.01 * abs(score)
         return math.sqrt(score * (1.0 - score) / len(self._held))

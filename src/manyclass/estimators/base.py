@@ -1,4 +1,4 @@
-"""What the linear estimators share: parameters, input, the problem they describe, and the model a fit leaves."""
+"""Base classes of the estimators: checks of parameters and input, the `Problem`, the fitted model."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ __all__ = [
     "record_of",
 ]
 
-#: What people write who come from elsewhere, and what it is called here.
-_STRANGERS = {
+#: Names of parameters in other libraries -> what to use here, for error messages.
+_OTHER_NAMES = {
     "C": "alpha: C is 1 / (alpha * n_samples), and alpha=None is C=1",
     "penalty": "l1_ratio: 0 is l2, 1 is l1, between them is elastic net",
     "multi_class": "loss: 'multinomial' is softmax regression, 'log_loss' one-vs-rest",
@@ -79,7 +79,7 @@ _STRANGERS = {
 
 
 class Named(BaseEstimator):  # type: ignore[misc]
-    """An estimator that answers an unknown parameter with the one that is meant."""
+    """Base class of estimators whose error for an unknown parameter names the equivalent one."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -91,14 +91,14 @@ class Named(BaseEstimator):  # type: ignore[misc]
         known = cls._get_param_names()
         for name in kwargs:
             if name not in known:
-                meant = _STRANGERS.get(name)
+                meant = _OTHER_NAMES.get(name)
                 hint = did_you_mean(name, known) if meant is None else f": here it is {meant}"
                 end = "" if hint.endswith("?") else "."
                 raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}{end} It has {', '.join(known)}")
         return super().__new__(cls)
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters of this estimator and, as ``loss__gamma`` or ``solver__epochs``, of its objects.
+        """Set parameters of this estimator, or of its objects by names such as ``loss__gamma`` and ``solver__option``.
 
         Parameters
         ----------
@@ -113,32 +113,32 @@ class Named(BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If a name is unknown, or the parameter is one of a loss or a solver that is given by name.
+            If a name is unknown, or belongs to a loss or a solver that was passed as a string.
         """
         for key in params:
             name, nested, _ = key.partition("__")
             given = params.get(name, getattr(self, name, None))
             if nested and isinstance(given, str):
                 raise ValueError(
-                    f"{key} is a parameter of an object, and {name} is the name {given!r}: give {name} as an object "
+                    f"{key} is a parameter of an object, and {name} is the string {given!r}: pass {name} as an object "
                     "first, as in LinearClassifier(CrammerSinger(gamma=0), solver=SDCA(option='II'))"
                 )
         return super().set_params(**params)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file; `manyclass.load` reads it.
+        """Write the fitted model to one file, atomically; `manyclass.load` reads it.
 
-        When it is on disk, the checkpoint of the fit (``fit(checkpoint=)``) is removed if the fit is finished.
+        Then removes the checkpoint of the fit (``fit(checkpoint=)``) if the fit is finished.
 
         Parameters
         ----------
         path : path
-            The file, or the folder of a model in blocks. It takes its name only when it is complete.
+            The file, or the folder of a model in blocks of classes.
 
         Raises
         ------
         NotFittedError
-            Before `fit`.
+            If the estimator is not fitted.
         OSError
             If the file cannot be written.
         """
@@ -150,7 +150,7 @@ class Named(BaseEstimator):  # type: ignore[misc]
 
 
 class LinearEstimator(Named):
-    """A linear model fitted by minimizing a `Problem`."""
+    """Base class of estimators that fit a linear model by minimizing the objective of a `Problem`."""
 
     loss: Any
     alpha: Any
@@ -181,14 +181,14 @@ class LinearEstimator(Named):
     # --- parameters -------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError for a parameter that is not what is expected; nothing has been done yet."""
+        """Raise a ValueError if a parameter is invalid; called before any work."""
         self._validate_params()
         if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
         resolve_n_jobs(self.n_jobs)
 
     def _asked_solver(self) -> Any:
-        """The solver that the parameter names, for the fitting loop or for row stores; None for "auto"."""
+        """The solver object for the parameter ``solver``, for the fitting loop or for row stores; None for "auto"."""
         if isinstance(self.solver, str) and self.solver == "auto":
             return None
         return resolve("solver", self.solver, SOLVERS, ("auto",))
@@ -196,7 +196,7 @@ class LinearEstimator(Named):
     # --- input ------------------------------------------------------------------------------------------------------
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """X as CSR or 2-D array of float32 or float64, y still as given; nothing is copied that need not be."""
+        """X as a CSR matrix or 2-D array of float32 or float64, validated and copied only if necessary; y unchanged."""
         refuse_store(X)
         check_sparse(X)
         check_sparse(y, "y")
@@ -214,7 +214,7 @@ class LinearEstimator(Named):
     # --- the problem ------------------------------------------------------------------------------------------------
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
-        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
+        """The problem for the parameters and the data, and the fields of the model besides its weights."""
         raise NotImplementedError
 
     def _problem(
@@ -228,10 +228,11 @@ class LinearEstimator(Named):
         two_columns: bool = False,
         total: float | None = None,
     ) -> Problem:
-        """The objective on these rows.
+        """The `Problem` for these rows.
 
-        ``two_columns`` says that two classes have a column each: w and -w have half the l2 penalty of their difference
-        2w, the margin, so that it is doubled. ``total`` is the sum of sample weights where there are more rows than X.
+        With ``two_columns``, two classes have one column of weights each, w and -w, in place of the one column 2w. The
+        l2 penalty of (w, -w) is half of that of 2w, so that it is doubled here. ``total`` is the sum of the sample
+        weights of all processes if X has only some of the rows.
         """
         self.__dict__.pop("validation_scores_", None)  # of an earlier fit
         ratio = float(self.l1_ratio)
@@ -252,7 +253,7 @@ class LinearEstimator(Named):
         )
 
     def _choose_alpha(self, problem: Problem, solver: Solver | None) -> tuple[Problem, tuple[str, State] | None]:
-        """For ``alpha="auto"``: the problem, given at alpha = 1, with the best alpha, and where a fit may begin."""
+        """For ``alpha="auto"``: the problem (given for alpha = 1) with the chosen alpha, and a warm start."""
         found = search_alpha(problem, solver, seed=self._seed(), max_iter=self.max_iter)
         if found.interrupted:
             raise KeyboardInterrupt
@@ -263,7 +264,7 @@ class LinearEstimator(Named):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _settings(self) -> dict[str, Any]:
-        """What the fitting loop is told."""
+        """Arguments of the fitting loop."""
         limit = None if self.max_iter is None else int(self.max_iter)
         return {"tol": float(self.tol), "max_iter": limit, "seed": self._seed(), "verbose": int(self.verbose)}
 
@@ -274,11 +275,10 @@ class LinearEstimator(Named):
         checkpoint: Any = None,
         start: tuple[str, State] | None = None,
     ) -> Callable[..., Result]:
-        """What minimizes the problem: the fitting loop with the solver asked for, or the one that suits the problem
-        best, and the state it begins with.
+        """The fitting loop with its solver (the given one, or the one chosen for the problem) and its warm start.
 
-        Many outputs of a separable loss are fitted a range at a time, which takes less memory and time, but keeps no
-        duals to start from another time.
+        Many outputs of a separable loss are fitted one range after the other. This takes less memory and time, but
+        keeps no dual variables for a later warm start.
         """
         ready = (choose(problem) if solver is None else solver).prepare(problem)
         self.solver_ = ready.name
@@ -292,17 +292,17 @@ class LinearEstimator(Named):
         return partial(minimize, problem, ready, state=state, checkpoint=checkpoint)
 
     def _keep(self, problem: Problem, result: Result, checkpoint: Any = None) -> None:
-        """What a fit leaves besides the model."""
+        """Set the fitted attributes other than the model."""
         self._checkpoint = checkpoint if result.outcome.finished else None
         self.history_: History = result.history
         self.duality_gap_ = result.certificate.relative_gap
         self.objective_ = result.certificate.primal
         self.n_iter_ = result.n_iter
-        # Kept only on request: the duals can be larger than the model.
+        # Kept only with warm_start: the dual variables can be larger than the model.
         self._warm = (_signature(problem, result.solver), result.state) if self.warm_start else None
 
     def _wrap(self, W: Any, intercept: Array, *, record: dict[str, Any], **facts: Any) -> None:
-        """Make the model of weights."""
+        """Set ``model_`` from weights and intercept."""
         names = getattr(self, "feature_names_in_", None)
         self._sparsified = False
         self.model_ = LinearModel(
@@ -317,7 +317,7 @@ class LinearEstimator(Named):
         )
 
     def _recorded(self) -> dict[str, Any]:
-        """What a model records of the parameters: all but where the solver runs and writes."""
+        """The parameters for the model's record, without those that say where the solver runs and writes."""
         parameters, solver = self.get_params(deep=True), getattr(self, "solver", None)
         if isinstance(solver, BaseSolver):
             own = {name: value for name, value in solver.get_params(deep=False).items() if name not in solver.local}
@@ -327,23 +327,23 @@ class LinearEstimator(Named):
         return {"estimator": type(self).__name__, **{name: plain(value) for name, value in parameters.items()}}
 
     def _kept_weights(self, W: Any) -> Any:
-        """The weights, sparse where few of them are not zero: where that takes less memory."""
+        """The weights, as a CSR matrix if that takes less than half of the memory."""
         if sp.issparse(W) or not (self.l1_ratio or not self._certified):
             return W
         entry = W.dtype.itemsize + 4
         return sp.csr_matrix(W) if np.count_nonzero(W) * entry < 0.5 * W.nbytes else W
 
-    #: Whether the solver of the last fit gives a certificate.
+    #: Whether the solver of the last fit computes a duality gap.
     _certified = True
 
-    # --- what a fit leaves ------------------------------------------------------------------------------------------
+    # --- fitted attributes ------------------------------------------------------------------------------------------
 
     @property
     def coef_(self) -> Any:
-        """Weights, (n_outputs, n_features): one row a class, a single row for two classes.
+        """Weights, (n_outputs, n_features): one row per class, a single row for two classes.
 
-        A view, not a copy, of dense weights. A fit with an l1 part that leaves few weights keeps them sparse: then this
-        is a dense copy, and `sparse_coef_` the weights as they are. After `sparsify`, a sparse matrix.
+        A view of dense weights. If the weights are stored as a sparse matrix (an l1 penalty with few non-zero weights),
+        this is a dense copy; use `sparse_coef_` to avoid it. A sparse matrix after `sparsify`.
         """
         check_is_fitted(self, "model_")
         weights: Any = self.model_.weights
@@ -351,17 +351,17 @@ class LinearEstimator(Named):
 
     @property
     def sparse_coef_(self) -> Any:
-        """`coef_` as a CSR matrix, (n_outputs, n_features), always."""
+        """`coef_` as a CSR matrix, (n_outputs, n_features)."""
         check_is_fitted(self, "model_")
         return sp.csr_matrix(self.model_.weights.T)
 
     def sparsify(self) -> LinearEstimator:
-        """Keep the weights sparse, and `coef_` with them; predictions stay the same.
+        """Convert the weights and `coef_` to a sparse matrix; predictions do not change.
 
         Returns
         -------
         LinearEstimator
-            Itself.
+            The estimator.
         """
         check_is_fitted(self, "model_")
         self.model_ = self.model_.sparsify()
@@ -369,12 +369,12 @@ class LinearEstimator(Named):
         return self
 
     def densify(self) -> LinearEstimator:
-        """Keep the weights as a dense array, as before `sparsify`.
+        """Convert the weights to a dense array, the inverse of `sparsify`.
 
         Returns
         -------
         LinearEstimator
-            Itself.
+            The estimator.
         """
         check_is_fitted(self, "model_")
         self.model_ = self.model_.densify()
@@ -383,7 +383,7 @@ class LinearEstimator(Named):
 
     @property
     def intercept_(self) -> Array:
-        """Intercepts, (n_outputs,); zeros without an intercept."""
+        """Intercepts, (n_outputs,); zeros if none were fitted."""
         check_is_fitted(self, "model_")
         intercept: Array = self.model_.intercept
         return intercept
@@ -398,7 +398,7 @@ class LinearEstimator(Named):
 
 
 def record_of(result: Result) -> dict[str, Any]:
-    """What a model is to remember of its fit."""
+    """The training record of a model."""
     known = math.isfinite(result.certificate.primal)
     return {
         "outcome": result.outcome.name.lower(),
@@ -411,32 +411,32 @@ def record_of(result: Result) -> dict[str, Any]:
 
 
 def check_sample_weight(sample_weight: Any, X: Any) -> Array | None:
-    """Sample weights as float64.
+    """Validate sample weights, and convert them to float64.
 
     Raises
     ------
     ValueError
-        If they are negative, not finite, all zero, or not one for each row.
+        If they are negative, not finite, all zero, or their number differs from that of the rows.
     """
     if sample_weight is None:
         return None
     weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
     if not weights.any():  # scikit-learn checks this itself from version 1.8 on
-        raise ValueError("sample_weight must contain at least one non-zero number, all are zero")
+        raise ValueError("sample_weight must contain at least one non-zero number, got only zeros")
     return weights
 
 
 def penalty_strength(alpha: float | str | None, n: int, weights: Array | None) -> float:
-    """``alpha``; where it is None 1 / n, or 1 / the sum of the sample weights: scikit-learn's C = 1."""
+    """``alpha``; for None 1 / n, or 1 / the sum of the sample weights, which is scikit-learn's C = 1."""
     if alpha == "auto":
-        return 1.0  # the search scales it
+        return 1.0  # multiplied by the chosen alpha later
     if alpha is not None:
         return float(alpha)
     return 1.0 / (float(n) if weights is None else float(np.sum(weights)))
 
 
 def check_rows(X: Any) -> Any:
-    """CSR without duplicate entries (a dual step needs the norm of a row); copied only where there are some."""
+    """X without duplicate entries, which would falsify the norms of rows; copied only if there are any."""
     if not sp.issparse(X):
         return X
     if has_duplicates(read_only(X.indices), read_only(X.indptr), np.full(X.shape[1], -1, np.int64)):
@@ -455,7 +455,7 @@ def check_number(
     high_open: bool = False,
     hint: str = "",
 ) -> None:
-    """Refuse what is not a finite number within the bounds."""
+    """Raise a ValueError unless ``value`` is a finite number within the bounds."""
     good = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
     if good:
         good = (value > low if low_open else value >= low) and (value < high if high_open else value <= high)
@@ -466,7 +466,7 @@ def check_number(
 
 
 def plain(value: Any) -> Any:
-    """A parameter as JSON can hold it; the text of what it cannot."""
+    """A parameter as a value for JSON; as a string if JSON has no such value."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -477,7 +477,7 @@ def plain(value: Any) -> Any:
 
 
 def _signature(problem: Problem, solver: Solver) -> tuple[Any, ...]:
-    """What must be unchanged for old duals to be feasible."""
+    """What must not change for dual variables of an earlier fit to be feasible."""
     arrays = tuple(np.array(part) for part in problem.targets if isinstance(part, np.ndarray))
     return (
         lineage(solver),

@@ -1,4 +1,4 @@
-"""Classification with a link that is learned."""
+"""`CalibratedLeastSquaresClassifier`."""
 
 from __future__ import annotations
 
@@ -26,75 +26,81 @@ from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
 __all__ = ["CalibratedLeastSquaresClassifier"]
 
-#: Rounds where ``max_iter`` is None.
+#: Number of rounds if ``max_iter`` is None.
 _ROUNDS = 20
 
 
 class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, PredictingMixin):  # type: ignore[misc]
-    """Classifier that learns weights and link in turn, both by least squares.
+    """Classifier that learns weights and link alternately, both by least squares.
 
-    Each round fits weights to the residuals y - yhat of what is predicted so far, then refits the predictions on simple
+    Each round fits weights to the residuals y - yhat of the current predictions, then refits the predictions on simple
     functions of themselves (a constant, the scores, their squares and cubes) and projects them on the simplex, or for
-    multi-label targets on the hypercube. The squared error never rises from one half-round to the next where ``alpha``
-    is zero. X'X is factored once; a round costs two passes of n d K. To predict is to replay the rounds; the scores of
-    the model, `decision_function`, are the projected predictions.
+    multilabel y on the hypercube. With ``alpha=0`` no half-round increases the squared error. X'X is factored once; a
+    round costs two passes of n d K operations. Predicting repeats the rounds; `decision_function` returns the projected
+    predictions.
 
     Parameters
     ----------
     basis : {"cubic", "quadratic", "linear"} or callable, default="cubic"
-        The functions of the scores: a constant and their powers up to the third, the second, the first. A callable
-        gives features (n, q) of scores (n, K); a model with one cannot be saved.
+        The functions of the scores: a constant and their powers up to degree 3, 2 or 1. A callable maps scores (n, K)
+        to features (n, q); a model with a callable cannot be saved.
     alpha : float or None, default=None
-        Ridge of the weights of a round, >= 0, beside the mean loss. None: 1 / n_samples.
+        Ridge penalty of the weights of a round relative to the mean loss, >= 0. None: 1 / n_samples.
     fit_intercept : bool, default=True
-        An unpenalized constant feature.
+        Whether to fit an unpenalized intercept.
     class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+        Weights of the classes, as in scikit-learn.
     features : str or FeatureBlock, optional
-        Features to fit on instead of the columns of X: "fourier", "logits", "nystrom", "polynomial", "subset", "pca",
-        with ":N" behind for N of them ("fourier:1024"), or a block of `manyclass.features`. They are made chunk by
-        chunk.
+        Features that replace the columns of X, see `GeneralizedLeastSquaresClassifier`.
     system : {"auto", "cholesky", "cg"}, default="auto"
-        See `GeneralizedLeastSquaresClassifier`.
+        Method for the linear systems, see `GeneralizedLeastSquaresClassifier`.
     early_stopping : bool, default=False
-        Hold out a part of the rows, keep the number of rounds that does best on it.
+        Whether to hold out validation rows and keep the number of rounds with the lowest error on them.
     validation_fraction : float, default=0.1
-        That part, in (0, 1).
+        Fraction of the rows that is held out with ``early_stopping``, in (0, 1).
     patience : int, default=5
-        Rounds without a better validation error after which the fit ends, >= 1.
+        With ``early_stopping``, the fit stops after this number of rounds without a lower validation error, >= 1.
     tol : float, default=1e-3
-        What a round must take off the mean squared error, whose targets have length 1 for each label of a row; the fit
-        ends with the first that does not. In [0, 1].
+        The fit stops after a round that decreases the mean squared error by less than this, in [0, 1].
     max_iter : int, optional
-        Most rounds, >= 1. None: 20.
+        Maximum number of rounds, >= 1. None: 20.
     random_state : int, RandomState or None, default=None
-        Of the validation part, and of ``features``.
+        Seed of the validation split and of ``features``.
     n_jobs : int, optional
-        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result.
+        Number of threads of kernels and predictions: None means 1, -1 all cores. Does not change the result.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of products and weights; None takes that of X. Systems are factored in float64 always.
+        Type of products and weights; None uses that of X. Linear systems are solved in float64.
     verbose : int, default=0
         1 shows a line for each round on standard error.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
     alpha_ : float
-        The ridge used.
+        The ridge penalty used.
     errors_ : ndarray of shape (n_iter_, 2)
-        Mean squared error on the rows of the fit after each half-round.
+        Mean squared error on the training rows after each half-round.
     n_iter_ : int
-        Rounds run; the model has those up to the best.
+        Number of rounds; the model has those up to the best.
     stage_records_ : list of StageRecord
+        Loss and validation error after each round.
     outcome_ : {"converged", "max_iter", "stopped early", "interrupted"}
+        Why the fit ended.
     model_ : StagedModel
+        The fitted model.
 
     Raises
     ------
     ValueError
-        On parameters out of range, fewer than two classes, NaN or infinite input.
+        If a parameter is out of range, y has fewer than two classes, or the input has NaN or infinity.
     MemoryError
-        Before anything is allocated, if the fit would not fit into memory.
+        If the fit would need more memory than is available; raised before anything is allocated.
+
+    See Also
+    --------
+    GeneralizedLeastSquaresClassifier : Generalized least squares for a given link.
+    StagewiseClassifier : Calibrated least squares on blocks of generated features.
 
     References
     ----------
@@ -159,16 +165,17 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Read chunk by chunk: may be memory-mapped, or an array of another library, which then makes the products.
+            Rows, finite. Read in chunks: may be memory-mapped, or an array of another library, which then computes the
+            matrix products.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
             Labels of any sortable type, or 0/1 indicators.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight acts as that many copies of the row.
+            Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
 
         Returns
         -------
         CalibratedLeastSquaresClassifier
-            Itself.
+            The fitted estimator.
         """
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
@@ -176,7 +183,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         labels, task = self._read_targets(y)
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
         self._seeds = check_random_state(self.random_state)
-        # A column for each of two classes as well: predictions are on the simplex.
+        # One column for each of two classes: predictions are on the simplex.
         task, domain = ("multilabel", "box") if task == "multilabel" else ("multiclass", "simplex")
         n, K, dtype = int(X.shape[0]), len(self.classes_), self._working_dtype(X)
         require({"targets, predictions and residuals": 3 * n * K * dtype.itemsize}, "dtype=np.float32, or fewer rows")
@@ -187,7 +194,10 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             kept = np.ones(n) if weights is None else np.array(weights, np.float64)
             kept[held] = 0.0
             if not kept.any():
-                raise ValueError("validation_fraction leaves no row of positive weight to fit on: take a smaller one")
+                raise ValueError(
+                    "validation_fraction must leave training rows with positive weight, got "
+                    f"{self.validation_fraction}: pass a smaller one"
+                )
 
         def judge() -> float:
             if held is None:
@@ -215,7 +225,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         return self
 
     def _run(self, rounds: Any, block: Any, width: int, judge: Any) -> list[BlockFit]:
-        """The rounds up to the best, by the validation part where there is one."""
+        """The rounds up to the one with the lowest validation error, or all of them without validation rows."""
         elapsed = clock()
         stages: list[BlockFit] = []
         best, best_error, before = 0, math.inf, math.inf
@@ -227,7 +237,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
                 error = judge()
                 stages.append(BlockFit(block, found.weights, found.calibration))
                 errors.append(found.errors)
-                if not error >= best_error:  # NaN without a validation part: the last is the best
+                if not error >= best_error:  # NaN without validation rows: the last round is the best
                     best, best_error = number, error
                 record = StageRecord(1, number, width, found.errors[1], error, elapsed())
                 self.stage_records_.append(record)
@@ -241,10 +251,12 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
                 before = found.errors[1]
         except KeyboardInterrupt:
             if not best:
-                raise  # nothing has been fitted
+                raise  # no stage has been fitted
             self.outcome_ = "interrupted"
             warnings.warn(
-                f"interrupted after {len(stages)} rounds; the best of them are kept", ConvergenceWarning, stacklevel=3
+                f"interrupted after {len(stages)} rounds; the model has the rounds up to the best",
+                ConvergenceWarning,
+                stacklevel=3,
             )
         self.errors_, self.n_iter_ = np.array(errors), len(errors)
         return stages[:best]

@@ -1,4 +1,4 @@
-"""The linear classifier: one objective, any loss, any solver."""
+"""`LinearClassifier`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from manyclass.solvers.ds_mlr.on_communicator import communicator_of, on_communi
 
 __all__ = ["LinearClassifier", "without_intercept"]
 
-#: Classes from which ``fit_intercept="auto"`` leaves the intercept out for sparse rows.
+#: Number of classes from which ``fit_intercept="auto"`` fits no intercept for sparse rows.
 _MANY = 1000
 
 
 def without_intercept(n_classes: int, sparse: bool) -> bool:
-    """Whether ``fit_intercept="auto"`` leaves the intercept out: sparse rows and 1000 classes or more."""
+    """Whether ``fit_intercept="auto"`` fits no intercept: sparse rows and 1000 classes or more."""
     return sparse and n_classes >= _MANY
 
 
@@ -55,90 +55,103 @@ def _streams(estimator: LinearClassifier) -> bool:
 
 
 class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
-    """Linear classifier: any of seven losses, l2, l1 or elastic net, stopped on a true duality gap.
+    """Linear classifier with any of seven losses and an l2, l1 or elastic net penalty, stopped by the duality gap.
 
-    Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)`` with c_i
-    the sample weights scaled to mean 1 and the intercept b free of penalty. scikit-learn's ``C`` is
+    Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``, where c_i
+    are the sample weights scaled to mean 1, and the intercept b is not penalized. scikit-learn's ``C`` is
     ``1 / (alpha * n_samples)``.
 
     Parameters
     ----------
     loss : str or loss object, default="multinomial"
-        What is minimized. For one class a row: "multinomial" (softmax regression), "crammer_singer" (multiclass SVM),
-        "softmax_hinge" (its smooth upper bound). One-vs-rest, for label sets as well: "log_loss", "squared_hinge",
-        "smooth_hinge", "hinge". A parameter of a loss is one of its object: ``CrammerSinger(gamma=0.0)``. With two
-        classes there is one margin and one column of weights.
+        The loss phi. For one class per row: "multinomial" (softmax regression), "crammer_singer" (multiclass SVM),
+        "softmax_hinge" (a smooth upper bound of it). One-vs-rest, also for multilabel y: "log_loss", "squared_hinge",
+        "smooth_hinge", "hinge". Parameters of a loss are those of its object: ``CrammerSinger(gamma=0.0)``. Two classes
+        have one score and one column of weights.
     alpha : float, "auto" or None, default=None
         Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights), scikit-learn's ``C=1``.
-        "auto": chosen on held-out rows along a path from strong to weak, see ``alpha_`` and ``validation_scores_``.
+        "auto": chosen on held-out rows from a path of decreasing values, see ``alpha_`` and ``validation_scores_``.
     l1_ratio : float, default=0.0
-        Part of the penalty that is l1, in [0, 1]. With 1 (no l2 part) the certificate is that of the pure problem.
+        Fraction of the penalty that is l1, in [0, 1]; 0 is l2, 1 is l1.
     fit_intercept : bool or "auto", default="auto"
-        Fit an unpenalized intercept. "auto": yes, except for sparse rows with 1000 classes or more, where it brought
-        nothing on held-out rows and slows the fit down, and with solvers that fit none; ``intercept_`` is then zero.
+        Whether to fit an unpenalized intercept. "auto": yes, except for sparse rows with 1000 classes or more, where it
+        slowed fits down without an effect on held-out rows, and with solvers that cannot fit one; ``intercept_`` is
+        then zero.
     class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+        Weights of the classes, as in scikit-learn.
     solver : str or solver object, default="auto"
-        How it is minimized. "auto" takes the fastest by measurement for the problem at hand: "sdca_active" for
-        crammer_singer with 100 classes or more, "cd" for a penalty with an l1 part and few outputs, "accelerated" where
-        the problem is ill-conditioned, "sdca" otherwise; ``solver_`` tells which. The others are described in the
-        documentation of solvers. What only one solver understands is a parameter of its object: ``SDCA(option="II")``,
-        ``DSMLR(n_workers=4, comm="mpi")``, ``BoundMajorization(rank=8)``.
+        The algorithm. "auto" chooses, by measured times, "sdca_active" for crammer_singer with 100 classes or more,
+        "cd" for a penalty with an l1 part and few outputs, "accelerated" for an ill-conditioned problem, and else
+        "sdca"; see ``solver_``. The documentation of solvers describes the others. Parameters of a solver are those of
+        its object: ``SDCA(option="II")``, ``DSMLR(n_workers=4, comm="mpi")``, ``BoundMajorization(rank=8)``.
     tol : float, default=1e-3
-        Certified relative duality gap to stop at: (P - D) / max(abs(P), abs(D)), >= 0. Without meaning for a solver
-        without certificate ("memoir").
+        Relative duality gap at which the fit stops, (P - D) / max(abs(P), abs(D)), >= 0. Ignored by "memoir", which
+        computes no duality gap.
     max_iter : int, optional
-        Most iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with ``warm_start``, of all
-        calls that go on from one ``checkpoint``. None: 100; 300 for "ds_mlr", 8 for "memoir", 10 for "out_of_core".
+        Maximum number of iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with
+        ``warm_start``, of all calls together that resume one ``checkpoint``. None: 100; 300 for "ds_mlr", 8 for
+        "memoir", 10 for "out_of_core".
     warm_start : bool, default=False
-        Start from the state of the previous fit where targets, loss and shapes are the same.
+        Whether to start from the state of the previous fit if targets, loss and shapes are the same.
     random_state : int, RandomState or None, default=None
-        Of the order of the rows.
+        Seed of the order of the rows.
     n_jobs : int, optional
-        Threads; None is 1, -1 all cores. Never changes the result, except with solvers that say so by name.
+        Number of threads: None means 1, -1 all cores. Does not change the result, except with solvers whose
+        documentation says so.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of the weights and of the work; None takes that of X. float32 halves the memory and certifies gaps down to about
-        4e-6.
+        Type of the weights and of the computations; None uses that of X. float32 halves the memory and can certify gaps
+        down to about 4e-6.
     verbose : int, default=0
         1 shows progress on standard error.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
+        Weights.
     sparse_coef_ : CSR matrix of the same shape
+        Weights as a sparse matrix.
     intercept_ : ndarray of shape (n_classes,) or (1,)
+        Intercepts.
     classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
     alpha_ : float
         Strength of the penalty used.
     validation_scores_ : dict of float to float
-        Accuracy (micro-F1 of label sets) on the held-out rows by alpha, with ``alpha="auto"``; `plot` draws them.
+        Accuracy (micro-F1 for multilabel y) on the held-out rows by alpha, with ``alpha="auto"``; see `plot`.
     solver_ : str
-        The solver that ran.
+        Name of the solver used.
     duality_gap_ : float
-        Certified relative gap of the fitted model; NaN where the solver gives none.
+        Relative duality gap of the fitted model; NaN if the solver computes none.
     objective_ : float
-        Objective of the fitted model; NaN where the solver does not compute it.
+        Objective of the fitted model; NaN if the solver does not compute it.
     n_iter_ : int
-        Iterations run.
+        Number of iterations.
     history_ : History
         The evaluations of the fit.
     model_ : LinearModel or ShardedModel
-        What predicts; ``save`` keeps it. With the solver "out_of_core" its weights are on disk, and ``coef_`` says so.
+        The fitted model. With the solver "out_of_core" its weights are on disk, and ``coef_`` is an error.
     n_features_in_ : int
+        Number of features.
     feature_names_in_ : ndarray of str, if X had column names
+        Names of the features.
 
     Raises
     ------
     ValueError
-        On parameters out of range, a loss and a solver that do not fit together, targets the loss does not take, fewer
-        than two classes, NaN or infinite input.
+        If a parameter is out of range, the solver does not support the loss or the penalty, the loss does not support
+        the targets, y has fewer than two classes, or the input has NaN or infinity.
     MemoryError
-        Before anything is allocated, if the fit would not fit into memory.
+        If the fit would need more memory than is available; raised before anything is allocated.
+
+    See Also
+    --------
+    LinearClassifierCV : Chooses alpha and l1_ratio by cross-validation.
+    LinearRegressor : The same for regression.
 
     References
     ----------
     Shalev-Shwartz and Zhang, "Accelerated proximal stochastic dual coordinate ascent for regularized loss
-    minimization", ICML 2014, for the certificate and the default solvers; each solver names its own paper.
+    minimization", ICML 2014, for the duality gap and the default solvers; other solvers cite their own papers.
 
     Examples
     --------
@@ -200,29 +213,29 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> LinearClassifier:
-        """Fit the model; with a distributed solver, each process calls this with its own rows, or with the same store.
+        """Fit the model. With a distributed solver, each process calls this with its own rows, or with the same store.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features), or RowStore for the solver "out_of_core"
-            Not copied if it is float32 or float64; never densified.
+            Rows, finite. Not copied if float32 or float64; never densified.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
             Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss. None for a store, which has them.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight acts as that many copies of the row.
+            Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
         checkpoint : path, optional
-            Keeps the state of the fit on disk (a folder with several processes, else a file), written anew at ends of
-            iterations and at the end of the fit. Where it holds a fit of the same data, parameters and seed, the fit
-            goes on from it, to the same bits; from that of a finished fit (one that met ``tol``) the same call returns
-            at once. `save` removes it when the model of a finished fit is on disk. ``max_iter`` counts all iterations,
-            those before the fit was resumed too.
+            Where to save the state of the fit (a folder with several processes, else a file), after iterations and at
+            the end. If it contains the state of a fit with the same data, parameters and seed, the fit is resumed from
+            it, with the same result to the last bit; a finished fit (one that reached ``tol``) returns at once. `save`
+            removes it after it has written the model of a finished fit. ``max_iter`` includes the iterations before the
+            fit was resumed.
         checkpoint_seconds : float, default=60.0
-            Least time between two writes.
+            Minimum time between two checkpoints in seconds.
 
         Returns
         -------
         LinearClassifier
-            Itself. After Ctrl-C too, with the model reached so far.
+            The fitted estimator; after Ctrl-C, with the model reached so far.
         """
         with self._job() as (solver, comm):
             if isinstance(solver, StoreSolver):
@@ -247,11 +260,13 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
 
     @contextmanager
     def _job(self) -> Iterator[tuple[Any, Communicator]]:
-        """The solver asked for, and the processes that run it: an error of one of them ends the others."""
+        """The solver (None for "auto") and its communicator; an error in one process ends the others."""
         self._check_parameters()
         solver = self._asked_solver()
         if solver is not None and solver.distributed and self.alpha == "auto":
-            raise ValueError(f"alpha='auto' is for solvers of one process, got solver {solver.name!r}: give a number")
+            raise ValueError(
+                f"alpha='auto' is not supported by distributed solvers, got solver {solver.name!r}: pass a number"
+            )
         if solver is None or not solver.distributed:
             yield solver, SerialCommunicator()
             return
@@ -283,7 +298,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         solver: Solver | None = None,
         comm: Communicator | None = None,
     ) -> tuple[Problem, dict[str, Any]]:
-        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
+        """The problem for the parameters and the data, and the fields of the model besides its weights."""
         comm = SerialCommunicator() if comm is None else comm
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
@@ -339,9 +354,9 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     def _indicator_targets(self, y: Any) -> Targets:
         loss = self._loss()
         if loss.joint:
-            separable = ", ".join(name for name, other in CLASSIFICATION.items() if not other.joint)
+            separable = ", ".join(repr(name) for name, other in CLASSIFICATION.items() if not other.joint)
             raise ValueError(
-                f"loss {loss.name!r} takes one class per example, and y is a multi-label indicator of shape "
+                f"loss {loss.name!r} takes one class per row, and y is a multi-label indicator of shape "
                 f"{y.shape}: choose a one-vs-rest loss ({separable})"
             )
         if self.class_weight is not None:
@@ -352,46 +367,45 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         return SignTargets(labels.indptr.astype(np.int64), labels.indices.astype(np.int32), labels.shape[1])
 
     def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
-        """Make the model; of two columns for two classes their difference, the one margin."""
+        """Set the model; two columns for two classes are replaced by their difference."""
         if facts["task"] == "binary" and W.shape[1] == 2:
             W, intercept = W[:, 1:] - W[:, :1], intercept[1:] - intercept[:1]
             W = W if sp.issparse(W) else np.ascontiguousarray(W)
         self._stream: Any = None
         self._wrap(W, intercept, record=record, **facts)
 
-    # --- streams ----------------------------------------------------------------------------------------------------
+    # --- partial_fit ------------------------------------------------------------------------------------------------
 
     @available_if(_streams)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
-        """Learn some rows of a stream, in their order, each once.
+        """Update the model with a batch of rows, in one pass in the given order.
 
-        With solvers that stream: "sgd", "bound" (of full rank) and "memoir". No certificate is made, since past rows
-        are gone. The first call starts afresh, or, with "memoir", from the model of `fit`; `fit` ends a stream. With
-        ``alpha=None`` the penalty is 1/n of the n rows so far, and the steps of "sgd" and "memoir" fall as the inverse
-        root of their number.
+        Supported by the solvers "sgd", "bound" (of full rank) and "memoir". No duality gap is computed, because earlier
+        batches are not available. The first call after `fit` starts a new model, or, with "memoir", continues from that
+        of `fit`. With ``alpha=None`` the penalty is 1/n for the n rows so far, and the step sizes of "sgd" and "memoir"
+        decrease as the inverse square root of the number of steps.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            The rows.
+            Rows, finite.
         y : array of shape (n_samples,)
-            Labels, of one sort in all calls.
+            Labels, of the same type in all calls.
         classes : array of shape (n_classes,), optional
-            All classes there will be, in the first call; by default those of its y. With "memoir" classes may be new at
-            any time.
+            All classes that will occur, in the first call; by default those in its y. With "memoir", new classes may
+            occur in any call.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative, as they are: the mean of a stream is not known.
+            Weights of the rows, >= 0; not scaled, because the mean over all batches is not known.
 
         Returns
         -------
         LinearClassifier
-            Itself.
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            If y has a label that is none of the classes, where they cannot grow, or the classes are not those of the
-            first call.
+            If y has an unknown label and the solver cannot add classes, or ``classes`` differs from the first call.
         """
         from manyclass.estimators.stream import take
 
@@ -405,31 +419,31 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         )
         check_classification_targets(y)
         if self.class_weight is not None:
-            raise ValueError("class_weight is not known for a stream: give sample_weight")
+            raise ValueError("class_weight is not supported by partial_fit: pass sample_weight")
         take(self, solver, check_rows(X), y, classes, check_sample_weight(sample_weight, X), first)
         return self
 
     # --- after the fit ----------------------------------------------------------------------------------------------
 
     def prune(self, X: Any, y: Any, *, threshold: float | None = None, max_loss: float = 0.005) -> PruneReport:
-        """Drop small weights, and measure what that costs on some rows; use rows that were not fitted.
+        """Remove small weights of the model, and measure accuracy before and after on the given rows.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            The rows.
+            Rows that were not used in the fit.
         y : array of shape (n_samples,)
             Their labels.
         threshold : float, optional
-            Weights of at most this magnitude go, >= 0. By default the largest that lowers the accuracy by at most
-            ``max_loss``, found by halving.
+            Weights of at most this magnitude are removed, >= 0. By default the largest threshold, found by bisection,
+            that lowers the accuracy by at most ``max_loss``.
         max_loss : float, default=0.005
-            See above; at least 0.
+            Largest decrease of the accuracy, >= 0.
 
         Returns
         -------
         PruneReport
-            The threshold, and weights, accuracy and macro-F1 before and after. The model is the pruned one.
+            The threshold, and the number of weights, accuracy and macro-F1 before and after.
         """
         check_is_fitted(self, "model_")
         X = self._check_predict_input(X)
@@ -442,34 +456,34 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         return report
 
     def build_index(self, kind: str | SearchIndex = "exact") -> SearchIndex:
-        """An index of the fitted weights, for rankings by `predict_topk` with measured recall (``index.recall(X, k)``).
+        """Build an index of the fitted weights for `predict_topk`; ``index.recall(X, k)`` measures its recall.
 
         Parameters
         ----------
         kind : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
-            ``exact``: `manyclass.mips.ExactSearch`, pruned by bounds where the weights are sparse.
+            `manyclass.mips.ExactSearch`, `SimpleLSH`, `SmallWorldGraph`, or an index with options.
 
         Returns
         -------
         SearchIndex
-            Built on a copy of the weights.
+            An index built on a copy of the weights.
         """
         check_is_fitted(self, "model_")
         return make_index(kind).build(self.model_.weights, n_jobs=self.n_jobs)
 
     def predict_topk(self, X: Any, k: int = 5, *, index: SearchIndex | None = None) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first.
+        """The k classes with the largest scores of each row, best first.
 
-        Never holds an n_samples x n_classes array.
+        Memory does not grow with n_samples x n_classes.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
             Rows with the features of the fit, in their order.
         k : int, default=5
-            How many, 1 to the number of classes.
+            Number of classes, from 1 to the number of classes of the model.
         index : SearchIndex, optional
-            What `build_index` made, to search instead of scoring all classes.
+            An index from `build_index`, which is searched instead of scoring all classes.
 
         Returns
         -------

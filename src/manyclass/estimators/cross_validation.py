@@ -1,4 +1,4 @@
-"""Estimators that choose alpha, and l1_ratio, by cross-validation."""
+"""`LinearClassifierCV` and `LinearRegressorCV`, which choose alpha and l1_ratio by cross-validation."""
 
 from __future__ import annotations
 
@@ -18,72 +18,79 @@ __all__ = ["LinearClassifierCV", "LinearRegressorCV"]
 class LinearClassifierCV(Search, LinearClassifier):
     """`LinearClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularization paths.
 
-    Each training fold is fitted at every alpha, from the largest down, each fit from where the last one ended, and
-    scored on the rows it has not seen. The model is then fitted on all rows with the alpha chosen: it is the one that
-    ``LinearClassifier(alpha=alpha_, l1_ratio=l1_ratio_, ...)`` gives.
+    Each training fold is fitted for every alpha in descending order, each fit warm-started from the last, and scored on
+    the test rows of the fold. The model is then fitted on all rows with the chosen alpha: it equals that of
+    ``LinearClassifier(alpha=alpha_, l1_ratio=l1_ratio_, ...)``.
 
     Parameters
     ----------
     loss : str or loss object, default="multinomial"
         See `LinearClassifier`.
     alphas : array of shape (n_alphas,), optional
-        Positive numbers, in any order. None: chosen from all rows as `regularization_path` does, for each l1_ratio.
+        Positive numbers in any order. None: chosen from all rows for each l1_ratio, as in `regularization_path`.
     n_alphas : int, default=50
-        Number of alphas where none are given.
+        Number of alphas if ``alphas`` is None, >= 1.
     eps : float, optional
-        Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without.
+        Smallest alpha divided by the largest if ``alphas`` is None, in (0, 1). None: 1e-3 with an l1 part, 1e-4
+        without.
     l1_ratio : float or list of float, default=0.0
-        Part of the penalty that is l1, in [0, 1]; of several the best is chosen.
+        Fraction of the penalty that is l1, in [0, 1]; the best of a list is chosen.
     cv : int, splitter or iterable of (train, test), optional
-        None: 5 folds. A number: stratified folds, those of `sklearn.model_selection.StratifiedKFold` (plain ones for
-        multi-label y). A class may be missing from a training fold: rows of it count as errors there, with probability
+        None: 5 folds. A number: as many stratified folds, those of `sklearn.model_selection.StratifiedKFold` (`KFold`
+        for multilabel y). If a class is missing from a training fold, its test rows count as errors with probability
         zero.
     scoring : str or callable, optional
-        A score of scikit-learn, or a function (estimator, X, y), and sample_weight if weights are given; greater is
-        better. None: neg_log_loss where the loss gives probabilities, else accuracy.
+        Name of a scikit-learn score, or a function (estimator, X, y), also with ``sample_weight`` if weights are given;
+        greater is better. None: neg_log_loss if the loss gives probabilities, else accuracy.
     selection : {"best", "one_se"}, default="best"
-        "best": the alpha of the best mean score. "one_se": the largest alpha whose mean score is within one standard
-        error of it (at the same l1_ratio).
+        "best": the alpha with the best mean score. "one_se": the largest alpha whose mean score is within one standard
+        error of it (for the same l1_ratio).
     fit_intercept : bool or "auto", default="auto"
         See `LinearClassifier`.
     class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+        See `LinearClassifier`.
     solver : str or solver object, default="auto"
-        See `LinearClassifier`; for every fit.
+        Solver of every fit, see `LinearClassifier`.
     tol : float, default=1e-3
-        Certified relative duality gap of every fit, >= 0.
+        Relative duality gap of every fit, >= 0.
     max_iter : int, optional
-        Most iterations of every fit.
+        Maximum number of iterations of every fit, >= 1.
     random_state : int, RandomState or None, default=None
-        Of the order of the rows, in every fit.
+        Seed of the order of the rows in every fit.
     n_jobs : int, optional
-        Threads: over folds and l1_ratios, each with a copy of its fold and a state of its own; what is left over goes
-        to the fits. Never changes the result, except with solvers that say so by name.
+        Number of threads: None means 1, -1 all cores. Folds and l1_ratios run in parallel, each with a copy of its
+        fold; if there are more threads, the fits use them. Does not change the result, except with solvers whose
+        documentation says so.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of the weights and of the work; None takes that of X.
+        See `LinearClassifier`.
     verbose : int, default=0
-        1 shows the fit on all rows, 2 the fits on folds too.
+        1 shows the fit on all rows, 2 also the fits on folds.
 
     Attributes
     ----------
     alpha_, l1_ratio_ : float
-        The choice.
+        The chosen values.
     alpha_best_, alpha_one_se_ : float
-        What the two kinds of selection choose.
+        The alphas for ``selection="best"`` and ``selection="one_se"``.
     alphas_ : ndarray of shape (n_alphas,), or (n_l1_ratios, n_alphas) for a list of l1_ratio
-        Decreasing.
+        The alphas, decreasing.
     scores_path_ : ndarray of shape (n_alphas, n_folds), or (n_l1_ratios, n_alphas, n_folds)
-        NaN for a fold whose rows all have weight zero.
+        Test scores; NaN for a fold whose rows all have weight zero.
     mean_scores_, standard_errors_ : ndarray of shape (n_alphas,), or (n_l1_ratios, n_alphas)
-        Over the folds, weighted by the sample weights of their rows.
+        Means and standard errors over the folds, weighted by the sample weights of their rows.
     coef_, intercept_, classes_, duality_gap_, objective_, n_iter_, history_, model_, n_features_in_, feature_names_in_
         Of the fit on all rows, see `LinearClassifier`.
 
     Raises
     ------
     ValueError
-        As `LinearClassifier`; on alphas, n_alphas, eps, cv, scoring or selection out of range; if a training fold holds
-        one class only.
+        As in `LinearClassifier`; if alphas, n_alphas, eps, cv, scoring or selection is invalid; if a training fold has
+        only one class.
+
+    See Also
+    --------
+    LinearClassifier : The estimator, and the meaning of its parameters.
+    regularization_path : The models along a path, without cross-validation.
 
     References
     ----------
@@ -148,7 +155,7 @@ class LinearClassifierCV(Search, LinearClassifier):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:  # type: ignore[override]
-        """Choose alpha and fit the model.
+        """Choose alpha and l1_ratio by cross-validation, and fit the model on all rows.
 
         Parameters
         ----------
@@ -157,12 +164,12 @@ class LinearClassifierCV(Search, LinearClassifier):
         y : array of shape (n_samples,), or indicator of shape (n_samples, n_classes)
             See `LinearClassifier.fit`.
         sample_weight : array of shape (n_samples,), optional
-            Weighs the rows in the fits, in the scores, and the folds in the mean score.
+            Weights of the rows, >= 0, in the fits and the scores; they also weight the folds in the mean score.
 
         Returns
         -------
         LinearClassifierCV
-            Itself.
+            The fitted estimator.
         """
         self._search(X, y, sample_weight)
         return self
@@ -176,37 +183,35 @@ class LinearRegressorCV(Search, LinearRegressor):
     loss : str or loss object, default="squared"
         See `LinearRegressor`.
     alphas : array of shape (n_alphas,), optional
-        Positive numbers, in any order. None: chosen from all rows as `regularization_path` does, for each l1_ratio.
+        See `LinearClassifierCV`.
     n_alphas : int, default=50
-        Number of alphas where none are given.
+        See `LinearClassifierCV`.
     eps : float, optional
-        Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without.
+        See `LinearClassifierCV`.
     l1_ratio : float or list of float, default=0.0
-        Part of the penalty that is l1, in [0, 1]; of several the best is chosen.
+        Fraction of the penalty that is l1, in [0, 1]; the best of a list is chosen.
     cv : int, splitter or iterable of (train, test), optional
-        None: 5 folds. A number: those of `sklearn.model_selection.KFold`.
+        None: 5 folds. A number: as many folds, those of `sklearn.model_selection.KFold`.
     scoring : str or callable, optional
-        A score of scikit-learn, or a function (estimator, X, y); greater is better. None: neg_mean_squared_error.
+        Name of a scikit-learn score, or a function (estimator, X, y); greater is better. None: neg_mean_squared_error.
     selection : {"best", "one_se"}, default="best"
-        "best": the alpha of the best mean score. "one_se": the largest alpha whose mean score is within one standard
-        error of it (at the same l1_ratio).
+        See `LinearClassifierCV`.
     fit_intercept : bool or "auto", default="auto"
         See `LinearRegressor`.
     solver : str or solver object, default="auto"
-        See `LinearRegressor`; for every fit.
+        Solver of every fit, see `LinearRegressor`.
     tol : float, default=1e-3
-        Certified relative duality gap of every fit, >= 0.
+        Relative duality gap of every fit, >= 0.
     max_iter : int, optional
-        Most iterations of every fit.
+        Maximum number of iterations of every fit, >= 1.
     random_state : int, RandomState or None, default=None
-        Of the order of the rows, in every fit.
+        Seed of the order of the rows in every fit.
     n_jobs : int, optional
-        Threads: over folds and l1_ratios, each with a copy of its fold and a state of its own; what is left over goes
-        to the fits. Never changes the result, except with solvers that say so by name.
+        See `LinearClassifierCV`.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of the weights and of the work; None takes that of X.
+        See `LinearRegressor`.
     verbose : int, default=0
-        1 shows the fit on all rows, 2 the fits on folds too.
+        See `LinearClassifierCV`.
 
     Attributes
     ----------
@@ -218,7 +223,12 @@ class LinearRegressorCV(Search, LinearRegressor):
     Raises
     ------
     ValueError
-        As `LinearRegressor`; on alphas, n_alphas, eps, cv, scoring or selection out of range.
+        As in `LinearRegressor`; if alphas, n_alphas, eps, cv, scoring or selection is invalid.
+
+    See Also
+    --------
+    LinearRegressor : The estimator, and the meaning of its parameters.
+    LinearClassifierCV : The same for classification.
 
     Examples
     --------
@@ -277,7 +287,7 @@ class LinearRegressorCV(Search, LinearRegressor):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressorCV:  # type: ignore[override]
-        """Choose alpha and fit the model.
+        """Choose alpha and l1_ratio by cross-validation, and fit the model on all rows.
 
         Parameters
         ----------
@@ -286,12 +296,12 @@ class LinearRegressorCV(Search, LinearRegressor):
         y : array of shape (n_samples,) or (n_samples, n_targets)
             See `LinearRegressor.fit`.
         sample_weight : array of shape (n_samples,), optional
-            Weighs the rows in the fits, in the scores, and the folds in the mean score.
+            Weights of the rows, >= 0, in the fits and the scores; they also weight the folds in the mean score.
 
         Returns
         -------
         LinearRegressorCV
-            Itself.
+            The fitted estimator.
         """
         self._search(X, y, sample_weight)
         return self

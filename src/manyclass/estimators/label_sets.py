@@ -1,4 +1,4 @@
-"""Features of label sets as a user gives them: checked, example by example, and laid end to end."""
+"""Checks the features of label sets and concatenates those of all examples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ __all__ = ["LabelSets", "observed", "read_label_sets"]
 class LabelSets(NamedTuple):
     """Joint features of all labels of all examples.
 
-    ``features`` is (N, D), a row a label; ``offsets`` (n + 1,) says where an example's begin; ``log_measure`` is (N,)
-    or None.
+    Attributes
+    ----------
+    features : (N, D)
+        One row per label.
+    offsets : (n + 1,)
+        The labels of example i are the rows offsets[i] .. offsets[i + 1] - 1.
+    log_measure : (N,) or None
+        log h of each label; None if all are 0.
     """
 
     features: Any
@@ -27,12 +33,12 @@ class LabelSets(NamedTuple):
 
 
 def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None, width: int | None = None) -> LabelSets:
-    """Check features and measures; see `manyclass.LogLinearModel` for what may be given.
+    """Check features and measures, in the formats that `manyclass.LogLinearModel` accepts, and concatenate them.
 
     Raises
     ------
     ValueError
-        With the number of the example that is at fault.
+        Naming the invalid example.
     """
     if offsets is None:
         features, offsets = _joined(features)
@@ -49,44 +55,44 @@ def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None,
             if sp.issparse(features)
             else np.argmin(bad.all(axis=1))
         )
-        raise ValueError(f"features of {_place(int(row), offsets)} hold NaN or infinity")
+        raise ValueError(f"features must be finite, got NaN or infinity for {_place(int(row), offsets)}")
     return LabelSets(features, offsets, _measures(log_measure, offsets))
 
 
 def observed(sets: LabelSets, given: Any) -> Array:
-    """The number of the observed label of each example within its set, checked.
+    """Check y, the index of the observed label of each example within its label set.
 
     Raises
     ------
     ValueError
-        If there are more or fewer than examples, one is no member of its set, or has measure zero.
+        If the number of entries differs from that of the examples, or a label is not in its set or has measure zero.
     """
     y: Array = np.asarray(given)
     n = len(sets.offsets) - 1
     if y.shape != (n,):
-        raise ValueError(f"y must have shape ({n},), one label an example, got {y.shape}")
+        raise ValueError(f"y must have shape ({n},), one label per example, got {y.shape}")
     if y.dtype.kind not in "iu":
-        raise ValueError(f"y must hold the number of a label within its example's set, integers, got {y.dtype}")
+        raise ValueError(f"y must contain integers, indices of labels within their examples' sets, got {y.dtype}")
     sizes = np.diff(sets.offsets)
     strange = np.flatnonzero((y < 0) | (y >= sizes))
     if len(strange):
         i = int(strange[0])
         raise ValueError(
-            f"y of example {i} is {int(y[i])}, which is not in its label set of {int(sizes[i])} "
-            f"(0 to {int(sizes[i]) - 1}): {len(strange)} such examples"
+            f"y of example {i} must be from 0 to {int(sizes[i]) - 1}, an index into its {int(sizes[i])} labels, got "
+            f"{int(y[i])}; {len(strange)} such examples"
         )
     if sets.log_measure is not None:
         none = np.flatnonzero(np.isneginf(sets.log_measure[sets.offsets[:-1] + y]))
         if len(none):
             raise ValueError(
                 f"the observed label {int(y[none[0]])} of example {int(none[0])} has measure zero (log_measure is "
-                "minus infinity): no parameters can make it likely; leave the example out or correct its measure"
+                "minus infinity), so that its probability is 0: remove the example or correct its log_measure"
             )
     return y.astype(np.int64)
 
 
 def _joined(features: Any) -> tuple[Any, Array]:
-    """A list of matrices, one below the other."""
+    """The vertically stacked matrices of a list, and their offsets."""
     if isinstance(features, np.ndarray) and features.ndim == 3:
         features = list(features)
     if not isinstance(features, Sequence) or isinstance(features, str) or len(features) == 0:
@@ -98,9 +104,12 @@ def _joined(features: Any) -> tuple[Any, Array]:
     width = parts[0].shape[1]
     for i, part in enumerate(parts):
         if part.shape[1] != width:
-            raise ValueError(f"features of example {i} have {part.shape[1]} columns, those of example 0 have {width}")
+            raise ValueError(
+                f"features must have the same number of columns for all examples, got {part.shape[1]} for example {i} "
+                f"and {width} for example 0"
+            )
         if part.shape[0] == 0:
-            raise ValueError(f"example {i} has an empty label set: every example needs at least one label")
+            raise ValueError(f"every example must have at least one label, got an empty label set for example {i}")
     offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts])]).astype(np.int64)
     if all(sp.issparse(part) for part in parts):
         return sp.csr_matrix(sp.vstack(parts, format="csr")), offsets
@@ -123,14 +132,17 @@ def _matrix(name: str, given: Any) -> Any:
 def _edges(offsets: Any, features: Any) -> Array:
     found = np.asarray(offsets)
     if found.ndim != 1 or len(found) < 2 or found.dtype.kind not in "iu":
-        raise ValueError("offsets must be integers, where each example's labels begin, and at last where they end")
+        raise ValueError("offsets must be n + 1 integers: the first row of each example, and the number of rows")
     if found[0] != 0 or found[-1] != features.shape[0]:
         raise ValueError(
-            f"offsets must go from 0 to the {features.shape[0]} rows of features, got {found[0]} to {found[-1]}"
+            f"offsets must go from 0 to {features.shape[0]}, the number of rows of features, got {found[0]} to "
+            f"{found[-1]}"
         )
     short = np.flatnonzero(np.diff(found.astype(np.int64)) < 1)
     if len(short):
-        raise ValueError(f"example {int(short[0])} has an empty label set: every example needs at least one label")
+        raise ValueError(
+            f"every example must have at least one label, got an empty label set for example {int(short[0])}"
+        )
     return found.astype(np.int64)
 
 
@@ -145,15 +157,18 @@ def _measures(log_measure: Any, offsets: Array) -> Array | None:
         log_measure = np.concatenate([np.asarray(part, np.float64) for part in log_measure])
     found = np.asarray(log_measure, np.float64).reshape(-1)
     if len(found) != offsets[-1]:
-        raise ValueError(f"log_measure must hold one number a label, {int(offsets[-1])}, got {len(found)}")
+        raise ValueError(f"log_measure must have {int(offsets[-1])} entries, one per label, got {len(found)}")
     bad = np.flatnonzero(np.isnan(found) | np.isposinf(found))
     if len(bad):
         raise ValueError(
-            f"log_measure of {_place(int(bad[0]), offsets)} is {found[bad[0]]}: less than infinity is meant"
+            f"log_measure must be less than infinity, got {found[bad[0]]} for {_place(int(bad[0]), offsets)}"
         )
     empty = np.flatnonzero(np.isneginf(np.maximum.reduceat(found, offsets[:-1])))
     if len(empty):
-        raise ValueError(f"all labels of example {int(empty[0])} have measure zero: at least one has to be possible")
+        raise ValueError(
+            f"log_measure must be finite for at least one label of each example, got minus infinity for all labels of "
+            f"example {int(empty[0])}"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""What y holds: labels of classes, or an indicator of several labels a row; and the numbers a fit makes of them."""
+"""Reads y: class labels, or a multilabel indicator matrix."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["coded", "is_indicator", "one_class", "read_indicator", "read_labels"
 
 
 def is_indicator(y: Any) -> bool:
-    """Whether y is a matrix of labels, several a row."""
+    """Whether y is a multilabel indicator matrix."""
     return bool(sp.issparse(y)) or type_of_target(y, input_name="y") == "multilabel-indicator"
 
 
 def read_labels(y: Any) -> tuple[Array, Array]:
-    """The classes, sorted, and the number of the class of each row (int32).
+    """The sorted classes, and the class index of each row (int32).
 
     Raises
     ------
     ValueError
-        If y holds no labels, or those of one class only.
+        If y does not contain labels, or only one class.
     """
     y = column_or_1d(y, warn=True)
     check_classification_targets(y)
@@ -36,24 +36,26 @@ def read_labels(y: Any) -> tuple[Array, Array]:
 
 
 def one_class(classes: Array) -> None:
-    """Raise a ValueError where there is one class only."""
+    """Raise a ValueError if there is only one class."""
     if len(classes) < 2:
         only = classes[:1].tolist()[0]
-        raise ValueError(f"y holds one class only ({only!r}); a classifier needs examples of at least 2 classes")
+        raise ValueError(f"y must have at least 2 classes, got one class only ({only!r}): add rows of another class")
 
 
 def read_indicator(y: Any) -> sp.csr_matrix[Any]:
-    """The indicator as CSR whose stored values are all one.
+    """The indicator as a CSR matrix whose stored values are all 1.
 
     Raises
     ------
     ValueError
-        If it holds other values than 0 and 1.
+        If it contains other values than 0 and 1.
     """
     check_sparse(y, "y")
     labels = sp.csr_matrix(y)
     if labels.nnz and not np.all((labels.data == 1) | (labels.data == 0)):
-        raise ValueError("a multi-label y holds only 0 and 1; other values were found")
+        raise ValueError(
+            "a multi-label y must contain only 0 and 1, got other values: pass labels as a vector, or an indicator"
+        )
     if not np.all(labels.data):
         labels = labels.copy()
         labels.eliminate_zeros()
@@ -61,13 +63,18 @@ def read_indicator(y: Any) -> sp.csr_matrix[Any]:
 
 
 def coded(labels: Any, n_outputs: int, dtype: Any, *, signs: bool = False) -> Array:
-    """Targets of least squares, (n, K): 1 where the row has the class and 0 elsewhere, or -1 for ``signs``.
+    """Least-squares targets, (n, K): 1 where the row has the class, else 0, or -1 with ``signs``.
 
     Parameters
     ----------
     labels : ndarray of int of shape (n,), or CSR indicator of shape (n, K)
+        Class indices, or a multilabel indicator.
     n_outputs : int
-        K; 1 for the second of two classes alone.
+        K; 1 for one column that stands for the second of two classes.
+    dtype : dtype
+        Type of the result.
+    signs : bool, default=False
+        Whether rows without the class have -1 instead of 0.
 
     Examples
     --------

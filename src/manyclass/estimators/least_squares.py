@@ -1,4 +1,4 @@
-"""Classification by generalized least squares."""
+"""`GeneralizedLeastSquaresClassifier`."""
 
 from __future__ import annotations
 
@@ -57,83 +57,96 @@ def _has_probabilities(estimator: GeneralizedLeastSquaresClassifier) -> bool:
 
 
 class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
-    """Linear classifier fitted by generalized least squares: least-squares steps, whatever the link.
+    """Linear classifier fitted by generalized least squares: a sequence of least-squares problems, for any link.
 
-    Each step solves a least-squares problem whose matrix, L Sigma + alpha I, is factored once; the number of steps does
-    not depend on how ill-conditioned X is. With ``link="identity"`` one step is all: ridge regression on indicators of
-    the classes. ``"softmax"`` and ``"sigmoid"`` fit the models, objective and certificate of
-    ``LinearClassifier(loss="multinomial")`` and ``(loss="log_loss")``. It pays where d is at most some thousands.
+    All least-squares problems have the matrix L Sigma + alpha I, which is factored once; the number of steps does not
+    depend on the condition number of X. With ``link="identity"`` a single step is the solution: ridge regression on
+    indicators of the classes. ``"softmax"`` and ``"sigmoid"`` minimize the objectives of
+    ``LinearClassifier(loss="multinomial")`` and ``(loss="log_loss")``, with the same duality gap. Fast for up to some
+    thousands of features.
 
     Parameters
     ----------
     link : {"identity", "softmax", "sigmoid"} or callable, default="identity"
-        How scores become predictions of the indicators of the classes. ``identity``: squared loss. ``softmax``:
-        multinomial loss (sigmoid for two classes). ``sigmoid``: one-vs-rest log loss; takes multi-label targets, as
-        identity does. A callable takes scores (n, K) and returns predictions (n, K): the fit solves
-        ``X'(g(X W) - Y) / n + alpha W = 0``. It must be monotone; for multi-label targets it must be 1/2 at zero.
+        The function g from scores to predictions of the indicators of the classes. ``identity``: squared loss.
+        ``softmax``: multinomial loss (sigmoid for two classes). ``sigmoid``: one-vs-rest log loss; supports multilabel
+        y, as identity does. A callable takes scores (n, K) and returns predictions (n, K): the fit solves
+        ``X'(g(X W) - Y) / n + alpha W = 0``. It must be monotone, and 1/2 at zero for multilabel y.
     alpha : float or None, default=None
-        Strength of the penalty (alpha / 2) ||W||^2 beside the mean loss, > 0. None: 1 / n_samples (1 / the sum of the
-        sample weights).
+        Strength of the penalty (alpha / 2) ||W||^2 relative to the mean loss, > 0. None: 1 / n_samples (1 / the sum of
+        the sample weights).
     fit_intercept : bool, default=True
-        Fit an unpenalized intercept.
+        Whether to fit an unpenalized intercept.
     class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+        Weights of the classes, as in scikit-learn.
     alphas : sequence of float, optional
-        Strengths to choose from, each > 0, in place of ``alpha``: each is fitted on a part of the rows, from one pass
-        for the second moments, and judged on the others by the rate of errors; the best (of equals the largest) is
-        fitted on all rows.
+        Values to choose alpha from, each > 0, in place of ``alpha``. Each is fitted on the training rows, with second
+        moments that are computed once, and evaluated by the error rate on the validation rows; the best (of equals the
+        largest) is fitted on all rows.
     accelerated : bool, default=True
-        Nesterov's momentum in the metric of the problem.
+        Whether to use Nesterov's momentum in the metric of the problem.
     lipschitz : float, optional
-        L > 0 of a callable link: ||g(s) - g(s')|| <= L ||s - s'||. Needed for a callable, and known for the others.
+        Lipschitz constant of a callable link, L > 0 with ||g(s) - g(s')|| <= L ||s - s'||. Required for a callable;
+        must be None for the other links.
     features : str or FeatureBlock, optional
-        Features to fit on instead of the columns of X: "fourier", "logits", "nystrom", "polynomial", "subset", "pca",
-        with ":N" behind for N of them ("fourier:1024"), or a block of `manyclass.features`. They are made chunk by
-        chunk.
+        Features that replace the columns of X: "fourier", "logits", "nystrom", "polynomial", "subset" or "pca",
+        optionally with their number ("fourier:1024"), or a block of `manyclass.features`. They are computed for a chunk
+        of rows at a time.
     system : {"auto", "cholesky", "cg"}, default="auto"
-        How steps are solved: by a factor of (d + 1)^2 numbers, or by conjugate gradients, which need only X. ``auto``:
-        the factor up to 10 000 features, where twice its memory is there.
+        Method for the linear systems: a Cholesky factor of (d + 1)^2 numbers, or conjugate gradients, which need only
+        X. ``auto``: the factor for up to 10 000 features, if twice its memory is available.
     validation_fraction : float, default=0.1
-        Part of the rows, in (0, 1), that judges ``alphas``.
+        Fraction of the rows used for validation with ``alphas``, in (0, 1).
     tol : float, default=1e-3
-        Certified relative duality gap to stop at, >= 0. Where there is no certificate (a callable link, ``features``,
-        arrays of other libraries): the square of the length of a step, in the metric of the problem, over that of the
-        first.
+        Relative duality gap at which the fit stops, >= 0. Without a duality gap (a callable link, ``features``, arrays
+        of other libraries): the squared length of a step in the metric of the problem, divided by that of the first
+        step.
     max_iter : int, optional
-        Most steps, >= 1. None: 100.
+        Maximum number of steps, >= 1. None: 100.
     warm_start : bool, default=False
-        Start from the weights of the previous fit where targets and shapes are the same (with a certificate only).
+        Whether to start from the weights of the previous fit if targets and shapes are the same (only where a duality
+        gap is computed).
     random_state : int, RandomState or None, default=None
-        Of the validation part, and of ``features``.
+        Seed of the validation split and of ``features``.
     n_jobs : int, optional
-        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result. Dense products run on the
-        threads of the BLAS.
+        Number of threads of kernels and predictions: None means 1, -1 all cores. Does not change the result. Dense
+        matrix products use the threads of the BLAS.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of the weights and of the work; None takes that of X.
+        Type of the weights and of the computations; None uses that of X.
     verbose : int, default=0
         1 shows progress on standard error.
 
     Attributes
     ----------
     coef_, intercept_ : ndarray
-        As of `LinearClassifier`; not with ``features``.
+        As in `LinearClassifier`; not with ``features``.
     classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
     alpha_ : float
-        The penalty of the fit.
+        Strength of the penalty used.
     validation_errors_ : dict of float to float
-        Rate of errors by alpha, where ``alphas`` were given.
+        Error rate on the validation rows by alpha, with ``alphas``.
     duality_gap_, objective_ : float
-        Certified relative gap and objective of the model; NaN where there is no certificate.
+        Relative duality gap and objective of the model; NaN if no gap is computed, see ``tol``.
     n_iter_ : int
+        Number of steps.
     history_ : History
+        The evaluations of the fit.
     model_ : LinearModel, or StagedModel with ``features``
+        The fitted model.
 
     Raises
     ------
     ValueError
-        On parameters out of range, targets the link does not take, fewer than two classes, NaN or infinite input.
+        If a parameter is out of range, the link does not support the targets, y has fewer than two classes, or the
+        input has NaN or infinity.
     MemoryError
-        Before anything is allocated, if the fit would not fit into memory.
+        If the fit would need more memory than is available; raised before anything is allocated.
+
+    See Also
+    --------
+    CalibratedLeastSquaresClassifier : Learns the link from the data.
+    LinearClassifier : The same models with other losses, penalties and solvers.
 
     References
     ----------
@@ -150,7 +163,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
     (True, True)
     """
 
-    #: Of the objective that all linear estimators share.
+    #: The penalty is l2; used by the methods of `LinearEstimator`.
     l1_ratio = 0.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LinearEstimator._parameter_constraints,
@@ -210,17 +223,17 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Not copied if it is float32 or float64; never densified. May be memory-mapped, or an array of another
-            library (PyTorch, CuPy, any that follows the array API): then that library makes the products.
+            Rows, finite. Not copied if float32 or float64; never densified. May be memory-mapped, or an array of
+            another library (PyTorch, CuPy, any that follows the array API), which then computes the matrix products.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
             Labels of any sortable type, or 0/1 indicators for the links identity and sigmoid and for callables.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight acts as that many copies of the row.
+            Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
 
         Returns
         -------
         GeneralizedLeastSquaresClassifier
-            Itself.
+            The fitted estimator.
         """
         self._check_parameters()
         X, y = self._check_fit_input(X, y)
@@ -228,7 +241,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         labels, task = self._read_targets(y)
         if task == "multilabel" and self.link == "softmax":
             raise ValueError(
-                "link 'softmax' takes one class per example, and y is a multi-label indicator: choose link 'sigmoid' "
+                "link 'softmax' takes one class per row, and y is a multi-label indicator: choose link 'sigmoid' "
                 "or 'identity'"
             )
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
@@ -241,23 +254,25 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if callable(self.link) and self.lipschitz is None:
-            raise ValueError("lipschitz must be given with a link of your own: L with ||g(s) - g(t)|| <= L ||s - t||")
+            raise ValueError(
+                "lipschitz must be a number if link is a callable, got None: pass L with ||g(s) - g(t)|| <= L ||s - t||"
+            )
         if not callable(self.link) and self.lipschitz is not None:
-            raise ValueError(f"lipschitz of link {self.link!r} is known: leave it None, got {self.lipschitz!r}")
+            raise ValueError(f"lipschitz must be None for link {self.link!r}, got {self.lipschitz!r}")
         for alpha in () if self.alphas is None else self._alphas():
             check_number("alphas", alpha, low=0.0, low_open=True)
 
     def _limit(self) -> int:
-        """Most steps."""
+        """Maximum number of steps."""
         return GeneralizedLeastSquares.default_max_iter if self.max_iter is None else int(self.max_iter)
 
     def _alphas(self) -> list[Any]:
         alphas = sorted(np.unique(np.asarray(self.alphas)).tolist(), reverse=True)
         if not alphas:
-            raise ValueError("alphas must hold at least one number, got none")
+            raise ValueError("alphas must have at least one number, got none")
         return alphas
 
-    # --- with a certificate: a Problem, by the driver ---------------------------------------------------------------
+    # --- fits with a duality gap: a Problem and the fitting loop ----------------------------------------------------
 
     def _fit_certified(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
         self.alpha_ = penalty_strength(self.alpha, X.shape[0], weights)
@@ -301,7 +316,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         )
 
     def _chosen(self, X: Any, labels: Any, task: str, weights: Array | None) -> float:
-        """The alpha with the fewest errors on the validation part; second moments are made once."""
+        """The alpha with the lowest validation error; the second moments are computed once."""
         held, kept = self._split(X.shape[0], weights)
         solver = self._solver(keep=True)
         result: Result | None = None
@@ -318,19 +333,22 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         return self._best_alpha(errors)
 
     def _split(self, n: int, weights: Array | None) -> tuple[Array, Array]:
-        """Rows of the validation part, and the weights of all rows in the fit of the others."""
+        """The validation rows, and sample weights for the fit on the training rows, which are zero for them."""
         held = validation_rows(n, float(self.validation_fraction), self._seeds)
         kept = np.ones(n) if weights is None else np.array(weights, np.float64)
         kept[held] = 0.0
         if not kept.any():
-            raise ValueError("validation_fraction leaves no row of positive weight to fit on: take a smaller one")
+            raise ValueError(
+                f"validation_fraction must leave training rows with positive weight, got {self.validation_fraction}: "
+                "pass a smaller one"
+            )
         return held, kept
 
     def _best_alpha(self, errors: dict[float, float]) -> float:
         self.validation_errors_ = errors
         return min(errors, key=lambda alpha: (errors[alpha], -alpha))
 
-    # --- without: passes over chunks --------------------------------------------------------------------------------
+    # --- fits without a duality gap: passes over chunks of rows -----------------------------------------------------
 
     def _fit_streamed(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
         block = self._fitted_block(self.features, X)
@@ -343,8 +361,8 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             at_zero = apply_link(link, np.zeros((1, K), dtype))
             if not np.allclose(at_zero, 0.5, atol=1e-3):
                 raise ValueError(
-                    "link must be 1/2 at zero for multi-label targets, where a positive score speaks for a label; got "
-                    f"{at_zero.min():g} to {at_zero.max():g}"
+                    "link must be 1/2 at zero for multi-label y, whose labels are predicted where scores are positive, "
+                    f"got {at_zero.min():g} to {at_zero.max():g}"
                 )
 
         def run(rows: Any, weights: Array | None, alpha: float, **more: Any) -> GeneralizedFit:
@@ -380,16 +398,15 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         self._settle(found, block, task, name, dtype)
 
     def _settle(self, found: GeneralizedFit, block: Any, task: str, link: Any, dtype: Any) -> None:
-        """Keep what a streamed fit has reached."""
+        """Set the fitted attributes after a fit over chunks of rows."""
         self.solver_, self.n_iter_ = GeneralizedLeastSquares.name, found.n_iter
         self.duality_gap_ = self.objective_ = float("nan")
         self.history_ = History(outcome=found.outcome)
         self._warm = None
         if found.outcome != "converged":
             warnings.warn(
-                f"{found.outcome}: after {found.n_iter} steps the square of a step's length is "
-                f"{found.relative_decrement:.2e} of the first, tol is {self.tol:g}; raise max_iter or alpha, or accept "
-                "a larger tol",
+                f"{found.outcome}: after {found.n_iter} steps the squared length of a step relative to the first is "
+                f"{found.relative_decrement:.2e}, tol is {self.tol:g}: raise max_iter, alpha or tol",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -415,24 +432,24 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     @available_if(_is_linear)  # type: ignore[untyped-decorator]
     def sparsify(self) -> GeneralizedLeastSquaresClassifier:
-        """Keep the weights sparse, and `coef_` with them; predictions stay the same. Not with ``features``.
+        """Convert the weights and `coef_` to a sparse matrix; predictions do not change. Not with ``features``.
 
         Returns
         -------
         GeneralizedLeastSquaresClassifier
-            Itself.
+            The fitted estimator.
         """
         super().sparsify()
         return self
 
     @available_if(_is_linear)  # type: ignore[untyped-decorator]
     def densify(self) -> GeneralizedLeastSquaresClassifier:
-        """Keep the weights as a dense array, as before `sparsify`.
+        """Convert the weights to a dense array, the inverse of `sparsify`.
 
         Returns
         -------
         GeneralizedLeastSquaresClassifier
-            Itself.
+            The fitted estimator.
         """
         super().densify()
         return self
@@ -441,9 +458,9 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities; with the links softmax and sigmoid.
+        """Probabilities of the classes, for the links "softmax" and "sigmoid".
 
-        One-vs-rest probabilities of more than two classes are normalized to sum to one; those of a multi-label fit are
+        One-vs-rest probabilities of more than two classes are normalized to sum to one; those of a multilabel fit are
         not.
 
         Parameters
@@ -454,7 +471,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``.
+            One column per class, in the order of ``classes_``.
         """
         X = self._check_predict_input(X)
         return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
@@ -471,7 +488,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            In the order of ``classes_``.
+            One column per class, in the order of ``classes_``.
         """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))

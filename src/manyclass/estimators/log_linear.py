@@ -1,4 +1,4 @@
-"""Log-linear models with features of the user's own: conditional random fields over label sets that can be listed."""
+"""`LogLinearModel`: log-linear models with joint features, such as conditional random fields over small label sets."""
 
 from __future__ import annotations
 
@@ -31,31 +31,30 @@ __all__ = ["LogLinearModel"]
 
 
 class LogLinearModel(Named):
-    """Maximum conditional likelihood of p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), with an l2 penalty.
+    """Log-linear model p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), by penalized conditional likelihood.
 
-    Minimizes ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta, for joint features
-    f and a base measure h that are given for every label of every example. The label sets may differ in size and in
-    meaning from example to example: the labels of a chain are its sequences, those of a ranking its candidates. By
-    bound majorization (Jebara and Choromanska 2012), for whose full curvature nothing is to be tuned.
+    Minimizes ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta. The joint features
+    f and, optionally, a base measure h are given for every label of every example. Label sets may differ in size and
+    meaning between examples: sequences of a chain, or candidates of a ranking. The solver is bound majorization
+    (Jebara and Choromanska 2012), which with full curvature has no parameters to tune.
 
     Parameters
     ----------
     alpha : float or None, default=None
-        Strength of the penalty, > 0. None: 1 / n (1 / the sum of the sample weights). Without one the optimum of
-        separable examples is at infinity, and no finite computation certifies that it is not: take a small alpha
-        instead.
+        Strength of the penalty, > 0. None: 1 / n (1 / the sum of the sample weights). alpha = 0 is not supported,
+        because for separable examples the optimum would be at infinity; use a small alpha instead.
     solver : "bound" or BoundMajorization, default="bound"
-        ``BoundMajorization()``: a stochastic pass, then curvatures that tighten, with an exact search.
-        ``BoundMajorization(stochastic=False)``: the batch bound alone; every step lowers the objective, slowly near the
-        optimum. Its other parameters, ``rank`` first of all, are described there.
+        ``BoundMajorization()``: a stochastic pass, then increasingly tight curvatures with an exact line search.
+        ``BoundMajorization(stochastic=False)``: the batch bound only; every step decreases the objective, slowly near
+        the optimum. See `BoundMajorization` for its other parameters, such as ``rank``.
     tol : float, default=1e-3
-        Relative gap to stop at, >= 0; see ``duality_gap_``.
+        Relative gap at which the fit stops, >= 0; see ``duality_gap_``.
     max_iter : int, optional
-        Most iterations, >= 1. None: 100.
+        Maximum number of iterations, >= 1. None: 100.
     random_state : int, RandomState or None, default=None
-        Of the batches.
+        Seed of the batches.
     n_jobs : int, optional
-        Threads of the searches; None is 1, -1 all cores. Never changes the result.
+        Number of threads of the line searches: None means 1, -1 all cores. Does not change the result.
 
     Attributes
     ----------
@@ -64,25 +63,29 @@ class LogLinearModel(Named):
     alpha_ : float
         Strength of the penalty used.
     objective_ : float
+        Objective of the fitted model.
     duality_gap_ : float
-        Of the fitted model: ||gradient||^2 / (2 alpha) over the objective. That is the gap to the dual value of the
-        labels' probabilities, and at least the distance to the least objective.
+        ||gradient||^2 / (2 alpha), divided by the objective. This is the relative duality gap at the dual point given
+        by the labels' probabilities, an upper bound on the relative suboptimality.
     n_iter_ : int
+        Number of iterations.
     rank_ : int or "full"
+        Rank of the curvature used.
     history_ : History
+        The evaluations of the fit.
     model_ : LinearModel
-        Keeps theta in a file (``save``): its ``scores`` of rows of joint features are theta . f.
+        The model that `save` writes; its ``scores`` of rows of joint features are theta . f.
 
     Raises
     ------
     ValueError
-        On parameters out of range and faulty input, with the number of the example.
+        If a parameter is out of range, or the input is invalid; the message names the example.
     MemoryError
-        Before anything is allocated, if the curvature would not fit.
+        If the curvature would need more memory than is available; raised before anything is allocated.
 
     Examples
     --------
-    Candidates to choose from, three or four of them, with two features each:
+    Choices between three or four candidates with two features each:
 
     >>> import numpy as np
     >>> from manyclass import LogLinearModel
@@ -129,20 +132,20 @@ class LogLinearModel(Named):
         Parameters
         ----------
         features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
-            f_x(y) of every label of every example.
+            f_x(y) for every label of every example, one row per label.
         y : array of n integers
-            The observed label of each example, its row among the example's.
+            The observed label of each example, as a row index into its features.
         offsets : array of n + 1 integers, optional
-            Where each example's rows begin in one matrix; the last is N. The matrix is not copied.
+            First row of each example if ``features`` is one matrix; the last entry is N. The matrix is not copied.
         log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
-            log h_x(y), minus infinity for what cannot be. 0 by default.
+            log h_x(y), minus infinity for impossible labels. 0 by default.
         sample_weight : array of shape (n,), optional
-            Non-negative; scaled to mean 1.
+            Weights of the examples, >= 0; scaled to mean 1.
 
         Returns
         -------
         LogLinearModel
-            Itself.
+            The fitted estimator.
         """
         self._check()
         sets = read_label_sets(features, offsets, log_measure)
@@ -180,7 +183,7 @@ class LogLinearModel(Named):
         return self
 
     def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int) -> None:
-        """Iterate ``state`` to tol, max_iter or an interrupt, each iteration certified off the clock."""
+        """Iterate until tol, max_iter or an interrupt; evaluations of the gap do not count as solver time."""
         limit = BoundMajorization.default_max_iter if self.max_iter is None else int(self.max_iter)
         begun, seconds, passes = time.perf_counter(), 0.0, 0
         self.history_ = history = History(outcome="max_iter")
@@ -203,54 +206,54 @@ class LogLinearModel(Named):
                 if history.last.relative_gap <= self.tol:
                     history.outcome = "converged"
         except KeyboardInterrupt:
-            # An iteration changes the state at its end, at once: it is whole.
+            # An iteration updates the state only at its end: the state is consistent.
             history.outcome = "interrupted"
             record()
         if history.outcome != "converged":
             ended = "max_iter was reached before tol" if history.outcome == "max_iter" else "interrupted"
             warnings.warn(
                 f"{ended}: after {history.last.iteration} iterations the relative gap is "
-                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}: raise max_iter or alpha, or the tol",
+                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}: raise max_iter, alpha or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
     def predict(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> Array:
-        """The most probable label of each example; of equal ones the first.
+        """The most probable label of each example; of equal probabilities the first label.
 
         Parameters
         ----------
         features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
-            f_x(y) of every label of every example.
+            See `fit`.
         offsets : array of n + 1 integers, optional
-            Where each example's rows begin in one matrix.
+            See `fit`.
         log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
-            log h_x(y); 0 by default.
+            See `fit`.
 
         Returns
         -------
         ndarray of int of shape (n,)
-            The row of the label among the example's.
+            Row index of the label within the example's features.
         """
         found = self.predict_proba(features, offsets=offsets, log_measure=log_measure)
         return np.array([int(np.argmax(p)) for p in found])
 
     def predict_proba(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> list[Array]:
-        """Probabilities p(y | x) of all labels of each example.
+        """Probabilities p(y | x) of all labels for each example.
 
         Parameters
         ----------
         features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
-            f_x(y) of every label of every example.
+            See `fit`.
         offsets : array of n + 1 integers, optional
-            Where each example's rows begin in one matrix.
+            See `fit`.
         log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
-            log h_x(y); 0 by default.
+            See `fit`.
 
         Returns
         -------
         list of n ndarrays of shape (m_i,)
-            Each sums to one.
+            Probabilities of the labels of each example; each array sums to one.
         """
         sets = self._read(features, offsets, log_measure)
         L = self._log_potentials(sets)
@@ -258,48 +261,48 @@ class LogLinearModel(Named):
         return np.split(p, sets.offsets[1:-1])
 
     def score(self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None) -> float:
-        """The mean of log p(y_i | x_i).
+        """The mean log-likelihood, mean_i log p(y_i | x_i).
 
         Parameters
         ----------
         features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
-            f_x(y) of every label of every example.
+            See `fit`.
         y : array of n integers
-            The observed label of each example, its row among the example's.
+            See `fit`.
         offsets : array of n + 1 integers, optional
-            Where each example's rows begin in one matrix.
+            See `fit`.
         log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
-            log h_x(y); 0 by default.
+            See `fit`.
 
         Returns
         -------
         float
-            At most 0.
+            The score, <= 0; greater is better.
         """
         return -self._loss(features, y, offsets, log_measure, None)
 
     def objective(
         self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
     ) -> float:
-        """The objective of the fitted parameters on some examples.
+        """The objective of the fitted parameters on the given examples.
 
         Parameters
         ----------
         features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
-            f_x(y) of every label of every example.
+            See `fit`.
         y : array of n integers
-            The observed label of each example, its row among the example's.
+            See `fit`.
         offsets : array of n + 1 integers, optional
-            Where each example's rows begin in one matrix.
+            See `fit`.
         log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
-            log h_x(y); 0 by default.
+            See `fit`.
         sample_weight : array of shape (n,), optional
-            Non-negative; scaled to mean 1.
+            See `fit`.
 
         Returns
         -------
         float
-            The mean loss and the penalty.
+            The mean loss plus the penalty.
         """
         penalty = 0.5 * self.alpha_ * float(self.coef_ @ self.coef_)
         return self._loss(features, y, offsets, log_measure, sample_weight) + penalty
@@ -339,12 +342,12 @@ def _scale(sample_weight: Any, n: int) -> Array:
         return np.full(n, 1.0 / n)
     weights = np.asarray(sample_weight, np.float64)
     if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
-        raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero")
+        raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero, got {weights!r:.60}")
     return np.asarray(weights / weights.sum())
 
 
 def _certificate(steps: Steps, state: dict[str, Array]) -> tuple[float, float]:
-    """The objective, and its gap to the dual value of the labels' probabilities: ||gradient||^2 / (2 alpha)."""
+    """The objective, and the duality gap at the labels' probabilities: ||gradient||^2 / (2 alpha)."""
     point, scores = state["point"], state["scores"]
     value = steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
     slope = steps.gradient(point, scores)

@@ -1,4 +1,4 @@
-"""Regularisation paths: one model for each of many alphas, each fit from where the last one ended."""
+"""Regularization paths: models for a decreasing sequence of alphas, each fit warm-started from the last."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ __all__ = ["PathPoint", "RegularizationPath", "regularization_path"]
 
 @dataclass(frozen=True)
 class PathPoint:
-    """The fit at one alpha.
+    """The fit for one alpha.
 
     Attributes
     ----------
     alpha : float
+        Strength of the penalty.
     objective : float
-        Of the model, with this alpha.
+        Objective of the model for this alpha.
     relative_gap : float
-        Certified: bounds how far the objective is from the least one. NaN with a solver that gives no certificate.
+        Relative duality gap, an upper bound on the relative suboptimality; NaN if the solver computes none.
     n_features : int
-        Features with a weight that is not zero, in any output.
+        Number of features with a non-zero weight in any output.
     n_nonzero : int
-        Weights that are not zero.
+        Number of non-zero weights.
     epochs : int
-        Of this fit alone.
+        Number of iterations of this fit.
     seconds : float
-        Spent solving, evaluations and compilation not counted.
+        Time of the solver, without evaluations and compilation.
     outcome : str
-        How the fit ended: "converged", "max_iter", "precision" or "diverged", see `manyclass.optimize.loop.Outcome`.
+        Why the fit ended: "converged", "max_iter", "precision" or "diverged", see `manyclass.optimize.loop.Outcome`.
     """
 
     alpha: float
@@ -56,17 +57,17 @@ class PathPoint:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegularizationPath:
-    """Models along a decreasing sequence of alphas; what `regularization_path` returns.
+    """Models for a decreasing sequence of alphas, the result of `regularization_path`.
 
     Parameters
     ----------
     points : list of PathPoint
-        What is known of each fit.
+        Statistics of each fit.
     models : list of LinearModel
-        One for each alpha; their weights are CSR matrices where the penalty has an l1 part.
+        The model for each alpha; its weights are a CSR matrix if the penalty has an l1 part.
     l1_ratio, tol : float
-        Of the estimator.
-    interrupted : bool
+        Parameters of the estimator.
+    interrupted : bool, default=False
         Whether Ctrl-C ended the path before its last alpha.
 
     Examples
@@ -103,17 +104,17 @@ class RegularizationPath:
     # --- columns ----------------------------------------------------------------------------------------------------
 
     def column(self, name: str) -> Array:
-        """One attribute of all `points`.
+        """One attribute of all `points`, as an array.
 
         Parameters
         ----------
         name : str
-            Of an attribute of `PathPoint`.
+            Name of an attribute of `PathPoint`.
 
         Returns
         -------
         ndarray of shape (n_alphas,)
-            In the order of the alphas.
+            The values, in the order of the alphas.
         """
         return np.array([getattr(point, name) for point in self.points])
 
@@ -124,32 +125,32 @@ class RegularizationPath:
 
     @property
     def objectives(self) -> Array:
-        """The objective of each model, at its own alpha."""
+        """The objective of each model for its alpha."""
         return self.column("objective")
 
     @property
     def gaps(self) -> Array:
-        """Certified relative gaps."""
+        """Relative duality gaps."""
         return self.column("relative_gap")
 
     @property
     def n_features(self) -> Array:
-        """Support sizes: features with a weight that is not zero."""
+        """Number of features with a non-zero weight in any output."""
         return self.column("n_features")
 
     @property
     def n_nonzero(self) -> Array:
-        """Numbers of weights that are not zero."""
+        """Number of non-zero weights."""
         return self.column("n_nonzero")
 
     @property
     def epochs(self) -> Array:
-        """Epochs of each fit."""
+        """Number of iterations of each fit."""
         return self.column("epochs")
 
     @property
     def seconds(self) -> Array:
-        """Solver time of each fit."""
+        """Solver time of each fit in seconds."""
         return self.column("seconds")
 
     @property
@@ -163,7 +164,7 @@ class RegularizationPath:
         return np.stack([model.intercept for model in self.models])
 
     def model(self, alpha: float) -> LinearModel:
-        """The model of one of the `alphas`: it predicts, ranks classes, is saved.
+        """The model for one of the `alphas`.
 
         Parameters
         ----------
@@ -173,29 +174,29 @@ class RegularizationPath:
         Returns
         -------
         LinearModel
-            That of this alpha.
+            The model for this alpha.
 
         Raises
         ------
         ValueError
-            If the path has no such alpha (to nine digits).
+            If the path has no such alpha.
         """
         alphas = self.alphas
         nearest = int(np.argmin(np.abs(np.log(alphas) - np.log(alpha)))) if alpha > 0 else 0
         if not np.isclose(alphas[nearest], alpha, rtol=1e-9, atol=0.0):
             raise ValueError(
-                f"alpha must be one of the {len(alphas)} of this path, got {alpha!r}; "
+                f"alpha must be one of the {len(alphas)} alphas of this path, got {alpha!r}: "
                 f"the nearest is {float(alphas[nearest])!r}"
             )
         return self.models[nearest]
 
     def table(self) -> str:
-        """The points as text, a line each.
+        """The points as a text table, one line per alpha.
 
         Returns
         -------
         str
-            With a line of headings.
+            The table, with a header line.
         """
         lines = [
             f"{'alpha':>11} {'features':>9} {'non-zero':>10} {'objective':>14} {'relative gap':>13} "
@@ -209,26 +210,26 @@ class RegularizationPath:
         return "\n".join(lines)
 
     def plot(self, ax: Axes | None = None, *, max_features: int = 30) -> Axes:
-        """Draw the weights over alpha, and below them support sizes and gaps; needs the extra ``manyclass[plot]``.
+        """Plot the weights against alpha, and below them the number of features and the gaps; requires matplotlib.
 
-        A line is the weight of a feature, or, of a model with several outputs, the Euclidean norm of its weights.
+        A line is the weight of a feature, or, with several outputs, the Euclidean norm of its weights.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw, a new figure by default; its lower part is taken for the second panel.
-        max_features : int
-            Most lines: the features that become largest.
+            Axes to draw on, whose lower part is used for the second panel; by default those of a new figure.
+        max_features : int, default=30
+            Maximum number of lines: the features with the largest weights on the path.
 
         Returns
         -------
         matplotlib Axes
-            With the weights. Its figure has the panel of support sizes and, on a second axis of that, the gaps.
+            The axes with the weights.
 
         Raises
         ------
         ImportError
-            Without matplotlib, with what to install.
+            If matplotlib is missing; the message says what to install.
         """
         from manyclass.estimators.path_plot import plot_path
 
@@ -245,47 +246,47 @@ def regularization_path(
     eps: float | None = None,
     sample_weight: Any = None,
 ) -> RegularizationPath:
-    """Fit an estimator at many alphas, from the largest down, each fit from where the last one ended.
+    """Fit an estimator for a decreasing sequence of alphas, each fit warm-started from the last.
 
     Parameters
     ----------
     estimator : LinearClassifier or LinearRegressor
-        Its parameters but alpha and warm_start are those of every fit. It is not changed.
+        The estimator; its alpha and warm_start are ignored. It is not changed.
     X : array or CSR matrix of shape (n_samples, n_features)
-        As `fit` of the estimator takes it. Checked once, and copied only where one fit would copy it.
+        See `fit` of the estimator.
     y : array
-        As `fit` of the estimator takes it.
+        See `fit` of the estimator.
     alphas : array of shape (n_alphas,), optional
-        Positive numbers, in any order; repeated ones count once.
-    n_alphas : int
-        Number of alphas where none are given.
+        Positive numbers in any order; duplicates are removed. None: ``n_alphas`` values on a logarithmic scale.
+    n_alphas : int, default=50
+        Number of alphas if ``alphas`` is None, >= 1.
     eps : float, optional
-        Least alpha over the largest, where none are given. None: 1e-3 with an l1 part, 1e-4 without. With
-        ``l1_ratio > 0`` the largest is the least at which every weight is zero (for losses with a kink, close to it).
-        With ``l1_ratio = 0`` there is none; the path then begins at the total variance of the features over the
-        smoothness of the loss: with the squared loss every direction has half of its free weight there or less.
+        Smallest alpha divided by the largest if ``alphas`` is None, in (0, 1). None: 1e-3 with an l1 part, 1e-4
+        without. With ``l1_ratio > 0`` the largest alpha is the smallest for which all weights are zero (close to it for
+        losses with a kink). With ``l1_ratio = 0`` no alpha makes all weights zero; the largest is then the total
+        variance of the features divided by the smoothness constant of the loss, so that, with the squared loss, every
+        coefficient in the basis of principal components is shrunk to half or less.
     sample_weight : array of shape (n_samples,), optional
-        Non-negative.
+        Weights of the rows, >= 0.
 
     Returns
     -------
     RegularizationPath
-        After Ctrl-C the alphas that were finished.
+        The path; after Ctrl-C, the alphas whose fits were finished.
 
     Raises
     ------
     ValueError
-        If ``estimator`` is none of this package, ``alphas``, ``n_alphas`` or ``eps`` are out of range, and where a fit
-        would raise it.
+        If ``estimator`` is of another class, ``alphas``, ``n_alphas`` or ``eps`` is out of range, or a fit raises it.
     MemoryError
-        If dense weights for all alphas would not fit into memory.
+        If dense weights for all alphas would need more memory than is available.
     KeyboardInterrupt
-        On Ctrl-C before the first alpha is finished.
+        On Ctrl-C before the first fit is finished.
 
     Warns
     -----
     ConvergenceWarning
-        Once, if fits ended above tol or the path was interrupted.
+        Once, if fits did not reach tol or the path was interrupted.
 
     Examples
     --------
@@ -324,7 +325,7 @@ def regularization_path(
 
 
 def _kept(model: LinearModel, sparse: bool, names: Array | None) -> LinearModel:
-    """The model with weights of its own: those of a fit are the solver's, which goes on from them."""
+    """A copy of the model: the solver overwrites the weights in the next fit."""
     if sparse:
         return replace(model.sparsify(), feature_names=names)
     weights: Any = model.weights
@@ -349,15 +350,14 @@ def _point(fitted: Any, model: LinearModel) -> PathPoint:
 def _warn(path: RegularizationPath, asked: int, certified: bool) -> None:
     if path.interrupted:
         warnings.warn(
-            f"the path was interrupted: {len(path)} of {asked} alphas are there", ConvergenceWarning, stacklevel=3
+            f"the path was interrupted: {len(path)} of {asked} alphas are done", ConvergenceWarning, stacklevel=3
         )
     missed = np.flatnonzero(~(path.gaps <= path.tol)) if certified else ()
     if len(missed):
         worst = path.points[missed[np.argmax(path.gaps[missed])]]
         warnings.warn(
-            f"{len(missed)} of {len(path)} fits of the path ended above tol={path.tol:g}; the largest certified "
-            f"relative gap is {worst.relative_gap:.1e}, at alpha={worst.alpha:.3g}: raise max_iter or eps, or accept "
-            "a larger tol",
+            f"{len(missed)} of {len(path)} fits of the path ended above tol={path.tol:g}; the largest relative gap is "
+            f"{worst.relative_gap:.1e}, at alpha={worst.alpha:.3g}: raise max_iter, eps or tol",
             ConvergenceWarning,
             stacklevel=3,
         )

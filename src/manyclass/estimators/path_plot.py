@@ -1,4 +1,4 @@
-"""Pictures over alpha: of a regularization path, and of the scores that an alpha was chosen by."""
+"""Plots against alpha: of a regularization path, and of the scores by which alpha was chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScoreCurve", "Scored", "plot_path"]
 
-#: Most lines that a legend tells apart.
+#: Maximum number of lines with an entry in the legend.
 _NAMED = 10
 
 
@@ -25,7 +25,7 @@ def _new_axes(ax: Axes | None) -> Axes:
     Raises
     ------
     ImportError
-        Without matplotlib, with what to install.
+        If matplotlib is missing; the message says what to install.
     """
     if ax is not None:
         return ax
@@ -39,7 +39,7 @@ def _new_axes(ax: Axes | None) -> Axes:
 
 
 def _over_alpha(ax: Axes) -> None:
-    """Alphas on a logarithmic axis that falls to the right, as they are tried: features enter from the left."""
+    """Use a logarithmic axis with alphas that decrease to the right, the order in which they are fitted."""
     ax.set_xscale("log")
     if not ax.xaxis_inverted():
         ax.invert_xaxis()
@@ -47,7 +47,7 @@ def _over_alpha(ax: Axes) -> None:
 
 
 class ScoreCurve(NamedTuple):
-    """Scores by alpha: an array of each, with standard errors where these are known."""
+    """Scores by alpha: arrays of alphas and scores, and of standard errors if known."""
 
     label: str
     alphas: Any
@@ -56,42 +56,42 @@ class ScoreCurve(NamedTuple):
 
 
 class Scored:
-    """An estimator that chooses its alpha by scores, and draws them."""
+    """Mixin of estimators that choose alpha by scores; adds `plot`."""
 
     def _score_curves(self) -> tuple[str, list[ScoreCurve], dict[str, float]]:
-        """What the scores are called, the scores, and the alphas to mark: the best, and another one if there is."""
+        """The name of the scores, the scores, and the alphas to mark by a line."""
         from sklearn.exceptions import NotFittedError
 
         estimator: Any = self
         scores = getattr(self, "validation_scores_", None)
         if scores is None:
-            raise NotFittedError("there are no scores to draw: expected a fit with alpha='auto'; call fit first")
+            raise NotFittedError("there are no scores to plot: plot needs a fit with alpha='auto', call fit first")
         curve = ScoreCurve("held-out rows", list(scores), list(scores.values()))
         return "score on held-out rows", [curve], {"best": estimator.alpha_}
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the scores that alpha was chosen by; needs the extra ``manyclass[plot]``.
+        """Plot the scores by which alpha was chosen; requires the extra ``manyclass[plot]``.
 
-        With ``alpha="auto"`` those on held-out rows, ``validation_scores_``; of an estimator with cross-validation the
-        mean scores of each l1_ratio with their standard errors. A full line marks the best alpha, a dashed one the
-        largest within a standard error of it.
+        With ``alpha="auto"`` these are the scores on held-out rows, ``validation_scores_``; with cross-validation the
+        mean scores for each l1_ratio, with their standard errors. A solid line marks the best alpha, a dashed line the
+        largest alpha within one standard error of it.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on; by default those of a new figure.
 
         Returns
         -------
         matplotlib Axes
-            With the scores.
+            The axes.
 
         Raises
         ------
         ImportError
-            Without matplotlib, with what to install.
+            If matplotlib is missing; the message says what to install.
         NotFittedError
-            Before `fit`, and where ``alpha`` was not chosen by it.
+            If the estimator is not fitted, or alpha was not chosen by scores.
 
         Examples
         --------
@@ -146,7 +146,7 @@ def plot_path(path: Any, ax: Axes | None, max_features: int) -> Axes:
 
 
 def _lines(path: Any, max_features: int) -> tuple[Array, Array]:
-    """The features that become largest, and what is drawn of them: (n_alphas, n_lines)."""
+    """The features with the largest weights on the path, and their curves (n_alphas, n_lines)."""
     largest: Array = np.max([_norms(model.weights) for model in path.models], axis=0)
     chosen = np.argsort(-largest, kind="stable")[:max_features]
     chosen = np.sort(chosen[largest[chosen] > 0])

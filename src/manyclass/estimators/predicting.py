@@ -1,4 +1,4 @@
-"""What classifiers do with a fitted model: scores, labels, rankings."""
+"""Prediction methods of classifiers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ClassPredictions", "PredictingMixin", "binary_targets"]
 
 
 class PredictingMixin:
-    """Predictions of a classifier from its ``model_``."""
+    """Mixin with the prediction methods of a classifier, which use its ``model_``."""
 
     model_: Any
     classes_: Array
@@ -39,16 +39,16 @@ class PredictingMixin:
         Returns
         -------
         ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
-            For two classes positive where ``classes_[1]`` is predicted.
+            Scores; for two classes the score of ``classes_[1]``, which is predicted where it is positive.
         """
         X = self._check_predict_input(X)
         scores: Array = self.model_.decision_function(X, n_jobs=self.n_jobs)
-        if self.model_.task == "multiclass" and scores.shape[1] == 2:  # a model with a column for each of two classes
+        if self.model_.task == "multiclass" and scores.shape[1] == 2:  # two classes with one column each
             return scores[:, 1] - scores[:, 0]
         return scores
 
     def predict(self, X: Any) -> Any:
-        """The best class of each row.
+        """The class with the largest score of each row.
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class PredictingMixin:
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels; for a multi-label fit a 0/1 indicator of shape (n_samples, n_classes), CSR if y was sparse.
+            Labels; for multilabel y a 0/1 indicator of shape (n_samples, n_classes), a CSR matrix if y was sparse.
         """
         X = self._check_predict_input(X)
         predicted = self.model_.predict(X, n_jobs=self.n_jobs)
@@ -68,16 +68,16 @@ class PredictingMixin:
         return predicted
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
-        """The k best classes of each row and their scores, best first.
+        """The k classes with the largest scores of each row, best first.
 
-        Never holds an n_samples x n_classes array.
+        Memory does not grow with n_samples x n_classes.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
             Rows with the features of the fit, in their order.
         k : int, default=5
-            How many, 1 to the number of classes.
+            Number of classes, from 1 to the number of classes of the model.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class PredictingMixin:
 
 
 def binary_targets(index: Array) -> SignTargets:
-    """The one column of two classes: positive where the class number is 1."""
+    """Targets of two classes with one column: +1 for class 1, -1 for class 0."""
     indptr = np.zeros(len(index) + 1, np.int64)
     np.cumsum(index, out=indptr[1:])
     return SignTargets(indptr, np.zeros(int(indptr[-1]), np.int32), 1)
@@ -105,16 +105,16 @@ def _has_probabilities(estimator: ClassPredictions) -> bool:
 
 
 class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
-    """Predictions, and probabilities where the ``loss`` has them."""
+    """Mixin with prediction methods, and with probabilities for losses that have them."""
 
     loss: Any
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, for the losses that have them: multinomial and log_loss.
+        """Probabilities of the classes, for the losses "multinomial" and "log_loss".
 
-        One-vs-rest probabilities of more than two classes are normalized to sum to one, as scikit-learn does; those
-        of a multi-label fit are not.
+        One-vs-rest probabilities of more than two classes are normalized to sum to one, as in scikit-learn; those of a
+        multilabel fit are not.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Minus infinity where a probability is zero.
+            Logarithms of the probabilities; minus infinity where a probability is zero.
         """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))

@@ -1,4 +1,4 @@
-"""What the processes of a distributed fit agree on: the width of the rows, the classes, the scale of the weights."""
+"""Checks and statistics over the processes of a distributed fit: features, classes, sample weights."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["all_classes", "balanced_weights", "mean_beside_all", "require_alike"
 
 
 def require_alike(comm: Communicator, X: Any) -> None:
-    """Refuse, on every process, rows of different widths or types."""
+    """Raise a ValueError, in every process, if their X differ in the number of features or the dtype."""
     if comm.size == 1:
         return
     facts = np.array([X.shape[1], X.dtype.itemsize], np.int64)
     most, least = comm.allreduce(facts, "max"), -comm.allreduce(-facts, "max")
     if (most != least).any():
         raise ValueError(
-            f"every process must have rows of the same number of features and the same dtype; this one has "
-            f"{X.shape[1]} of {X.dtype}, others from {least[0]} to {most[0]}"
+            "X must have the same number of features and the same dtype in every process, got "
+            f"{X.shape[1]} features of {X.dtype} in this one and {least[0]} to {most[0]} features in all"
         )
 
 
 def all_classes(comm: Communicator, y: Array) -> Array:
-    """The labels of all processes, sorted."""
+    """The distinct labels of all processes, sorted."""
     own = np.unique(y)
     if comm.size == 1:
         return own
-    # What they have in common: numbers of a kind, or strings as long as the longest. Not objects: nothing is pickled.
+    # A common dtype, for strings with the largest length. Objects are converted: nothing is pickled.
     if own.dtype.kind == "O":
         own = own.astype(str)
     kinds = np.zeros(128, np.int64)
@@ -39,13 +39,13 @@ def all_classes(comm: Communicator, y: Array) -> Array:
     sizes = comm.allreduce(kinds, "max")
     found = [chr(kind) for kind in np.flatnonzero(sizes)]
     if len(found) > 1 and not set(found) <= set("iub"):
-        raise ValueError(f"every process must have labels of the same type, got the kinds {', '.join(found)}")
+        raise ValueError(f"y must have labels of the same type in every process, got the kinds {', '.join(found)}")
     dtype = np.dtype(f"{found[0]}{sizes.max() // (4 if found[0] == 'U' else 1)}") if len(found) == 1 else np.int64
     own = np.ascontiguousarray(own.astype(dtype))
     counts = np.zeros(comm.size, np.int64)
     counts[comm.rank] = len(own)
     counts = comm.allreduce(counts)
-    # Every process puts its bytes in their place among zeros.
+    # Gather by a sum: every process contributes its bytes at its own position, and zeros elsewhere.
     size = own.dtype.itemsize
     table = np.zeros(int(counts.sum()) * size, np.int64)
     at = int(counts[: comm.rank].sum()) * size
@@ -55,7 +55,7 @@ def all_classes(comm: Communicator, y: Array) -> Array:
 
 
 def mean_beside_all(comm: Communicator, weights: Array | None, n: int) -> float:
-    """The mean of this process's sample weights where that of all of them is 1."""
+    """The mean of this process's sample weights after scaling the mean over all processes to 1."""
     if comm.size == 1:
         return 1.0
     total = float(n) if weights is None else float(np.sum(weights))
@@ -64,13 +64,13 @@ def mean_beside_all(comm: Communicator, weights: Array | None, n: int) -> float:
 
 
 def total_weight(comm: Communicator, weights: Array | None, n: int) -> float:
-    """The sum of the sample weights of all processes; the number of rows without any."""
+    """The sum of the sample weights of all processes; the number of rows if there are no weights."""
     own = float(n) if weights is None else float(np.sum(weights))
     return own if comm.size == 1 else float(comm.allreduce(np.array([own]))[0])
 
 
 def balanced_weights(comm: Communicator, class_weight: Any, classes: Array, index: Array) -> Array:
-    """The weight of each class, from the rows of all processes."""
+    """The weight of each class for ``class_weight``, from the rows of all processes."""
     if comm.size > 1 and isinstance(class_weight, str) and class_weight == "balanced":
         counts = comm.allreduce(np.bincount(index, minlength=len(classes)))
         return np.asarray(counts.sum() / (len(counts) * counts))

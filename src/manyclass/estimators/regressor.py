@@ -1,4 +1,4 @@
-"""The linear regressor: one objective, squared or Huber loss, any solver."""
+"""`LinearRegressor`."""
 
 from __future__ import annotations
 
@@ -23,58 +23,65 @@ __all__ = ["LinearRegressor"]
 
 
 class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator):  # type: ignore[misc]
-    """Linear regression: squared or Huber loss, l2, l1 or elastic net, stopped on a true duality gap.
+    """Linear regression with squared or Huber loss and an l2, l1 or elastic net penalty, stopped by the duality gap.
 
     Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b - y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``. With
-    phi(r) = ||r||^2 / 2 that is the objective of scikit-learn's ElasticNet and Lasso, and of its Ridge with
+    phi(r) = ||r||^2 / 2 this is the objective of scikit-learn's ElasticNet and Lasso, and of its Ridge with
     ``alpha * n_samples``.
 
     Parameters
     ----------
     loss : str or loss object, default="squared"
-        "squared": ridge regression, elastic net and Lasso by ``l1_ratio``. "huber", or ``Huber(epsilon=1.35)``: squared
-        up to epsilon and linear beyond, so that outliers pull no harder than that.
+        "squared": ridge regression, elastic net or Lasso, depending on ``l1_ratio``. "huber", or
+        ``Huber(epsilon=1.35)``: squared for residuals up to epsilon and linear beyond, robust to outliers.
     alpha : float, "auto" or None, default=None
         Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights). "auto": chosen on
-        held-out rows, see `LinearClassifier`; ``validation_scores_`` are minus the mean squared errors, drawn by
-        `plot`.
+        held-out rows, see `LinearClassifier`; ``validation_scores_`` are minus the mean squared errors, see `plot`.
     l1_ratio : float, default=0.0
-        Part of the penalty that is l1, in [0, 1]; 1 is the Lasso.
+        Fraction of the penalty that is l1, in [0, 1]; 0 is ridge regression, 1 the Lasso.
     fit_intercept : bool or "auto", default="auto"
-        Fit an unpenalized intercept; "auto" does.
+        Whether to fit an unpenalized intercept; "auto" is True.
     solver : str or solver object, default="auto"
         See `LinearClassifier`. "auto" is "cd" for up to ten targets and a penalty with an l1 part, else "accelerated"
-        where the problem is ill-conditioned and "sdca" elsewhere.
+        for an ill-conditioned problem, and else "sdca".
     tol : float, default=1e-3
-        Certified relative duality gap to stop at, >= 0.
+        Relative duality gap at which the fit stops, >= 0.
     max_iter : int, optional
-        Most iterations, >= 1: of each call of ``fit`` with ``warm_start``, of all calls that go on from one
-        ``checkpoint``. None: 100.
+        Maximum number of iterations, >= 1, see `LinearClassifier`. None: 100.
     warm_start : bool, default=False
-        Start from the state of the previous fit where targets, loss and shapes are the same.
+        See `LinearClassifier`.
     random_state : int, RandomState or None, default=None
-        Of the order of the rows.
+        Seed of the order of the rows.
     n_jobs : int, optional
-        Threads; None is 1, -1 all cores. Never changes the result, except with solvers that say so by name.
+        See `LinearClassifier`.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of the weights and of the work; None takes that of X.
+        See `LinearClassifier`.
     verbose : int, default=0
         1 shows progress on standard error.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,), or (n_targets, n_features) for 2-D y
+        Weights.
     intercept_ : float, or ndarray of shape (n_targets,)
+        Intercepts.
     sparse_coef_ : CSR matrix of shape (n_targets, n_features)
+        Weights as a sparse matrix.
     alpha_, duality_gap_, objective_, solver_, n_iter_, history_, model_, n_features_in_, feature_names_in_
         See `LinearClassifier`.
 
     Raises
     ------
     ValueError
-        On parameters out of range, a loss and a solver that do not fit together, NaN or infinite input.
+        If a parameter is out of range, the solver does not support the loss or the penalty, or the input has NaN or
+        infinity.
     MemoryError
-        Before anything is allocated, if the fit would not fit into memory.
+        If the fit would need more memory than is available; raised before anything is allocated.
+
+    See Also
+    --------
+    LinearRegressorCV : Chooses alpha and l1_ratio by cross-validation.
+    LinearClassifier : The same for classification.
 
     Examples
     --------
@@ -134,20 +141,20 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Not copied if it is float32 or float64; never densified.
+            Rows, finite. Not copied if float32 or float64; never densified.
         y : array of shape (n_samples,) or (n_samples, n_targets)
-            Numbers to predict.
+            Real targets.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight acts as that many copies of the row.
+            Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
         checkpoint : path, optional
-            Keeps the state of the fit on disk, see `LinearClassifier.fit`.
+            Where to save the state of the fit, see `LinearClassifier.fit`.
         checkpoint_seconds : float, default=60.0
-            Least time between two writes.
+            Minimum time between two checkpoints in seconds.
 
         Returns
         -------
         LinearRegressor
-            Itself. After Ctrl-C too, with the model reached so far.
+            The fitted estimator; after Ctrl-C, with the model reached so far.
         """
         self._check_parameters()
         problem, facts = self._build(X, y, sample_weight)
@@ -163,14 +170,14 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         return self
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
-        """The problem that the parameters and the data describe, and what the model is to know besides its weights."""
+        """The problem for the parameters and the data, and the fields of the model besides its weights."""
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
         dtype = X.dtype if self.dtype is None else self.dtype
         self._flat = y.ndim == 1
         values = np.ascontiguousarray(y.reshape(len(y), -1), dtype)
         targets = RealTargets(values, values.shape[1])
-        intercept = bool(self.fit_intercept)  # "auto" is an intercept
+        intercept = bool(self.fit_intercept)  # "auto" means True
         problem = self._problem(X, targets, self._loss().compiled(), weights, intercept=intercept)
         return problem, {"classes": None, "task": "regression", "link": "identity"}
 
@@ -182,7 +189,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         loss, solver = self._loss(), self._asked_solver()
         if solver is not None and not (solver.one_margin and solver.certified):
             raise ValueError(
-                f"solver {solver.name!r} is for losses of classes, got loss {loss.name!r}: choose another, or 'auto'"
+                f"solver {solver.name!r} is for classification losses, got loss {loss.name!r}: use another solver, or "
+                "'auto'"
             )
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -190,16 +198,14 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         try:
             y = np.asarray(y, np.float64) if y.dtype.kind not in "f" else y
         except (TypeError, ValueError) as error:
-            raise ValueError(f"y must hold numbers, got dtype {y.dtype}") from error
+            raise ValueError(f"y must contain numbers, got dtype {y.dtype}: convert it first") from error
         return X, y
 
     @property
     def coef_(self) -> Any:
         """Weights, (n_features,) for 1-D y, else (n_targets, n_features).
 
-        A view, not a copy, of dense weights. A fit with an l1 part that leaves few weights keeps them sparse: then this
-        is a dense copy, and `sparse_coef_` the weights as they are. After `sparsify`, a (n_targets, n_features) sparse
-        matrix.
+        A view or a copy, see `LinearClassifier.coef_`; after `sparsify`, a sparse matrix (n_targets, n_features).
         """
         coef = super().coef_
         return coef if sp.issparse(coef) else np.asarray(coef[0] if self._flat else coef)
@@ -211,7 +217,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         return intercept[0] if self._flat else intercept
 
     def predict(self, X: Any) -> Array:
-        """Predictions for rows.
+        """Predictions for the rows of X.
 
         Parameters
         ----------
@@ -221,7 +227,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_targets)
-            As y was.
+            Predictions, in the shape of y.
         """
         X = self._check_predict_input(X)
         scores = self.model_.scores(X, n_jobs=self.n_jobs)

@@ -1,4 +1,4 @@
-"""The search behind the cross-validated estimators: each fold a regularization path with warm starts."""
+"""Cross-validation for `LinearClassifierCV` and `LinearRegressorCV`: a warm-started path for each fold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SELECTIONS = ("best", "one_se")
 
 
 class _Task(NamedTuple):
-    """One path: a fold at an l1_ratio."""
+    """One path: a fold and an l1_ratio."""
 
     estimator: LinearEstimator
     alphas: Array
@@ -42,7 +42,7 @@ class _Task(NamedTuple):
 
 
 class Search(Scored, LinearEstimator):
-    """What the two share: the search, the choice, the fit on all rows."""
+    """Base class with the search, the choice of alpha and l1_ratio, and the fit on all rows."""
 
     alphas: Any
     n_alphas: int
@@ -52,29 +52,29 @@ class Search(Scored, LinearEstimator):
     scoring: Any
     selection: str
 
-    #: The estimator whose alpha is sought, and the score that is used where none is named.
+    #: The estimator without cross-validation.
     _plain: ClassVar[type[LinearEstimator]]
 
     def _default_scoring(self) -> str:
-        """The score that is used where none is named."""
+        """The score for ``scoring=None``."""
         raise NotImplementedError
 
     def _search(self, X: Any, y: Any, sample_weight: Any) -> None:
-        """Choose on folds, fit on all rows, take over what that fit has left."""
+        """Choose alpha and l1_ratio on folds, fit on all rows, and copy the fitted attributes."""
         self._check_parameters()
         given = check_grid(self.alphas, self.n_alphas, self.eps)
         if self.selection not in _SELECTIONS:
             raise ValueError(f"selection must be one of {', '.join(map(repr, _SELECTIONS))}, got {self.selection!r}")
         ratios = list(self.l1_ratio) if np.ndim(self.l1_ratio) else [self.l1_ratio]
         if not ratios:
-            raise ValueError("l1_ratio must be a number or a list of at least one, got an empty list")
+            raise ValueError("l1_ratio must be a number or a list of at least one number, got an empty list")
         scorer = _scorer(self._default_scoring() if self.scoring is None else self.scoring, sample_weight is not None)
         estimators = [self._estimator(ratio) for ratio in ratios]
         for estimator in estimators:
             check_parameters(estimator)
         data = check(estimators[0], X, y, sample_weight)
         if self._plain is LinearClassifier and data.y.shape[1:] == (1,) and not sp.issparse(data.y):
-            data = data._replace(y=data.y[:, 0])  # the fit on all rows says so, once
+            data = data._replace(y=data.y[:, 0])  # the fit on all rows warns about the column vector
         splitter = check_cv(self.cv, data.y, classifier=self._plain is LinearClassifier)
         folds = list(splitter.split(data.X, data.y))
         with warnings.catch_warnings():
@@ -102,7 +102,7 @@ class Search(Scored, LinearEstimator):
         self._take_over(best.fit(X, y, sample_weight=sample_weight))
 
     def _estimator(self, l1_ratio: Any) -> LinearEstimator:
-        """The estimator of the folds: every parameter the two have in common, on one thread."""
+        """The estimator for the folds: with the same parameters, on one thread."""
         shared = set(self._plain._get_param_names()) & set(self._get_param_names())
         parameters = {name: getattr(self, name) for name in shared}
         parameters.update(l1_ratio=l1_ratio, n_jobs=None, verbose=max(0, int(self.verbose) - 1))
@@ -110,16 +110,16 @@ class Search(Scored, LinearEstimator):
         return made
 
     def _choose(self, scores: Array, weights: Array, ratios: list[Any], grids: Array) -> None:
-        """From (n_l1_ratios, n_alphas, n_folds) scores and the weights of the folds: what is best, and how sure."""
-        counted = weights > 0  # a fold whose rows weigh nothing has no score
+        """Set the choice, means and standard errors from scores (n_l1_ratios, n_alphas, n_folds) and fold weights."""
+        counted = weights > 0  # a fold whose rows all have weight zero has no score
         share = weights[counted] / weights[counted].sum()
         mean = scores[:, :, counted] @ share
         spread = (scores[:, :, counted] - mean[:, :, None]) ** 2 @ share
         error = np.sqrt(spread / max(1, np.count_nonzero(counted) - 1))
         rank = np.where(np.isnan(mean), -np.inf, mean)
         if not np.isfinite(rank).any():
-            raise ValueError(f"scoring {self.scoring!r} gives no finite score at any alpha: choose another")
-        row, column = np.unravel_index(int(np.argmax(rank)), rank.shape)  # of equals the largest alpha
+            raise ValueError(f"scoring must give a finite score for some alpha, got none with {self.scoring!r}")
+        row, column = np.unravel_index(int(np.argmax(rank)), rank.shape)  # of equal scores the largest alpha
         simplest = int(np.flatnonzero(rank[row] >= rank[row, column] - error[row, column])[0])
         self.l1_ratio_ = float(ratios[row])
         self.alpha_best_, self.alpha_one_se_ = float(grids[row, column]), float(grids[row, simplest])
@@ -131,7 +131,7 @@ class Search(Scored, LinearEstimator):
         self.standard_errors_: Array = error[0] if single else error
 
     def _take_over(self, best: LinearEstimator) -> None:
-        """Everything the fit on all rows has left, so that this estimator predicts as that one does."""
+        """Copy the fitted attributes of the fit on all rows."""
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         parameters = set(best._get_param_names())
@@ -153,7 +153,7 @@ class Search(Scored, LinearEstimator):
 
 
 def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list[tuple[list[float], int]]:
-    """Scores along each path, and how many of its fits missed tol; paths on threads, Ctrl-C heard after each fit."""
+    """Scores along each path, and the number of its fits that missed tol; paths run on threads."""
     stopped = threading.Event()
     classes = np.unique(data.y) if _is_labels(tasks[0].estimator, data.y) else None
     inner = max(1, n_threads // len(tasks))
@@ -188,7 +188,7 @@ def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list
                 future.result()
             return [future.result() for future in futures]
         except BaseException:
-            stopped.set()  # or the paths under way would be walked to their ends
+            stopped.set()  # ends the other paths after their current fit
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -198,15 +198,15 @@ def _is_labels(estimator: LinearEstimator, y: Any) -> bool:
 
 
 def _for_fold(estimator: LinearEstimator, y: Any, classes: Array | None) -> Any:
-    """A clone whose class weights name the classes of the fold alone, which some may be missing from."""
+    """A clone whose class weights are restricted to the classes of the fold, which may lack some."""
     estimator = clone(estimator)
     if classes is None:
         return estimator
     present = np.unique(y)
     if len(present) < 2:
         raise ValueError(
-            f"a training fold holds one class only ({present[0]!r}): ask for fewer folds, or for stratified or "
-            "shuffled ones"
+            f"every training fold must have at least 2 classes, got one class only ({present[0]!r}): pass fewer folds, "
+            "or a stratified or shuffled splitter, as cv"
         )
     by_class: Any = estimator.get_params(deep=False)["class_weight"]
     if isinstance(by_class, dict):
@@ -216,7 +216,7 @@ def _for_fold(estimator: LinearEstimator, y: Any, classes: Array | None) -> Any:
 
 
 def _scorer(scoring: Any, weighted: bool) -> Callable[..., Any]:
-    """The function (estimator, X, y) -> score, greater is better."""
+    """The scoring function (estimator, X, y) -> score, greater is better."""
     if not (isinstance(scoring, str) or callable(scoring)):
         raise ValueError(f"scoring must be the name of a score, a callable or None, got {scoring!r}")
     if scoring == "neg_log_loss":
@@ -226,12 +226,14 @@ def _scorer(scoring: Any, weighted: bool) -> Callable[..., Any]:
     parameters = inspect.signature(metric).parameters
     takes = "sample_weight" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if weighted and not takes:
-        raise ValueError(f"scoring {scoring!r} takes no sample_weight: choose another, or leave sample_weight out")
+        raise ValueError(
+            f"scoring must support sample_weight if it is passed, got {scoring!r}: use another score, or no weights"
+        )
     return scorer
 
 
 def _neg_log_loss(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """Minus the log loss. scikit-learn's asks for every class in every fold, and makes an n x K indicator of y."""
+    """Minus the log loss. scikit-learn's needs every class in every fold, and an n x K indicator of y."""
     proba = estimator.predict_proba(X)
     if np.ndim(y) == 1:
         return -log_loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)

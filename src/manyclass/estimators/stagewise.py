@@ -1,4 +1,4 @@
-"""Stagewise least squares: thousands of features, a block at a time."""
+"""`StagewiseClassifier`: least squares on many generated features, one block at a time."""
 
 from __future__ import annotations
 
@@ -24,85 +24,95 @@ __all__ = ["StagewiseClassifier"]
 
 
 class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):  # type: ignore[misc]
-    """Classifier on blocks of features, each fitted by least squares to what the blocks before it have left.
+    """Classifier on blocks of generated features, each fitted by least squares to the residuals of the earlier blocks.
 
-    For block t = 1, 2, ...: make its features (random, or a subset of those of X), fit their weights, bring the scores
-    up to date, drop the features. Cost of a block of p features: n p^2 + p^3 / 3. Memory: a chunk of rows times p,
-    p^2, and the scores; features are made again from a seed when they are needed, never stored for all rows.
+    For each block: compute its features (random, or a subset of those of X), fit their weights, update the scores, and
+    discard the features. A block of p features costs n p^2 + p^3 / 3 operations. Memory: a chunk of rows times p, p^2,
+    and the scores; features are recomputed from a seed when they are needed, and never stored for all rows.
 
     Parameters
     ----------
     features : str or FeatureBlock, default="fourier"
-        Pattern of the blocks: "fourier", "logits", "nystrom", "polynomial", "subset", "pca", with ":N" behind for N
-        features a block ("fourier:1024"), or a block of `manyclass.features`. Block t is a copy with a seed of its
-        own; a `FeatureSubset` goes on where the last block has ended. Any transformer of scikit-learn that works row by
-        row will do.
+        The kind of features: "fourier", "logits", "nystrom", "polynomial", "subset" or "pca", optionally with their
+        number in a block ("fourier:1024"), a block of `manyclass.features`, or a scikit-learn transformer that treats
+        each row independently. Each block is a copy with another seed; a `FeatureSubset` continues with the next
+        features.
     prepare : str or FeatureBlock, optional
-        Applied once before all blocks, and kept for all rows: "pca:50", say. As ``features``.
+        A transformation that is applied once, before all blocks, and whose result is kept for all rows, such as
+        "pca:50"; same format as ``features``.
     block_size : int, optional
-        Features of a block, >= 1; None leaves it to ``features``.
+        Number of features of a block, >= 1. None: the number of ``features``.
     n_blocks : int, optional
-        Blocks of a pass, >= 1. None: a `FeatureSubset` goes through all features of X, anything else has 10 blocks.
+        Number of blocks of a pass, >= 1. None: all features of X for a `FeatureSubset`, else 10 blocks.
     passes : int, default=1
-        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others left;
-        with additive updates its weights grow, so that the passes descend on the joint problem of all blocks. A
-        `FeatureSubset` ordered by gradient is ordered anew.
+        Number of passes over the blocks, >= 1. From the second pass on, a block is fitted to the residuals of all other
+        blocks; with additive updates its new weights are added to the old ones, so that the passes decrease the
+        joint objective of all blocks. A `FeatureSubset` ordered by gradient is ordered again.
     update : {"linear", "calibrated", "logistic"}, default="linear"
-        ``linear``: ridge regression of the residuals y - yhat. ``calibrated``: that, then predictions refitted on
-        functions of themselves and projected on the simplex (the hypercube for multi-label targets). ``logistic``: a
-        few steps of generalized least squares for the softmax link (sigmoid for two classes and multi-label targets),
-        with the scores so far as offsets.
+        ``linear``: ridge regression of the residuals y - yhat. ``calibrated``: the same, then predictions are refitted
+        on functions of themselves and projected on the simplex (the hypercube for multilabel y). ``logistic``: a few
+        steps of generalized least squares for the softmax link (sigmoid for two classes and multilabel y), with the
+        current scores as offsets.
     basis : {"linear", "quadratic", "cubic"} or callable, default="linear"
-        Of the calibrated update; see `CalibratedLeastSquaresClassifier`. The paper's stagewise experiments take the
-        linear one.
+        Functions for the calibrated update; see `CalibratedLeastSquaresClassifier`. The paper's stagewise experiments
+        use "linear".
     inner_steps : int, default=5
-        Most steps of a logistic update, >= 1; a pass over the data each.
+        Maximum number of steps of a logistic update, >= 1; each is a pass over the data.
     alpha : float or None, default=None
-        Ridge of each block, >= 0, beside the mean loss. None: 1 / n_samples (1 / the sum of the sample weights).
+        Ridge penalty of each block relative to the mean loss, >= 0. None: 1 / n_samples (1 / the sum of the sample
+        weights).
     n_models : int, default=1
-        Models on features of their own, >= 1, whose scores are averaged.
+        Number of models with different random features, >= 1, whose scores are averaged.
     fit_intercept : bool, default=True
-        An unpenalized constant feature in each block.
+        Whether to fit an unpenalized intercept in each block.
     early_stopping : bool, default=False
-        Hold out a part of the rows, keep the number of blocks that does best on it.
+        Whether to hold out validation rows and keep the number of blocks with the lowest error on them.
     validation_fraction : float, default=0.1
-        That part, in (0, 1).
+        Fraction of the rows that is held out with ``early_stopping``, in (0, 1).
     patience : int, default=10
-        Blocks without a better validation error after which a model is done, >= 1.
+        With ``early_stopping``, a model stops after this number of blocks without a lower validation error, >= 1.
     class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+        Weights of the classes, as in scikit-learn.
     random_state : int, RandomState or None, default=None
-        Of all features, and of the validation part.
+        Seed of all features and of the validation split.
     n_jobs : int, optional
-        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result. Products run on the
-        threads of the BLAS.
+        Number of threads of kernels and predictions: None means 1, -1 all cores. Does not change the result. Matrix
+        products use the threads of the BLAS.
     warm_start : bool, default=False
-        Go on from the stages of the previous fit: more blocks.
+        Whether to add blocks to the stages of the previous fit.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of features, products and weights; None takes that of X. Systems are factored in float64 always.
+        Type of features, products and weights; None uses that of X. Linear systems are solved in float64.
     verbose : int, default=0
         1 shows a line for each block on standard error.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
     alpha_ : float
-        The ridge used.
+        The ridge penalty used.
     n_stages_ : list of int
-        Stages of each model.
+        Number of stages of each model.
     stage_records_ : list of StageRecord
         Loss and validation error after each block.
     outcome_ : {"complete", "interrupted"}
-        After Ctrl-C the best model so far is kept.
+        Why the fit ended; after Ctrl-C the best model so far is kept.
     model_ : StagedModel
+        The fitted model.
     n_features_in_ : int
+        Number of features of X.
 
     Raises
     ------
     ValueError
-        On parameters out of range, fewer than two classes, NaN or infinite input.
+        If a parameter is out of range, y has fewer than two classes, or the input has NaN or infinity.
     MemoryError
-        Before anything is allocated, if a block or the scores would not fit into memory.
+        If a block or the scores would need more memory than is available; raised before anything is allocated.
+
+    See Also
+    --------
+    StagewiseRegressor : The same for regression.
+    CalibratedLeastSquaresClassifier : Calibrated least squares on one set of features.
 
     References
     ----------
@@ -178,17 +188,17 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Read chunk by chunk: may be memory-mapped. An array of another library (PyTorch, CuPy, any that follows the
-            array API) makes the products of its features; random features are drawn in NumPy.
+            Rows, finite. Read in chunks: may be memory-mapped, or an array of another library (PyTorch, CuPy, any that
+            follows the array API), which then computes the matrix products; random features are drawn by NumPy.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
             Labels of any sortable type, or 0/1 indicators.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight acts as that many copies of the row.
+            Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
 
         Returns
         -------
         StagewiseClassifier
-            Itself.
+            The fitted estimator.
         """
         self._check_parameters()
         classes = getattr(self, "classes_", None)
@@ -202,7 +212,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         self._seeds = self._seeded()
         dtype = self._working_dtype(X)
         if task == "binary" and self.update == "calibrated":
-            task = "multiclass"  # a column for each of two classes: predictions are on the simplex
+            task = "multiclass"  # one column for each of two classes: predictions are on the simplex
         K = 1 if task == "binary" else len(self.classes_)
         link = "identity"
         if self.update == "logistic":
@@ -237,7 +247,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
     @available_if(lambda self: self.update == "logistic")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities; of the logistic update alone.
+        """Probabilities of the classes, with ``update="logistic"`` only.
 
         Parameters
         ----------
@@ -247,7 +257,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Those of several classes sum to one; those of a multi-label fit do not.
+            Rows sum to one, except for multilabel y.
         """
         X = self._check_predict_input(X)
         return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))

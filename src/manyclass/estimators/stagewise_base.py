@@ -1,4 +1,4 @@
-"""What the stagewise estimators share: blocks, members, passes, stopping."""
+"""The base class of the stagewise estimators: blocks, members, passes, early stopping."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class StagewiseEstimator(StreamedMixin, Named):
-    """What the stagewise classifier and regressor share: blocks, members, passes, stopping."""
+    """Base class of `StagewiseClassifier` and `StagewiseRegressor`."""
 
     #: The stages of each member of the last fit.
     _stages: tuple[tuple[BlockFit, ...], ...] = ()
@@ -81,7 +81,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         self.verbose = verbose
 
     def _seeded(self) -> np.random.RandomState:
-        """Random numbers of this fit; those of one that goes on go on too."""
+        """The random number generator of this fit; with ``warm_start``, that of the previous fit."""
         if self.warm_start and self._stages:
             return self._seeds
         seeds: np.random.RandomState = check_random_state(self.random_state)
@@ -90,7 +90,7 @@ class StagewiseEstimator(StreamedMixin, Named):
     # --- blocks -----------------------------------------------------------------------------------------------------
 
     def _prepared(self, X: Any) -> Any:
-        """X, or what `prepare` makes of it, in full; sets ``prepare_``."""
+        """X, or X transformed by ``prepare``, for all rows; sets ``prepare_``."""
         if self.prepare is None:
             self.prepare_ = None
             return X
@@ -105,7 +105,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         return made
 
     def _blocks(self, X: Any, run: StagewiseRun, previous: Any) -> Iterator[Any]:
-        """The blocks of a member, all passes; each fitted when it is asked for."""
+        """Yield the fitted blocks of a member for all passes."""
         pattern, plain = blocks.make_block(self.features), to_numpy(X) if is_foreign(X) else X
         own: list[Any] = []
         for number in range(int(self.passes)):
@@ -130,7 +130,7 @@ class StagewiseEstimator(StreamedMixin, Named):
                     break
 
     def _share(self, block: Any, n_features: int) -> int:
-        """Blocks of a member where the number is left open: the features of X, once, over all members."""
+        """Number of blocks of a member with ``n_blocks=None``: all members together use each feature of X once."""
         if not hasattr(getattr(block, "second_", block), "exhausted_"):
             return 10
         in_all = math.ceil(n_features / max(1, int(block.n_features_out_)))
@@ -149,7 +149,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         loss: Callable[[Array, Array, Array | None], float],
         judge: Callable[[Array, Array], float],
     ) -> list[list[BlockFit]]:
-        """The stages of each member; ``judge`` takes scores of the held-out rows and their numbers."""
+        """Fit the stages of each member; ``judge`` maps scores and indices of the validation rows to an error."""
         n, K = targets.shape
         self._goes_on = bool(self.warm_start and self._stages)
         require({"targets, scores and residuals": 3 * targets.nbytes}, "dtype=np.float32, or fewer rows")
@@ -161,7 +161,10 @@ class StagewiseEstimator(StreamedMixin, Named):
             weights = np.ones(n) if weights is None else np.array(weights, np.float64)
             weights[held] = 0.0
             if not weights.any():
-                raise ValueError("validation_fraction leaves no row of positive weight to fit on: take a smaller one")
+                raise ValueError(
+                    "validation_fraction must leave training rows with positive weight, got "
+                    f"{self.validation_fraction}: pass a smaller one"
+                )
         self.alpha_ = penalty_strength(self.alpha, n, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()
@@ -193,11 +196,11 @@ class StagewiseEstimator(StreamedMixin, Named):
                     report(record, int(self.verbose))
             except KeyboardInterrupt:
                 if not run.best and not members:
-                    raise  # nothing has been fitted
+                    raise  # no stage has been fitted
                 self.outcome_ = "interrupted"
                 warnings.warn(
                     f"interrupted after {len(run.stages)} stages of model {number + 1} of {self.n_models}; the best "
-                    "model so far is kept; fit again with warm_start=True to go on",
+                    "model so far is kept: fit again with warm_start=True to continue",
                     ConvergenceWarning,
                     stacklevel=4,
                 )
@@ -209,7 +212,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         return members
 
     def _replayed(self, X: Any, stages: list[BlockFit], scores: Array) -> Array:
-        """Scores of the stages of an earlier fit."""
+        """Scores by the stages of an earlier fit."""
         for stage in stages:
             design = self._design(X, stage.block, None)
             design.add_scores(stage.weights, scores)
@@ -219,7 +222,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         return scores
 
     def _settle(self, members: list[list[BlockFit]], dtype: Any, *, task: str, link: str, classes: Any) -> None:
-        """The model of the stages."""
+        """Set the model and the fitted attributes from the stages."""
         made = tuple(tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages) for stages in members)
         record = {"outcome": self.outcome_, "stages": [record.to_dict() for record in self.stage_records_]}
         self.n_stages_ = [len(stages) for stages in made]
@@ -235,20 +238,20 @@ class StagewiseEstimator(StreamedMixin, Named):
 
 
 def make_stage(fit: BlockFit, intercept: bool, dtype: Any) -> Stage:
-    """A stage of the model."""
+    """The model's stage for a fitted block."""
     weights = fit.weights[:-1] if intercept else fit.weights
     bias = fit.weights[-1] if intercept else np.zeros(weights.shape[1])
     return Stage(fit.block, np.ascontiguousarray(weights, dtype), np.ascontiguousarray(bias, dtype), fit.calibration)
 
 
 def _reorders(block: Any) -> bool:
-    """Whether a later pass makes other blocks, by the gradient there."""
+    """Whether a later pass has other blocks, because they are ordered by gradient."""
     return getattr(getattr(block, "second_", block), "order", None) == "gradient"
 
 
 def require_same(classes: Any, now: Any, width: Any, width_now: Any) -> None:
     if width != width_now or not (classes is None or np.array_equal(classes, now)):
         raise ValueError(
-            "warm_start goes on from the previous fit, which had other classes or another number of features: fit with "
+            "warm_start=True needs the classes and the number of features of the previous fit, got others: fit with "
             "warm_start=False"
         )

@@ -1,4 +1,4 @@
-"""Stagewise regression: ridge regression on a block of features at a time."""
+"""`StagewiseRegressor`: ridge regression on many generated features, one block at a time."""
 
 from __future__ import annotations
 
@@ -18,50 +18,45 @@ __all__ = ["StagewiseRegressor"]
 
 
 class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator):  # type: ignore[misc]
-    """Regression on blocks of features, each fitted by ridge regression to the residuals of those before it.
+    """Regression on blocks of generated features, each fitted by ridge regression to the residuals of earlier blocks.
 
-    As `StagewiseClassifier` with ``update="linear"``, for numbers.
+    The method is that of `StagewiseClassifier` with ``update="linear"``.
 
     Parameters
     ----------
     features : str or FeatureBlock, default="fourier"
-        Pattern of the blocks: "fourier", "logits", "nystrom", "polynomial", "subset", "pca", with ":N" behind for N
-        features a block ("fourier:1024"), or a block of `manyclass.features`. Block t is a copy with a seed of its
-        own; a `FeatureSubset` goes on where the last block has ended. Any transformer of scikit-learn that works row by
-        row will do.
+        See `StagewiseClassifier`.
     prepare : str or FeatureBlock, optional
-        Applied once before all blocks, and kept for all rows: "pca:50", say. As ``features``.
+        See `StagewiseClassifier`.
     block_size : int, optional
-        Features of a block, >= 1; None leaves it to ``features``.
+        See `StagewiseClassifier`.
     n_blocks : int, optional
-        Blocks of a pass, >= 1. None: a `FeatureSubset` goes through all features of X, anything else has 10 blocks.
+        See `StagewiseClassifier`.
     passes : int, default=1
-        Times the blocks are gone through, >= 1. From the second on a block is fitted again to what all others left;
-        and its weights grow, so that the passes descend on the joint problem of all blocks. A `FeatureSubset` ordered
-        by gradient is ordered anew.
+        See `StagewiseClassifier`.
     alpha : float or None, default=None
-        Ridge of each block, >= 0, beside the mean loss. None: 1 / n_samples (1 / the sum of the sample weights).
+        Ridge penalty of each block relative to the mean loss, >= 0. None: 1 / n_samples (1 / the sum of the sample
+        weights).
     n_models : int, default=1
-        Models on features of their own, >= 1, whose scores are averaged.
+        See `StagewiseClassifier`.
     fit_intercept : bool, default=True
-        An unpenalized constant feature in each block.
+        Whether to fit an unpenalized intercept in each block.
     early_stopping : bool, default=False
-        Hold out a part of the rows, keep the number of blocks with the least squared error on it.
+        Whether to hold out validation rows and keep the number of blocks with the lowest squared error on them.
     validation_fraction : float, default=0.1
-        That part, in (0, 1).
+        See `StagewiseClassifier`.
     patience : int, default=10
-        Blocks without a better validation error after which a model is done, >= 1.
+        See `StagewiseClassifier`.
     random_state : int, RandomState or None, default=None
-        Of all features, and of the validation part.
+        See `StagewiseClassifier`.
     n_jobs : int, optional
-        Threads of kernels and predictions; None is 1, -1 all cores. Never changes the result. Products run on the
-        threads of the BLAS.
+        See `StagewiseClassifier`.
     warm_start : bool, default=False
-        Go on from the stages of the previous fit: more blocks.
+        See `StagewiseClassifier`.
     dtype : {None, numpy.float32, numpy.float64}, default=None
-        Of features, products and weights; None takes that of X. Systems are factored in float64 always.
+        See `StagewiseClassifier`.
     verbose : int, default=0
-        1 shows a line for each block on standard error.
+        See `StagewiseClassifier`.
 
     Attributes
     ----------
@@ -86,14 +81,14 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         X : array or CSR matrix of shape (n_samples, n_features)
             See `StagewiseClassifier.fit`.
         y : array of shape (n_samples,) or (n_samples, n_targets)
-            Numbers to predict.
+            Real targets.
         sample_weight : array of shape (n_samples,), optional
-            Non-negative; an integer weight acts as that many copies of the row.
+            Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
 
         Returns
         -------
         StagewiseRegressor
-            Itself.
+            The fitted estimator.
         """
         self._check_parameters()
         width = getattr(self, "n_features_in_", None)
@@ -104,7 +99,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         try:
             targets = np.ascontiguousarray(y.reshape(len(y), -1), dtype)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"y must hold numbers, got dtype {y.dtype}") from error
+            raise ValueError(f"y must contain numbers, got dtype {y.dtype}: convert it first") from error
         if self.warm_start and self._stages:
             require_same(None, None, width, self.n_features_in_)
         self._seeds = self._seeded()
@@ -123,7 +118,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         return self
 
     def predict(self, X: Any) -> Array:
-        """Predictions for rows.
+        """Predictions for the rows of X.
 
         Parameters
         ----------
@@ -133,7 +128,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_targets)
-            As y was.
+            Predictions, in the shape of y.
         """
         X = self._check_predict_input(X)
         scores = self.model_.scores(X, n_jobs=self.n_jobs)

@@ -1,4 +1,4 @@
-"""A stream of rows for a classifier: which classes there are, and what learns them."""
+"""Implements `LinearClassifier.partial_fit`: the classes so far, and the update of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def take(
     weights: Array | None,
     first: bool,
 ) -> None:
-    """Learn some checked rows for a `LinearClassifier`, and make its model anew."""
+    """Update the model of a `LinearClassifier` with validated rows."""
     if first:
         stream, known, seen = None, np.empty(0, y.dtype), 0
     else:
@@ -30,7 +30,7 @@ def take(
         X = X.astype(estimator.model_.weights.dtype, copy=False)
     order = _order(known, y, classes, solver, fresh=first)
     seen += len(y)
-    # Numbers of classes are given in the order of their coming: those of the learner never move.
+    # The learner numbers classes in the order of their first occurrence, so that existing numbers do not change.
     by_label = np.argsort(order, kind="stable")
     index = by_label[np.searchsorted(order, y, sorter=by_label)].astype(np.int32)
     estimator.classes_ = order
@@ -48,7 +48,7 @@ def take(
     if stream is None:
         stream = ready.open_stream(problem, vanishing=estimator.alpha is None)
         if not first:
-            growing: Any = stream  # classes can be new: `Solver.grows`
+            growing: Any = stream  # supports new classes: `Solver.grows`
             growing.start(_columns(estimator, len(order)))
     stream.take(problem, weights)
     W, intercept = stream.weights()
@@ -66,10 +66,10 @@ def take(
 
 
 def _order(known: Array, y: Array, classes: Any, solver: Solver, *, fresh: bool) -> Array:
-    """The classes in the order of their coming."""
+    """The classes in the order of their first occurrence."""
     named = np.unique(y) if classes is None else np.unique(np.concatenate([np.asarray(classes), y]))
     if not fresh and (known.dtype.kind in "US") != (named.dtype.kind in "US"):
-        raise ValueError(f"y has labels of {named.dtype}, and the classes so far are of {known.dtype}: give one sort")
+        raise ValueError(f"y must have labels of the same type as the classes so far, {known.dtype}, got {named.dtype}")
     new = named[~np.isin(named, known)]
     if not solver.grows and not fresh:
         if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), np.sort(known)):
@@ -78,30 +78,31 @@ def _order(known: Array, y: Array, classes: Any, solver: Solver, *, fresh: bool)
             )
         if len(new):
             raise ValueError(
-                f"y has the label {new[:1].tolist()[0]!r} in row {int(np.argmax(y == new[0]))}, which is none of the "
-                f"classes {known.tolist()}: name all classes of the stream in the first call of partial_fit, or take "
-                "solver='memoir', whose classes can grow"
+                f"y must have labels of the classes {known.tolist()}, got label {new[:1].tolist()[0]!r} in row "
+                f"{int(np.argmax(y == new[0]))}: pass all classes in the first call of partial_fit (classes=), or use "
+                "solver='memoir', which can add classes"
             )
     elif fresh and classes is not None and not solver.grows:
         strange = np.setdiff1d(y, np.asarray(classes))
         if len(strange):
             raise ValueError(
-                f"y has the label {strange[:1].tolist()[0]!r} in row {int(np.argmax(y == strange[0]))}, none of the "
-                f"classes {np.unique(classes).tolist()}: name all classes in the first call of partial_fit"
+                f"y must have labels of the classes {np.unique(classes).tolist()}, got label "
+                f"{strange[:1].tolist()[0]!r} in row {int(np.argmax(y == strange[0]))}: pass all classes in the first "
+                "call of partial_fit (classes=)"
             )
     order = np.concatenate([known, new])
     if len(order) < 2:
         raise ValueError(
-            f"a classifier needs at least 2 classes, got {order.tolist()}: name all classes of the stream in the first "
-            "call of partial_fit (classes=)"
+            f"y must have at least 2 classes, got {order.tolist()}: pass all classes in the first call of partial_fit "
+            "(classes=)"
         )
     return order
 
 
 def _columns(estimator: Any, n_classes: int) -> Any:
-    """The weights of the model that a fit has left, a column for each class, zeros for new ones."""
+    """The weights of the fitted model, with one column per class, zero for new classes."""
     W: Any = estimator.model_.weights
-    if W.shape[1] == 1:  # one margin m: columns -m/2 and m/2
+    if W.shape[1] == 1:  # one score s: columns for -s/2 and s/2
         W = (sp.hstack if sp.issparse(W) else np.hstack)([-0.5 * W, 0.5 * W])
     more = (W.shape[0], n_classes - W.shape[1])
     if sp.issparse(W):

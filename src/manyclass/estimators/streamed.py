@@ -1,4 +1,4 @@
-"""What the estimators share that fit in passes over chunks of rows: input, targets, blocks of features, the model."""
+"""Mixin of the estimators that fit in passes over chunks of rows: input, targets, blocks of features, the model."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from manyclass.solvers.least_squares.design import Design
 
 __all__ = ["BLOCK", "StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
 
-#: What a parameter for features may be.
+#: Constraint on parameters for features.
 BLOCK = [str, HasMethods(["fit", "transform"])]
 
 
 class StreamedMixin:
-    """Input, targets and design matrices of a fit in passes over chunks of rows."""
+    """Mixin with the checks of input and targets, and the design matrices, of a fit over chunks of rows."""
 
     n_jobs: int | None
     dtype: Any
@@ -56,7 +56,7 @@ class StreamedMixin:
     # --- parameters -------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError for a parameter that is not what is expected; nothing has been done yet."""
+        """Raise a ValueError if a parameter is invalid; called before any work."""
         self._validate_params()  # type: ignore[attr-defined]
         if self.dtype is not None and np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
@@ -67,7 +67,7 @@ class StreamedMixin:
     # --- input ------------------------------------------------------------------------------------------------------
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """X as CSR, as an array of float32 or float64, or as it is where it is another library's; y as given."""
+        """X as a CSR matrix, a float32 or float64 array, or another library's array, validated; y unchanged."""
         if is_foreign(X):
             _check_foreign(X)
             check_consistent_length(X, y)
@@ -81,7 +81,7 @@ class StreamedMixin:
         return check_rows(X), y
 
     def _check_predict_input(self, X: Any) -> Any:
-        """X for the model: that of another library is brought to NumPy."""
+        """X for the model; another library's array is converted to NumPy."""
         check_is_fitted(self)
         if is_foreign(X):
             _check_foreign(X)
@@ -90,7 +90,7 @@ class StreamedMixin:
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _read_targets(self, y: Any) -> tuple[Any, str]:
-        """Numbers of classes (n,) or a CSR indicator, and the task; sets ``classes_``."""
+        """Class indices (n,) or a CSR indicator, and the task; sets ``classes_``."""
         if is_indicator(y):
             self._indicator = y.dtype, bool(sp.issparse(y))
             labels = read_indicator(y)
@@ -121,7 +121,7 @@ class StreamedMixin:
         return int(self._seeds.randint(np.iinfo(np.int32).max))
 
     def _fitted_block(self, pattern: Any, X: Any) -> Any:
-        """A fitted copy of a block of features with a seed of its own; None where there is none."""
+        """A fitted copy of a block of features with a new seed; None if there is no block."""
         if pattern is None:
             return None
         block = blocks.fresh(blocks.make_block(pattern), self._next_seed())
@@ -150,7 +150,7 @@ class StreamedMixin:
 
 
 def _check_foreign(X: Any) -> None:
-    """Raise a ValueError unless X is a matrix of finite floats; its sums are made where it lives."""
+    """Raise a ValueError unless X is a matrix of finite floats; its own library computes the sums."""
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, got shape {tuple(X.shape)}")
     _dtype_of(X)
@@ -159,19 +159,19 @@ def _check_foreign(X: Any) -> None:
     sums = to_numpy(like(np.zeros((1, X.shape[0])), X) @ X)  # zero times NaN or infinity is NaN
     if not np.isfinite(sums).all():
         column = int(np.flatnonzero(~np.isfinite(sums[0]))[0])
-        raise ValueError(f"X holds NaN or infinity in column {column}: replace such values or leave the rows out")
+        raise ValueError(f"X has NaN or infinity in column {column}: replace such values or remove their rows")
 
 
 def _dtype_of(X: Any) -> np.dtype[Any]:
-    """float32 or float64, as an array of another library is."""
+    """float32 or float64, the NumPy dtype of another library's array."""
     name = str(X.dtype).rpartition(".")[2]
     if name not in ("float32", "float64"):
-        raise ValueError(f"X must hold float32 or float64, got {X.dtype}: convert it first")
+        raise ValueError(f"X must have dtype float32 or float64, got {X.dtype}: convert it first")
     return np.dtype(name)
 
 
 def class_weighted(class_weight: Any, classes: Array, labels: Any, weights: Array | None) -> Array | None:
-    """Sample weights times those of the classes."""
+    """Sample weights multiplied by the weights of the classes."""
     if class_weight is None:
         return weights
     if sp.issparse(labels):
@@ -187,21 +187,21 @@ def mean_one(weights: Array | None) -> Array | None:
 
 
 def validation_rows(n: int, fraction: float, random_state: Any) -> Array:
-    """The numbers of the rows of a validation part, sorted: at least one, and not all.
+    """Indices of the validation rows, sorted: at least one row, but not all.
 
     Raises
     ------
     ValueError
-        If there is a single row.
+        If there are fewer than two rows.
     """
     if n < 2:
-        raise ValueError(f"a validation part needs at least 2 rows, got {n}")
+        raise ValueError(f"X must have at least 2 rows for a validation split, got {n}")
     size = min(n - 1, max(1, round(fraction * n)))
     return np.sort(check_random_state(random_state).permutation(n)[:size])
 
 
 def error_rate(scores: Array, labels: Any, task: str, weights: Array | None = None, threshold: float = 0.0) -> float:
-    """The part of rows whose best class is another one; of labels that are wrong, for several a row."""
+    """The fraction of rows with a wrong class; for multilabel y the fraction of wrong labels."""
     if task == "multilabel":
         wrong = np.mean((scores > threshold) != (labels.toarray() > 0), axis=1)
     elif scores.shape[1] == 1:

@@ -1,4 +1,4 @@
-"""One estimator at many alphas: the data checked once, the grid of alphas, fits that start where the last one ended."""
+"""Fits of one estimator for many alphas: data checked once, the grid of alphas, warm starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "c
 
 
 class Checked(NamedTuple):
-    """Input that has been validated and brought to the form a fit works on."""
+    """Input that has been validated and converted for a fit."""
 
     X: Any
     y: Any
@@ -31,29 +31,24 @@ class Checked(NamedTuple):
     feature_names: Array | None
 
     def rows(self, chosen: Array) -> Checked:
-        """Some of the rows, copied."""
+        """The chosen rows, copied."""
         weights = None if self.sample_weight is None else self.sample_weight[chosen]
         return self._replace(X=self.X[chosen], y=self.y[chosen], sample_weight=weights)
 
 
 def check_estimator(estimator: Any) -> None:
-    """Refuse what is not an estimator with one alpha.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Raise a ValueError unless ``estimator`` is a `LinearClassifier` or a `LinearRegressor`."""
     if not isinstance(estimator, LinearEstimator) or not {"loss", "alpha"} <= estimator.get_params(deep=False).keys():
         raise ValueError(f"estimator must be a LinearClassifier or a LinearRegressor, got {estimator!r}")
 
 
 def check_parameters(estimator: LinearEstimator) -> Any:
-    """Validate the parameters but alpha, as `fit` does; returns a clone.
+    """Validate the parameters except alpha, as `fit` does; returns a clone.
 
     Raises
     ------
     ValueError
-        As `fit` does.
+        As in `fit`.
     """
     probe = clone(estimator).set_params(alpha=1.0)
     probe._check_parameters()
@@ -61,12 +56,12 @@ def check_parameters(estimator: LinearEstimator) -> Any:
 
 
 def check(estimator: LinearEstimator, X: Any, y: Any, sample_weight: Any) -> Checked:
-    """Validate parameters and data as `fit` does.
+    """Validate parameters (except alpha) and data, as `fit` does.
 
     Raises
     ------
     ValueError
-        As `fit` does; the estimator's own alpha is not looked at.
+        As in `fit`.
     """
     probe = check_parameters(estimator)
     X, y = probe._check_fit_input(X, y)
@@ -75,10 +70,9 @@ def check(estimator: LinearEstimator, X: Any, y: Any, sample_weight: Any) -> Che
 
 
 def walk(estimator: LinearEstimator, data: Checked, alphas: Iterable[float]) -> Iterator[Any]:
-    """Fit a clone at each of the alphas in turn, from the state that the one before has left.
+    """Fit a clone for each of the alphas in turn, warm-started from the previous fit.
 
-    Yields the clone itself, the same each time: what is to outlast the next step is to be copied. The data are not
-    searched for NaN again.
+    Yields the same clone each time: copy what must survive the next step. The data are not checked for NaN again.
     """
     work = clone(estimator).set_params(warm_start=True)
     for alpha in alphas:
@@ -91,13 +85,13 @@ def walk(estimator: LinearEstimator, data: Checked, alphas: Iterable[float]) -> 
 
 
 def check_grid(alphas: Any, n_alphas: Any, eps: Any) -> Array | None:
-    """The alphas asked for, decreasing and each once; None where they are to be chosen.
+    """The distinct ``alphas`` in decreasing order; None if they are to be chosen.
 
     Raises
     ------
     ValueError
-        If ``alphas`` is not a list of positive finite numbers, ``n_alphas`` no integer of at least 1, or ``eps`` not in
-        (0, 1).
+        If ``alphas`` is not a list of positive finite numbers, ``n_alphas`` is not an integer of at least 1, or ``eps``
+        is not in (0, 1).
     """
     if alphas is None:
         whole = isinstance(n_alphas, numbers.Integral) and not isinstance(n_alphas, bool)
@@ -118,20 +112,18 @@ def check_grid(alphas: Any, n_alphas: Any, eps: Any) -> Array | None:
 
 
 def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: float | None) -> Array:
-    """Alphas from the largest that is of use down to ``eps`` times it (None: 1e-3 with an l1 part, 1e-4 without).
+    """Alphas on a logarithmic scale, from a largest one to ``eps`` times it (None: 1e-3 with an l1 part, 1e-4 without).
 
-    Evenly spaced on a logarithmic axis.
-
-    With an l1 part the largest is the least alpha at which every weight is zero: max |gradient of the mean loss| at
-    W = 0 and the intercept that is best there, over l1_ratio. Without one no alpha makes the weights zero. The largest
-    is then the total variance of the features (about zero if there is no intercept), over gamma where the loss is
-    (1/gamma)-smooth with gamma > 1: no direction of the mean squared loss has more curvature, so that each keeps half
-    of its free weight at most.
+    With an l1 part the largest is the smallest alpha for which all weights are zero: max |gradient of the mean loss| at
+    W = 0 and its optimal intercept, divided by l1_ratio. Without an l1 part no alpha makes the weights zero. The
+    largest is then the total variance of the features (their second moment without an intercept), divided by gamma if
+    the loss is (1/gamma)-smooth with gamma > 1. No direction of the mean squared loss has a larger curvature, so that
+    each coefficient is shrunk to at most half of its unpenalized value.
     """
     problem = _problem(estimator, data)
     ratio = float(estimator.l1_ratio)
     largest = _steepest(problem) / ratio if ratio else _total_variance(problem, data.X) / _smoothness(problem)
-    if not largest > 0:  # every weight is zero at any alpha: one scale is as good as another
+    if not largest > 0:  # all weights are zero for every alpha, so that the scale does not matter
         largest = 1.0
     if eps is None:
         eps = 1e-3 if ratio else 1e-4
@@ -139,7 +131,7 @@ def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: fl
 
 
 def _problem(estimator: LinearEstimator, data: Checked) -> Problem:
-    """The problem that a fit would minimize, at alpha = 1."""
+    """The problem of a fit with alpha = 1."""
     probe = clone(estimator).set_params(alpha=1.0, verbose=0)
     with config_context(assume_finite=True):
         problem: Problem = probe._build(data.X, data.y, data.sample_weight)[0]
@@ -151,18 +143,18 @@ def _smoothness(problem: Problem) -> float:
 
 
 def _total_variance(problem: Problem, X: Any) -> float:
-    """The trace of the second moments of the features, central ones where there is an intercept."""
+    """The trace of the second moments of the features, central ones if there is an intercept."""
     share = np.asarray(problem.sample_weight, np.float64) / problem.n_samples
     moment = float(share @ problem.norms.astype(np.float64))
     if not problem.intercept:
         return moment
     mean = np.asarray(X.T @ share, np.float64)
     variance = moment - float(mean @ mean)
-    return variance if variance > 1e-6 * moment else 0.0  # less is rounding: the features are constant
+    return variance if variance > 1e-6 * moment else 0.0  # a smaller value is rounding error of constant features
 
 
 def _steepest(problem: Problem) -> float:
-    """Max |gradient of the mean loss| at W = 0 and the intercept that is best there; zero where it is but rounding."""
+    """Max |gradient of the mean loss| at W = 0 and its optimal intercept; zero if it is only rounding error."""
     joint = problem.intercept and problem.loss.joint
     V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
     dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
@@ -177,7 +169,7 @@ def _steepest(problem: Problem) -> float:
 
 
 def _joint_intercept(problem: Problem) -> Array:
-    """The best intercept of a joint loss at W = 0, where all the examples of a class are one."""
+    """The optimal intercept of a joint loss at W = 0, where all examples of a class have the same loss."""
     K = problem.n_outputs
     masses = np.bincount(problem.targets.y, problem.sample_weight, minlength=K)  # type: ignore[union-attr]
     present = np.maximum(masses, 1e-300) / masses.sum()

@@ -177,18 +177,19 @@ def advise(facts: Facts) -> Advice:
 
 
 def seconds_of(solver: str, facts: Facts) -> float | None:
-    """How long a fit takes on one core, to a factor of about five.
+    """Approximate time of a fit on one core, correct to a factor of about five.
 
     Parameters
     ----------
     solver : str
-        Its name; one of a solver, not "auto".
+        Name of the solver; not "auto".
     facts : Facts
+        The properties of the data.
 
     Returns
     -------
     float or None
-        Seconds; None where the work of the solver cannot be counted beforehand.
+        Seconds; None if the work of the solver cannot be estimated in advance.
 
     Examples
     --------
@@ -218,5 +219,5 @@ def _rate(facts: Facts) -> float:
     return _SPARSE if facts.sparse else _DENSE
 
 
-#: Name of a solver -> seconds of a fit, where its work can be counted beforehand.
+#: Name of a solver -> estimated seconds of a fit, for solvers whose work can be estimated in advance.
 _COUNTED = {"sdca": _all_outputs, "sdca_active": _active_sets, "memoir": _best_rival}
