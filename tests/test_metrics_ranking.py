@@ -160,7 +160,7 @@ def test_unsorted_and_repeated_entries_of_an_indicator():
     assert class_counts(untidy).tolist() == [1, 0, 1, 1, 1]
     assert untidy.indices.tolist() == [4, 0, 2, 3, 3]
     twice = sparse.csr_matrix((np.ones(5), indices, indptr), shape=(2, 5))
-    with pytest.raises(ValueError, match="holds 2"):
+    with pytest.raises(ValueError, match="with the value 2"):
         precision_at_k(twice, lists, 3)
 
 
@@ -170,7 +170,7 @@ def test_classes_far_apart_and_in_any_order():
     assert class_counts(labels, classes=classes).tolist() == [1, 0, 1, 2]
     lists = np.array([classes[2], 5, 6 * 10**17, classes[3]])[:, np.newaxis]
     assert psp_at_k(labels, lists, 1, worth, classes=classes) == pytest.approx((4 + 5) / (4 + 2 + 5 + 5))
-    with pytest.raises(ValueError, match=f"y holds {10**17}"):
+    with pytest.raises(ValueError, match=f"y has the label {10**17}"):
         class_counts([10**17], classes=classes)
 
 
@@ -262,37 +262,37 @@ LISTS = [[0, 1], [1, 0]]
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: precision_at_k([0, 1], LISTS, 3), "k is 3; topk_classes has 2 columns"),
+        (lambda: precision_at_k([0, 1], LISTS, 3), "k is 3; expected 1 to 2, the number of columns of topk_classes"),
         (lambda: precision_at_k([0, 1], LISTS, 0), "k is 0"),
         (lambda: precision_at_k([0, 1], LISTS, 1.5), "k is 1.5"),
         (lambda: precision_at_k([0, 1, 2], LISTS, 1), "y_true has 3 rows but topk_classes has 2"),
         (lambda: precision_at_k([0, 1], [0, 1], 1), "topk_classes has shape"),
-        (lambda: precision_at_k(["a", "b"], LISTS, 1), "y_true holds strings but topk_classes holds"),
+        (lambda: precision_at_k(["a", "b"], LISTS, 1), "y_true has strings but topk_classes has"),
         (lambda: precision_at_k([0, 1], [[0, 0], [1, 0]], 2), "row 0 twice"),
         (lambda: precision_at_k([[1, 0], [0, 1]], [[0, 1], [1, 1]], 2), "row 1 twice"),
         (lambda: precision_at_k([[1, 0], [0, 1]], [["a"], ["b"]], 1), "pass classes="),
-        (lambda: precision_at_k([[1, 0]], [[0]], 1, classes=[0, 0]), "classes names a class twice"),
-        (lambda: psp_at_k([0, 2], LISTS, 1, [1, 2]), "y_true holds 2"),
+        (lambda: precision_at_k([[1, 0]], [[0]], 1, classes=[0, 0]), "classes has a class more than once"),
+        (lambda: psp_at_k([0, 2], LISTS, 1, [1, 2]), "y_true has the label 2"),
         (lambda: psp_at_k([0, 1], LISTS, 1, [1, 0]), "inv_propensity must be"),
         (lambda: psp_at_k([[0, 1], [1, 0]], LISTS, 1, [1]), "inv_propensity has 1 entries"),
         (lambda: inverse_propensity([1, 2], 2), "n_samples is 2"),
-        (lambda: inverse_propensity([-1], 9), "none negative"),
+        (lambda: inverse_propensity([-1], 9), "non-negative"),
         (lambda: inverse_propensity([[1]], 9), "label_counts has shape"),
         (lambda: inverse_propensity([1], 9, B=0), "must be positive"),
         (lambda: class_counts(["a"]), "pass classes="),
-        (lambda: class_counts(["a"], classes=["b"]), "y holds 'a'"),
-        (lambda: class_counts([-1, 0]), "y holds -1"),
+        (lambda: class_counts(["a"], classes=["b"]), "y has the label 'a'"),
+        (lambda: class_counts([-1, 0]), "y has the label -1"),
         (lambda: class_counts([[1, 0]], classes=["a"]), "classes has 1 entries"),
         (lambda: rank_distribution([0, 1]), "exactly one of scores and topk"),
         (lambda: rank_distribution([0], scores=[[1]], topk=[[0]]), "exactly one of scores and topk"),
-        (lambda: rank_distribution([0], scores=[[NAN, 1]]), "scores holds nan"),
+        (lambda: rank_distribution([0], scores=[[NAN, 1]]), "scores has NaN"),
         (lambda: rank_distribution([0], scores=[1.0]), "scores has shape"),
         (lambda: rank_distribution([0, 1], scores=[[1.0]]), "scores has 1"),
-        (lambda: rank_distribution([0], topk=[[0, 0]]), "topk names a true class of row 0 twice"),
+        (lambda: rank_distribution([0], topk=[[0, 0]]), "topk has a true class of row 0 twice"),
         (lambda: RankDistribution(np.array([0])), "at least one row"),
-        (lambda: RankDistribution(np.array([-1, 2])), "none negative"),
+        (lambda: RankDistribution(np.array([-1, 2])), "non-negative"),
         (lambda: RankDistribution(np.array([1])).recall_at(2), "k is 2"),
-        (lambda: RankDistribution(np.array([1])) + RankDistribution(np.array([1, 2])), "do not add up"),
+        (lambda: RankDistribution(np.array([1])) + RankDistribution(np.array([1, 2])), "the same number of ranks"),
     ],
 )
 def test_refusals_say_what_came(call, message):

@@ -1,4 +1,4 @@
-"""Problems to try things on."""
+"""Generated data sets."""
 
 from manyclass.datasets.synthetic import make_many_classes
 

@@ -1,8 +1,7 @@
-"""A made-up problem shaped like text with very many classes: Zipf sizes, a tree of topics, tf-idf rows.
+"""A generated data set similar to text with very many classes: Zipf class sizes, a tree of topics, tf-idf rows.
 
-Every random number is a uniform double of PCG64 and every choice compares such doubles, so that a seed gives
-the same labels and the same non-zeros on every machine; the values, which pass through logarithms, agree to
-rounding.
+Every random number is a uniform double of PCG64 and every choice compares such doubles, so that a seed gives the same
+labels and the same non-zeros on every machine; the values, computed by logarithms, agree up to rounding.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ __all__ = ["make_many_classes"]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
-#: Words drawn at a time; a part of what a seed means, since it orders the draws.
+#: Number of words drawn at a time. A change of it changes the data for a given seed, since it orders the draws.
 _CHUNK = 1 << 20
 
-#: The shift of the Zipf-Mandelbrot law for words of a text: flattens the head, where stop words would be.
+#: Shift of the Zipf-Mandelbrot distribution of words, which makes the most frequent words less frequent.
 _SHIFT = 2.7
 
 
@@ -42,63 +41,62 @@ def make_many_classes(
     random_state: int | None = 0,
     dtype: npt.DTypeLike = np.float32,
 ) -> tuple[sparse.csr_matrix[Any], IntArray]:
-    """A random classification problem like text: sparse rows, up to millions of classes, most of them rare.
+    """A random classification problem similar to text: sparse rows, up to millions of classes, most of them rare.
 
-    Classes are the leaves of a tree of topics in which ``branching`` neighbors share a parent. Every class
-    and every topic owns ``n_informative`` features ("words"), drawn from all. A row of class c is a bag of
-    words: each is one of the class's own with probability ``class_share``, one of those of its topics (all
-    ancestors alike) with ``topic_share``, and else any word by a Zipf-Mandelbrot law. Counts become tf-idf
-    weights, ``(1 + log tf) (1 + log((1 + n) / (1 + df)))``, and rows are scaled to unit length.
+    Classes are the leaves of a tree of topics in which ``branching`` neighbors share a parent. Every class and every
+    topic has ``n_informative`` characteristic features ("words"), drawn from all features. A row of class c is a bag of
+    words: each is a word of the class with probability ``class_share``, a word of one of its topics (all ancestors with
+    equal probability) with ``topic_share``, and else any word by a Zipf-Mandelbrot distribution. Values are tf-idf,
+    ``(1 + log tf) (1 + log((1 + n) / (1 + df)))``, and rows are scaled to unit length.
 
     Memory is O(non-zeros + n_classes n_informative + n_features).
 
     Parameters
     ----------
     n_samples, n_features, n_classes : int
-        Positive.
-    nnz_per_row : int
-        Words drawn for a row, on average; a row has between half and one and a half times as many. Words
-        drawn twice in a row share a non-zero, so that rows have somewhat fewer non-zeros.
-    n_informative : int
-        Features that each class and each topic owns. Fewer classes can be told apart if ``n_features`` is
-        small beside ``n_classes * n_informative``, because they share words.
-    class_share, topic_share : float
-        The fractions of words that tell the class, and its topics; what is left is noise. The smaller, the
-        harder the problem. Without topics (``n_classes <= branching``) their share is noise too.
-    branching : int
-        At least 2.
-    class_exponent : float
-        The class of rank r has a size proportional to ``1 / r ** class_exponent``; 0 makes all equal. Sizes
-        are not drawn but dealt out (largest remainders), after a first row for each class where there are
-        enough.
-    feature_exponent : float
-        The noise word of rank r has a frequency proportional to ``1 / (r + 2.7) ** feature_exponent``.
-    label_noise : float
-        This fraction of the rows, chosen at random, pass their labels around among themselves: with 1 the
-        labels say nothing about the rows. Class sizes stay the same, and so does ``X``.
-    random_state : int or None
-        The seed; None takes a new one from the operating system.
-    dtype : float32 or float64
-        Of the values of ``X``.
+        Number of rows, features and classes, >= 1.
+    nnz_per_row : int, default=40
+        Mean number of words drawn for a row; a row has between half and one and a half times as many. Repeated words
+        share a non-zero, so that rows have somewhat fewer non-zeros.
+    n_informative : int, default=8
+        Number of characteristic features of each class and each topic. If ``n_features`` is small compared to
+        ``n_classes * n_informative``, classes share words and are harder to distinguish.
+    class_share, topic_share : float, default=0.1, 0.2
+        The fractions of words that depend on the class and on its topics, in [0, 1]; the others are noise. Smaller
+        fractions make the problem harder. Without topics (``n_classes <= branching``) their fraction is noise too.
+    branching : int, default=16
+        Number of children of a topic, >= 2.
+    class_exponent : float, default=1.0
+        The class of rank r has a size proportional to ``1 / r ** class_exponent``, >= 0; 0 makes all sizes equal.
+        Sizes are not random (largest remainder method); every class has at least one row if there are enough rows.
+    feature_exponent : float, default=1.0
+        The noise word of rank r has a frequency proportional to ``1 / (r + 2.7) ** feature_exponent``, >= 0.
+    label_noise : float, default=0.0
+        Fraction of the rows, chosen at random, whose labels are permuted, in [0, 1]. With 1 the labels are independent
+        of the rows. Class sizes and ``X`` do not depend on it.
+    random_state : int or None, default=0
+        Seed; None takes a new one from the operating system.
+    dtype : {numpy.float32, numpy.float64}, default=numpy.float32
+        Type of the values of ``X``.
 
     Returns
     -------
     X : scipy.sparse.csr_matrix of shape (n_samples, n_features)
         Rows of unit length, indices sorted and unique, no row empty.
     y : array of shape (n_samples,), int64
-        Classes 0 .. n_classes - 1, each at least once if ``n_samples >= n_classes``; neighboring numbers
-        share topics, and the number says nothing about the size.
+        Classes 0 .. n_classes - 1, each at least once if ``n_samples >= n_classes``; neighboring numbers share topics,
+        and the number of a class is independent of its size.
 
     Raises
     ------
     ValueError
-        An argument out of its range.
+        If an argument is out of range.
 
     References
     ----------
-    B. Mandelbrot, An informational theory of the statistical structure of language, 1953 (the law of words).
+    B. Mandelbrot, An informational theory of the statistical structure of language, 1953 (frequencies of words).
     R. Babbar et al., On power law distributions in large-scale taxonomies, SIGKDD Explorations 16(1), 2014
-    (that of class sizes in a tree).
+    (class sizes in a tree).
 
     Examples
     --------
@@ -130,12 +128,13 @@ def make_many_classes(
         if not 0 <= share <= 1:
             raise ValueError(f"{name} is {share!r}; expected a fraction between 0 and 1")
     if class_share + topic_share > 1:
-        raise ValueError(f"class_share + topic_share is {class_share + topic_share}; they can be 1 together")
+        raise ValueError(f"class_share + topic_share is {class_share + topic_share}; expected at most 1")
     for name, exponent in (("class_exponent", class_exponent), ("feature_exponent", feature_exponent)):
         if not 0 <= exponent < np.inf:
-            raise ValueError(f"{name} is {exponent!r}; expected a finite number, not negative")
+            raise ValueError(f"{name} is {exponent!r}; expected a finite non-negative number")
 
-    # A stream for each purpose: other shares or more noise leave classes, sizes and lengths as they are.
+    # A random stream for each purpose: class_share, topic_share and label_noise do not affect classes, sizes and
+    # lengths.
     seeds = np.random.SeedSequence(random_state).spawn(4)
     for_labels, for_language, for_words, for_noise = (np.random.Generator(np.random.PCG64(s)) for s in seeds)
 
@@ -161,7 +160,7 @@ def make_many_classes(
 
 
 def _integers(bound: int, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Uniform on 0 .. bound - 1, from doubles alone (a double below 1 times ``bound`` is below ``bound``)."""
+    """Uniform integers from 0 to bound - 1, computed from doubles, which are below 1."""
     return (rng.random(size) * bound).astype(np.int64)
 
 
@@ -170,7 +169,7 @@ def _shuffled(n: int, rng: np.random.Generator) -> IntArray:
 
 
 def _class_sizes(n_samples: int, n_classes: int, exponent: float) -> IntArray:
-    """Sizes by rank that sum to ``n_samples``: one each if there are enough, the rest by the power law."""
+    """Sizes by rank that sum to ``n_samples``: one row each if there are enough rows, the others by the power law."""
     least = 1 if n_samples >= n_classes else 0
     left = n_samples - least * n_classes
     law = _power_law(n_classes, 0.0, exponent)
@@ -183,17 +182,17 @@ def _class_sizes(n_samples: int, n_classes: int, exponent: float) -> IntArray:
 
 
 def _power_law(n: int, shift: float, exponent: float) -> FloatArray:
-    """Relative to rank 1, so that large exponents do not underflow all ranks."""
+    """Power law frequencies relative to that of rank 1, so that large exponents do not underflow all ranks."""
     return np.asarray(((1.0 + shift) / (np.arange(1, n + 1) + shift)) ** exponent)
 
 
 class _Language(NamedTuple):
-    """Who says which word how often."""
+    """The distribution of the words of each class."""
 
     words: IntArray  # n_nodes x n_informative: classes first, then their parents, and so on below the root
-    edges: FloatArray  # where in [0, 1) the sources of a word end: the class, its parent, ..., its top topic
+    edges: FloatArray  # cumulative probabilities of the sources of a word: the class, its parent, ..., its top topic
     first_node: IntArray  # of each level of the tree
-    span: IntArray  # how many classes a node of each level stands for
+    span: IntArray  # number of classes below a node of each level
     noise: IntArray  # the noise words from common to rare
     noise_up_to: FloatArray  # their cumulative frequencies
 
@@ -224,14 +223,14 @@ class _Language(NamedTuple):
         )
 
     def say(self, labels: IntArray, rng: np.random.Generator) -> IntArray:
-        """A word for each label."""
+        """Draw a word for each label."""
         level = np.searchsorted(self.edges, rng.random(labels.size), side="right")
         choice = rng.random(labels.size)
         telling = level < self.edges.size
         node = self.first_node[level[telling]] + labels[telling] // self.span[level[telling]]
         said = np.empty(labels.size, dtype=np.int64)
         said[telling] = self.words[node, (choice[telling] * self.words.shape[1]).astype(np.int64)]
-        # A product that is rounded up to the total would be past the last word.
+        # A product that is rounded up to the total would give an index after the last word.
         rank = np.searchsorted(self.noise_up_to, choice[~telling] * self.noise_up_to[-1], side="right")
         said[~telling] = self.noise[np.minimum(rank, self.noise.size - 1)]
         return said
@@ -255,7 +254,7 @@ def _tf_idf(
     for start in starts:
         length = lengths[start : start + step]
         words = language.say(np.repeat(labels[start : start + step], length), rng)
-        # Row and word as one number: sorted, the words of a row stand in order and equal ones side by side.
+        # Row and word as one number: after sorting, the words of a row are in order and equal words adjacent.
         key = np.repeat(np.arange(length.size, dtype=np.int64), length) * n_features + words
         key.sort()
         first = np.flatnonzero(np.diff(key, prepend=-1))

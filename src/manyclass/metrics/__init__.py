@@ -1,8 +1,8 @@
-"""How good predictions are, in time and memory that do not grow with rows times classes.
+"""Metrics of predictions, in time and memory that do not grow with rows times classes.
 
-`log_loss` judges probabilities, the functions ``..._at_k`` and `rank_distribution` a ranking, `report` everything that
-applies. Accuracy and F1 are scikit-learn's (`sklearn.metrics.accuracy_score`, `f1_score`), which need no such array.
-Its `log_loss` makes one of the labels, and its `ndcg_score` and `top_k_accuracy_score` ask for all scores.
+`log_loss` is for probabilities, the functions ``..._at_k`` and `rank_distribution` are for rankings, and `report`
+computes all metrics that apply. For accuracy and F1 use scikit-learn's (`sklearn.metrics.accuracy_score`, `f1_score`).
+scikit-learn's `log_loss` needs an n x K indicator, and its `ndcg_score` and `top_k_accuracy_score` need all scores.
 """
 
 from manyclass.metrics.log_loss import log_loss

@@ -1,4 +1,4 @@
-"""Labels, indicators and weights as the metrics read them: checked once, never n x K."""
+"""Checks of the labels, indicators and weights passed to metrics; without dense n x K arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 #: One label per row (n,), or a 0/1 indicator of shape (n, K), dense or sparse.
 LabelsLike: TypeAlias = "npt.ArrayLike | sparse.spmatrix | sparse.sparray"
 
-_INDICATOR = "an indicator holds only 0 and 1, and single labels are passed as a vector of shape (n,)"
+_INDICATOR = "an indicator must contain only 0 and 1, and single labels must be a vector of shape (n,)"
 
 
 def _as_array(name: str, values: Any) -> npt.NDArray[Any]:
@@ -41,7 +41,7 @@ def _as_array(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def is_indicator(name: str, y: Any) -> bool:
-    """Whether ``y`` is a 0/1 matrix (two dimensions) and not one label per row."""
+    """Whether ``y`` is a 0/1 matrix (two dimensions) rather than one label per row."""
     return bool(sparse.issparse(y)) or _as_array(name, y).ndim == 2
 
 
@@ -55,12 +55,12 @@ def class_labels(name: str, values: Any) -> npt.NDArray[Any]:
         return array.astype(np.int64, copy=False)
     if kind == "u":
         if array.dtype.itemsize == 8 and array.size and array.max() > np.iinfo(np.int64).max:
-            raise ValueError(f"{name} holds {array.max()}; integer labels must fit 64 bits with a sign")
+            raise ValueError(f"{name} has the label {array.max()}; integer labels must fit a signed 64-bit integer")
         return array.astype(np.int64)
     if kind == "f":
         whole = (array == np.floor(array)) & (np.abs(array) <= 2.0**53)
         if not whole.all():
-            raise ValueError(f"{name} holds {array[~whole][0]!s}; class labels must be integers or strings")
+            raise ValueError(f"{name} has the label {array[~whole][0]!s}; class labels must be integers or strings")
         return array.astype(np.int64)
     if kind in "OT":
         types = {type(value) for value in array.flat}
@@ -70,14 +70,16 @@ def class_labels(name: str, values: Any) -> npt.NDArray[Any]:
             try:
                 return array.astype(np.int64)
             except OverflowError as error:
-                raise ValueError(f"{name} holds integers that do not fit 64 bits with a sign") from error
+                raise ValueError(
+                    f"{name} has labels beyond 64 bits; integer labels must fit a signed 64-bit integer"
+                ) from error
         found = ", ".join(sorted(t.__name__ for t in types))
-        raise ValueError(f"{name} holds values of type {found}; class labels must be all integers or all strings")
+        raise ValueError(f"{name} has labels of type {found}; class labels must be all integers or all strings")
     raise ValueError(f"{name} has dtype {array.dtype}; class labels must be integers or strings")
 
 
 def label_vector(name: str, y: Any) -> npt.NDArray[Any]:
-    """One label per row, at least one row."""
+    """Checked labels, one per row, at least one row."""
     labels = class_labels(name, y)
     if labels.ndim != 1:
         raise ValueError(f"{name} has {labels.ndim} dimensions; expected one label per row, shape (n,)")
@@ -87,17 +89,17 @@ def label_vector(name: str, y: Any) -> npt.NDArray[Any]:
 
 
 def unique_classes(name: str, classes: Any) -> npt.NDArray[Any]:
-    """A vector of classes, none of them twice."""
+    """A checked vector of distinct classes."""
     labels = label_vector(name, classes)
     if np.unique(labels).size != labels.size:
-        raise ValueError(f"{name} names a class twice; every class must occur once")
+        raise ValueError(f"{name} has a class more than once; classes must be distinct")
     return labels
 
 
 def indicator(name: str, y: Any) -> Any:
     """A 0/1 matrix as a canonical CSR array of ones: sorted, no duplicates, no stored zeros.
 
-    The caller's matrix is left as it is.
+    The caller's matrix is not changed.
     """
     is_sparse = bool(sparse.issparse(y))
     if is_sparse:
@@ -109,13 +111,13 @@ def indicator(name: str, y: Any) -> Any:
             raise ValueError(f"{name} is a matrix of dtype {dense.dtype}; {_INDICATOR}")
         matrix = sparse.csr_array(dense)
     if len(matrix.shape) != 2 or 0 in matrix.shape:
-        raise ValueError(f"{name} has shape {matrix.shape}; expected (n, K), neither of them 0")
+        raise ValueError(f"{name} has shape {matrix.shape}; expected (n, K), both at least 1")
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     stray = (matrix.data != 0) & (matrix.data != 1)
     if stray.any():
-        raise ValueError(f"{name} is a matrix that holds {matrix.data[stray][0]!s}; {_INDICATOR}")
+        raise ValueError(f"{name} is a matrix with the value {matrix.data[stray][0]!s}; {_INDICATOR}")
     if not matrix.data.all():
         matrix = matrix.copy()
         matrix.eliminate_zeros()
@@ -124,37 +126,37 @@ def indicator(name: str, y: Any) -> Any:
 
 
 def row_weights(sample_weight: npt.ArrayLike | None, n: int) -> npt.NDArray[np.float64] | None:
-    """Checked weights of n rows, None for equal ones."""
+    """Checked weights of n rows; None for equal weights."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n,):
         raise ValueError(f"sample_weight has shape {weights.shape}; expected ({n},), a weight per row")
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise ValueError("sample_weight must hold finite numbers, none negative and not all zero")
+        raise ValueError("sample_weight must have finite, non-negative numbers, not all zero")
     return weights
 
 
 def first(labels: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]) -> str:
-    """The first of the chosen labels, as a message shows it."""
+    """The first of the chosen labels, for a message."""
     return repr(labels[chosen][:1].tolist()[0])
 
 
 def same_length(name: str, n: int, other_name: str, other: int) -> None:
-    """Refuse two arguments that describe different numbers of rows."""
+    """Raise a ValueError if two arguments have different numbers of rows."""
     if n != other:
         raise ValueError(f"{name} has {n} rows but {other_name} has {other}; they must describe the same rows")
 
 
 def same_kind(name: str, a: npt.NDArray[Any], other_name: str, b: npt.NDArray[Any]) -> None:
-    """Refuse integers beside strings: nothing would ever match."""
+    """Raise a ValueError if one argument has integers and the other strings, which never match."""
     kinds = ["integers" if array.dtype.kind == "i" else "strings" for array in (a, b)]
     if kinds[0] != kinds[1]:
-        raise ValueError(f"{name} holds {kinds[0]} but {other_name} holds {kinds[1]}; both must be of one kind")
+        raise ValueError(f"{name} has {kinds[0]} but {other_name} has {kinds[1]}; both must have the same type")
 
 
 def positions(classes: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Where each of ``values`` stands in ``classes`` (in any order, none twice), -1 where it does not."""
+    """The index of each of ``values`` in ``classes`` (distinct, in any order), or -1."""
     order = np.argsort(classes, kind="stable")
     at = order[np.minimum(np.searchsorted(classes, values, sorter=order), classes.size - 1)]
     return np.where(classes[at] == values, at, -1)
@@ -163,13 +165,13 @@ def positions(classes: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArra
 def class_columns(
     classes: npt.ArrayLike | None, n_classes: int, name: str, values: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """The column, of ``n_classes``, of each of the labels ``values``; -1 for one that is no class.
+    """The column of each of the labels ``values``, or -1 for a label that is not a class.
 
-    ``classes`` names the columns, None means 0 .. n_classes - 1.
+    ``classes`` has the labels of the ``n_classes`` columns; None means 0 .. n_classes - 1.
     """
     if classes is None:
         if values.dtype.kind != "i":
-            raise ValueError(f"{name} holds strings; pass classes=, the class of each column")
+            raise ValueError(f"{name} has string labels; pass classes=, the class of each column")
         return np.asarray(np.where((values >= 0) & (values < n_classes), values, -1), dtype=np.int64)
     known = unique_classes("classes", classes)
     if known.size != n_classes:

@@ -1,4 +1,4 @@
-"""Log loss without an array of rows times classes besides the probabilities themselves."""
+"""Log loss, without another array of rows times classes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def log_loss(
 ) -> float:
     """The negative log-likelihood of the true labels: ``mean_i -log proba[i, y_i]``.
 
-    Reads one probability per row, in O(n + K) time and memory beside ``proba`` itself, and so serves for
-    chunks of rows: with ``normalize=False`` the sums of the chunks add up. (scikit-learn's `log_loss`,
-    which gives the same number, builds an n x K indicator of the labels.)
+    Reads one probability per row, in O(n + K) time and memory. For chunks of rows use ``normalize=False`` and add
+    up the results. (scikit-learn's `log_loss`, which gives the same number, builds an n x K indicator of the
+    labels.)
 
     Parameters
     ----------
     y_true : array of shape (n,)
         Integer or string labels.
     proba : array of shape (n, K)
-        Probabilities; rows are taken as they are and not rescaled to sum to one.
+        Probabilities; rows are not rescaled to sum to one.
     classes : array of shape (K,), optional
         The class of each column; 0 .. K-1 by default.
-    normalize : bool
+    normalize : bool, default=True
         Whether to divide the sum over the rows by their number (or by the sum of the weights).
     sample_weight : array of shape (n,), optional
         A non-negative weight per row.
@@ -40,14 +40,14 @@ def log_loss(
     Returns
     -------
     float
-        In nats. Probabilities are clipped to ``[eps, 1 - eps]`` of the type of ``proba``, so that a
+        The loss in nats. Probabilities are clipped to ``[eps, 1 - eps]`` of the dtype of ``proba``, so that a
         probability of zero costs 36 nats in float64 and 16 in float32.
 
     Raises
     ------
     ValueError
-        Empty input, different lengths, a label that is no class, or a probability outside [0, 1] at a true
-        label.
+        If the input is empty, lengths differ, a label is not a class, or the probability of a true label is not
+        in [0, 1].
 
     Examples
     --------
@@ -63,14 +63,14 @@ def log_loss(
     columns = class_columns(classes, table.shape[1], "y_true", labels)
     if (columns < 0).any():
         raise ValueError(
-            f"y_true holds {first(labels, columns < 0)}, which is none of the {table.shape[1]} classes; "
-            "leave out rows whose class has no column in proba"
+            f"y_true has the label {first(labels, columns < 0)}, which is none of the {table.shape[1]} classes; "
+            "remove rows whose class has no column in proba"
         )
     picked = table[np.arange(labels.size), columns]
     if picked.dtype.kind != "f":
         picked = picked.astype(np.float64)
     if not ((picked >= 0) & (picked <= 1)).all():
-        raise ValueError("proba holds numbers that are not between 0 and 1; pass probabilities, not scores")
+        raise ValueError("proba has numbers that are not between 0 and 1; pass probabilities, not scores")
     eps = np.finfo(picked.dtype).eps
     losses = -np.log(np.clip(picked, eps, 1 - eps)).astype(np.float64)
     weights = row_weights(sample_weight, labels.size)

@@ -1,4 +1,4 @@
-"""How likely a label of a class is to be recorded at all: the model behind the propensity-scored metrics."""
+"""The propensity model of the propensity-scored metrics: the probability that a relevant label is observed."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ __all__ = ["class_counts", "inverse_propensity"]
 def inverse_propensity(
     label_counts: npt.ArrayLike, n_samples: int, *, A: float = 0.55, B: float = 1.5
 ) -> npt.NDArray[np.float64]:
-    """How much a class counts: ``1 / p_c = 1 + C (N_c + B)^-A`` with ``C = (log N - 1) (B + 1)^A``.
+    """The inverse propensity of each class: ``1 / p_c = 1 + C (N_c + B)^-A`` with ``C = (log N - 1) (B + 1)^A``.
 
     Parameters
     ----------
     label_counts : array of shape (K,)
-        N_c, the training rows that carry each class: see `class_counts`.
+        N_c, the number of training rows of each class: see `class_counts`.
     n_samples : int
-        N, the number of training rows, at least 3 (below that the model makes rare classes count less).
-    A, B : float
-        Positive. 0.55 and 1.5 are the usual choice; 0.5 and 0.4 are used for Wikipedia, 0.6 and 2.6 for
-        Amazon.
+        N, the number of training rows, >= 3 (with fewer rows the model gives rare classes less weight).
+    A, B : float, default=0.55, 1.5
+        Parameters of the model, > 0. 0.5 and 0.4 are used for Wikipedia, 0.6 and 2.6 for Amazon.
 
     Returns
     -------
     array of shape (K,), float64
-        At least 1, and larger for rarer classes.
+        Inverse propensities, >= 1, larger for rarer classes.
 
     Raises
     ------
     ValueError
-        Negative counts, fewer than 3 rows, or A or B not positive.
+        If a count is negative, there are fewer than 3 rows, or A or B is not positive.
 
     References
     ----------
@@ -59,7 +58,7 @@ def inverse_propensity(
     if counts.ndim != 1 or counts.size == 0:
         raise ValueError(f"label_counts has shape {counts.shape}; expected (K,), a count per class")
     if not np.isfinite(counts).all() or (counts < 0).any():
-        raise ValueError("label_counts must hold finite numbers, none negative")
+        raise ValueError("label_counts must have finite, non-negative numbers")
     if n_samples < 3:
         raise ValueError(f"n_samples is {n_samples}; propensities need at least 3 training rows")
     if not (A > 0 and B > 0):
@@ -69,24 +68,25 @@ def inverse_propensity(
 
 
 def class_counts(y: LabelsLike, classes: npt.ArrayLike | None = None) -> npt.NDArray[np.int64]:
-    """How many rows carry each class.
+    """The number of rows of each class.
 
     Parameters
     ----------
     y : array of shape (n,), or 0/1 matrix of shape (n, K), dense or sparse
         Labels or their indicator.
     classes : array of shape (K,), optional
-        With labels: the classes to count, in this order; by default 0 .. max(y). With an indicator: not
-        needed, the columns are the classes.
+        With labels: the classes to count, in this order; by default 0 .. max(y). Not used with an indicator,
+        whose columns are the classes.
 
     Returns
     -------
     array of shape (K,), int64
+        Counts.
 
     Raises
     ------
     ValueError
-        Empty input, or a label that is none of the classes.
+        If the input is empty, or a label is none of the classes.
 
     Examples
     --------
@@ -108,5 +108,5 @@ def class_counts(y: LabelsLike, classes: npt.ArrayLike | None = None) -> npt.NDA
             n_classes = int(labels.max()) + 1 if labels.dtype.kind == "i" else 0
         columns = class_columns(classes, n_classes, "y", labels)
         if (columns < 0).any():
-            raise ValueError(f"y holds {first(labels, columns < 0)}, which is none of the {n_classes} classes")
+            raise ValueError(f"y has the label {first(labels, columns < 0)}, which is none of the {n_classes} classes")
     return np.bincount(columns, minlength=n_classes).astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""Metrics of the first k classes of a ranking, plain and propensity-scored; one or many true labels a row."""
+"""Metrics of the first k classes of a ranking, with or without propensity scores; one or several labels per row."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def precision_at_k(
 ) -> float:
     """P@k, the fraction of the first k classes that are true: ``mean_i |top_k(i) & Y_i| / k``.
 
-    O(n k) time and memory for labels, O(n k log(non-zeros)) for indicators, whatever the number of classes.
-    A row with one label can reach 1/k only.
+    O(n k) time and memory for labels, O(n k log(non-zeros)) for indicators, independent of the number of
+    classes. For a row with one label, P@k is at most 1/k.
 
     Parameters
     ----------
     y_true : array of shape (n,), or 0/1 matrix of shape (n, K), dense or sparse
         The label of each row, or the indicator of its labels.
     topk_classes : array of shape (n, at least k)
-        Classes, best first, as ``predict_topk`` returns them. An entry that is no class (a filler such as
-        -1) is a miss.
+        Classes, best first, as returned by ``predict_topk``. An entry that is not a class (such as -1 as a
+        filler) is a miss.
     k : int
-        How many of the columns of ``topk_classes`` count.
+        Number of columns of ``topk_classes`` that are evaluated, >= 1.
     classes : array of shape (K,), optional
         With an indicator: the class of each of its columns; 0 .. K-1 by default.
     sample_weight : array of shape (n,), optional
@@ -68,13 +68,13 @@ def precision_at_k(
     Returns
     -------
     float
-        Between 0 and 1. A row without a true label counts 0.
+        Between 0 and 1. A row without a true label counts as 0.
 
     Raises
     ------
     ValueError
-        Empty input, different lengths, ``k`` larger than the lists, a true class listed twice in a row, or
-        labels and classes of different kinds.
+        If the input is empty, lengths differ, ``k`` is larger than the lists, a list has a true class twice, or
+        labels and classes have different types.
 
     Examples
     --------
@@ -95,12 +95,12 @@ def ndcg_at_k(
     classes: npt.ArrayLike | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """nDCG@k, the discounted gain of the true classes among the first k, over the best attainable.
+    """nDCG@k, the discounted cumulative gain of the first k classes, divided by the largest possible one.
 
     ``DCG@k(i) = sum_{j <= k} [class j of the list is true] / log2(j + 1)``; each row is divided by the same
-    sum over its ``min(k, |Y_i|)`` first places, and the mean taken.
+    sum over the first ``min(k, |Y_i|)`` ranks, and averaged.
 
-    Parameters, errors and cost are those of `precision_at_k`. A row without a true label counts 0, as in
+    Parameters, errors and cost are those of `precision_at_k`. A row without a true label counts as 0, as in
     `sklearn.metrics.ndcg_score`.
 
     Returns
@@ -130,20 +130,20 @@ def psp_at_k(
     classes: npt.ArrayLike | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """PSP@k, propensity-scored precision: P@k in which a class counts ``1 / p_c``, over the best attainable.
+    """PSP@k, propensity-scored precision: P@k with weight ``1 / p_c`` of class c, divided by the largest possible one.
 
-    ``sum_i sum_{c in top_k(i) & Y_i} 1/p_c``, divided by the same sum for the ideal lists, which name the k
-    true classes of the largest ``1/p_c`` of each row. The quotient is of sums over all rows, not a mean of
-    quotients: so does the Extreme Classification Repository.
+    ``sum_i sum_{c in top_k(i) & Y_i} 1/p_c``, divided by the same sum for the ideal lists, which have the k
+    true classes with the largest ``1/p_c`` of each row. This is a quotient of sums over all rows, not a mean of
+    quotients, as in the Extreme Classification Repository.
 
     Parameters
     ----------
     y_true, topk_classes, k, sample_weight
         As in `precision_at_k`.
     inv_propensity : array of shape (K,)
-        ``1 / p_c`` of each class, positive: see `inverse_propensity`.
+        ``1 / p_c`` of each class, > 0: see `inverse_propensity`.
     classes : array of shape (K,), optional
-        The classes that ``inv_propensity`` (and the columns of an indicator) stand for; 0 .. K-1 by default.
+        The classes of ``inv_propensity`` (and of the columns of an indicator); 0 .. K-1 by default.
 
     Returns
     -------
@@ -153,8 +153,8 @@ def psp_at_k(
     Raises
     ------
     ValueError
-        As `precision_at_k`; also if a label of ``y_true`` is none of ``classes`` (a class never seen in
-        training has a propensity too: name it, with a count of zero).
+        As in `precision_at_k`; also if a label of ``y_true`` is none of ``classes`` (include classes that do not
+        occur in training, with a count of zero).
 
     References
     ----------
@@ -183,13 +183,13 @@ def psndcg_at_k(
     classes: npt.ArrayLike | None = None,
     sample_weight: npt.ArrayLike | None = None,
 ) -> float:
-    """PSnDCG@k, propensity-scored nDCG, over the best attainable.
+    """PSnDCG@k, propensity-scored nDCG, divided by the largest possible one.
 
-    nDCG@k in which the true class c at place j gains ``1 / (p_c log2(j + 1))`` and a row is divided by
+    nDCG@k in which the true class c at rank j gains ``1 / (p_c log2(j + 1))`` and a row is divided by
     ``sum_{j <= min(k, |Y_i|)} 1 / log2(j + 1)``; the mean over the rows is divided by the mean for the ideal
     lists (true classes in the order of ``1/p_c``).
 
-    Parameters, errors and source are those of `psp_at_k`.
+    Parameters, errors and references are those of `psp_at_k`.
 
     Returns
     -------
@@ -209,14 +209,14 @@ def psndcg_at_k(
 
 
 class Gains(NamedTuple):
-    """What the places 1 .. k of each row's list gain (n x k), and what those of the ideal list would."""
+    """The gains of the ranks 1 .. k of each row's list, and of its ideal list; n x k each."""
 
     found: FloatArray
     ideal: FloatArray
 
 
 def topk_lists(topk: npt.ArrayLike, n: int, k: int | None, name: str = "topk_classes") -> npt.NDArray[Any]:
-    """The first k columns of top-k lists for n rows, checked; all of them if k is None."""
+    """The checked first k columns of top-k lists for n rows; all columns if k is None."""
     lists = class_labels(name, topk)
     if lists.ndim != 2 or lists.shape[1] == 0:
         raise ValueError(f"{name} has shape {lists.shape}; expected (n, k), a list of classes per row, best first")
@@ -224,12 +224,12 @@ def topk_lists(topk: npt.ArrayLike, n: int, k: int | None, name: str = "topk_cla
     if k is None:
         return lists
     if not isinstance(k, (int, np.integer)) or not 1 <= k <= lists.shape[1]:
-        raise ValueError(f"k is {k!r}; {name} has {lists.shape[1]} columns, so that k can be 1 to {lists.shape[1]}")
+        raise ValueError(f"k is {k!r}; expected 1 to {lists.shape[1]}, the number of columns of {name}")
     return lists[:, :k]
 
 
 def label_hits(labels: npt.NDArray[Any], lists: npt.NDArray[Any], name: str = "topk_classes") -> npt.NDArray[np.bool_]:
-    """Where the lists name the one true label of their row."""
+    """Where the lists have the true label of their row."""
     same_kind("y_true", labels, name, lists)
     hits = np.asarray(lists == labels[:, np.newaxis], dtype=np.bool_)
     repeated = np.count_nonzero(hits, axis=1) > 1
@@ -239,7 +239,7 @@ def label_hits(labels: npt.NDArray[Any], lists: npt.NDArray[Any], name: str = "t
 
 
 def _refuse_repeated(name: str, row: int) -> None:
-    raise ValueError(f"{name} names a true class of row {row} twice; a list must not repeat a class")
+    raise ValueError(f"{name} has a true class of row {row} twice; a list must not repeat a class")
 
 
 def gains(
@@ -255,7 +255,7 @@ def gains(
     if inv_propensity is not None:
         worth = np.asarray(inv_propensity, dtype=np.float64)
         if worth.ndim != 1 or not (np.isfinite(worth).all() and (worth > 0).all()):
-            raise ValueError("inv_propensity must be a vector of finite, positive numbers, one per class")
+            raise ValueError("inv_propensity must be a vector of finite positive numbers, one per class")
     if is_indicator("y_true", y_true):
         return _gains_of_sets(indicator("y_true", y_true), topk_classes, k, classes, worth)
     return _gains_of_labels(label_vector("y_true", y_true), topk_classes, k, classes, worth)
@@ -276,8 +276,8 @@ def _gains_of_labels(
         columns = class_columns(classes, worth.size, "y_true", labels)
         if (columns < 0).any():
             raise ValueError(
-                f"y_true holds {first(labels, columns < 0)}, which is none of the {worth.size} classes of "
-                "inv_propensity; name it in classes, with the propensity of a count of zero"
+                f"y_true has the label {first(labels, columns < 0)}, which is none of the {worth.size} classes of "
+                "inv_propensity; add it to classes, with the propensity for a count of zero"
             )
         ideal[:, 0] = worth[columns]
     return Gains(hits * ideal[:, :1], ideal)
@@ -294,7 +294,7 @@ def _gains_of_sets(
         raise ValueError(f"inv_propensity has {worth.size} entries but y_true has {n_classes} columns")
     columns = class_columns(classes, n_classes, "topk_classes", lists)
 
-    # Rows and columns as one number: the true ones are sorted, so that a binary search finds the listed ones.
+    # Row and column as one number: those of the true labels are sorted, for a binary search of the listed classes.
     row_of = np.repeat(np.arange(n, dtype=np.int64), np.diff(truth.indptr))
     keys = row_of * n_classes + truth.indices
     asked = np.arange(n, dtype=np.int64)[:, np.newaxis] * n_classes + columns
@@ -315,12 +315,12 @@ def _gains_of_sets(
 
 
 def mean_precision(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
-    """P@k from unit gains of at least k places."""
+    """P@k from unit gains of at least k ranks."""
     return _mean(of.found[:, :k].sum(axis=1) / k, sample_weight)
 
 
 def mean_ndcg(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
-    """nDCG@k from unit gains of at least k places."""
+    """nDCG@k from unit gains of at least k ranks."""
     discount = _discounts(k)
     best = of.ideal[:, :k] @ discount
     found = of.found[:, :k] @ discount
@@ -328,15 +328,15 @@ def mean_ndcg(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
 
 
 def propensity_precision(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
-    """PSP@k from propensity-scored gains of at least k places."""
+    """PSP@k from propensity-scored gains of at least k ranks."""
     return _quotient(of.found[:, :k].sum(axis=1), of.ideal[:, :k].sum(axis=1), sample_weight)
 
 
 def propensity_ndcg(of: Gains, k: int, sample_weight: npt.ArrayLike | None) -> float:
-    """PSnDCG@k from propensity-scored gains of at least k places."""
+    """PSnDCG@k from propensity-scored gains of at least k ranks."""
     discount = _discounts(k)
     attainable = (of.ideal[:, :k] > 0) @ discount
-    attainable[attainable == 0] = 1.0  # no true label: nothing found, nothing ideal
+    attainable[attainable == 0] = 1.0  # no true label: both gains are 0
     return _quotient(of.found[:, :k] @ discount / attainable, of.ideal[:, :k] @ discount / attainable, sample_weight)
 
 

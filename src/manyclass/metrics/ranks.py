@@ -1,4 +1,4 @@
-"""At which rank the true label stands: the whole distribution, from scores or from top-k lists."""
+"""The distribution of the rank of the true label, from scores or from top-k lists."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from manyclass.metrics.ranking import label_hits, topk_lists
 
 __all__ = ["RankDistribution", "rank_distribution"]
 
-#: Scores are compared so many at a time: the temporary array stays small whatever the number of rows.
+#: Number of scores compared at a time, which bounds the size of the temporary array.
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class RankDistribution:
-    """How often the true label stood at each rank.
+    """The number of rows whose true label has each rank.
 
     Distributions of chunks of rows add up: ``sum(chunks[1:], chunks[0])``.
 
     Parameters
     ----------
     counts : array of shape (r,), int64
-        ``counts[j]`` rows had their label at rank ``j + 1``.
-    beyond : int
-        Rows whose label stood at none of these ranks: behind the end of a top-k list, or no class at all.
+        ``counts[j]`` is the number of rows whose label has rank ``j + 1``.
+    beyond : int, default=0
+        Number of rows whose label has none of these ranks: not in the top-k list, or not a class.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class RankDistribution:
     def __post_init__(self) -> None:
         counts = np.array(self.counts, dtype=np.int64)
         if counts.ndim != 1 or counts.size == 0 or (counts < 0).any() or self.beyond < 0:
-            raise ValueError("counts must be a vector of numbers of rows, a rank each, and none negative")
+            raise ValueError("counts must be a vector of non-negative integers, the number of rows for each rank")
         if counts.sum() + self.beyond == 0:
             raise ValueError("counts and beyond are all zero; a distribution needs at least one row")
         counts.setflags(write=False)
@@ -57,7 +57,7 @@ class RankDistribution:
 
     @property
     def recall(self) -> npt.NDArray[np.float64]:
-        """Recall at k = 1 .. r: the fraction of rows whose label is among the first k (top-k accuracy)."""
+        """Recall at k for k = 1 .. r: the fraction of rows whose label is among the first k (top-k accuracy)."""
         return np.asarray(np.cumsum(self.counts) / self.n)
 
     def recall_at(self, k: int) -> float:
@@ -69,16 +69,16 @@ class RankDistribution:
             If k is not between 1 and the number of ranks kept.
         """
         if not 1 <= k <= self.counts.size:
-            raise ValueError(f"k is {k}; ranks 1 to {self.counts.size} are known")
+            raise ValueError(f"k is {k}; expected 1 to {self.counts.size}, the ranks in counts")
         return float(self.counts[:k].sum() / self.n)
 
     @property
     def median(self) -> float:
-        """The median rank; infinite if the label of half of the rows stands beyond the ranks kept."""
+        """The median rank; infinite if the label of half of the rows is beyond the ranks in counts."""
         reached = np.cumsum(self.counts)
 
         def rank_of(row: int) -> float:
-            """The rank of the row-th best placed row, from 1."""
+            """The row-th smallest rank, from 1."""
             place = int(np.searchsorted(reached, row))
             return float(place + 1) if place < reached.size else float("inf")
 
@@ -86,14 +86,17 @@ class RankDistribution:
 
     @property
     def mean_reciprocal_rank(self) -> float:
-        """``mean_i 1 / rank_i``; rows beyond the ranks kept count 0, which makes it a lower bound."""
+        """``mean_i 1 / rank_i``; rows beyond the ranks in counts contribute 0, which gives a lower bound."""
         return float((self.counts / np.arange(1, self.counts.size + 1)).sum() / self.n)
 
     def __add__(self, other: RankDistribution) -> RankDistribution:
         if not isinstance(other, RankDistribution):
             return NotImplemented
         if self.counts.size != other.counts.size:
-            raise ValueError(f"rank distributions over {self.counts.size} and {other.counts.size} ranks do not add up")
+            raise ValueError(
+                f"rank distributions must have the same number of ranks to be added, got {self.counts.size} and "
+                f"{other.counts.size}"
+            )
         return RankDistribution(self.counts + other.counts, self.beyond + other.beyond)
 
 
@@ -107,34 +110,34 @@ def rank_distribution(
     """The distribution of the rank of the true label.
 
     From ``scores`` the rank of label y is ``|{c : score_c >= score_y}|``: ties count against the label, so
-    that a model which gives all K classes one score has rank K everywhere, not 1. From ``topk`` the rank is
-    the place in the list (how ties were broken there is not known any more).
+    that a model with equal scores for all K classes has rank K, not 1. From ``topk`` the rank is the position in
+    the list.
 
-    Time is O(n K) for scores and O(n k) for lists; memory O(n + K) beside the input. Ranks of chunks of
-    rows add up, see `RankDistribution`.
+    Time is O(n K) for scores and O(n k) for lists; memory O(n + K) besides the input. Distributions of chunks of
+    rows can be added, see `RankDistribution`.
 
     Parameters
     ----------
     y_true : array of shape (n,)
         Integer or string labels. A label without a column in ``scores`` is counted as beyond every rank.
     scores : array of shape (n, K), optional
-        The larger the better; infinite scores are allowed, nan is not.
+        Scores, larger is better; infinite scores are allowed, NaN is not.
     topk : array of shape (n, k), optional
-        Classes, best first, as ``predict_topk`` returns them. Exactly one of ``scores`` and ``topk`` is
-        given.
+        Classes, best first, as returned by ``predict_topk``. Exactly one of ``scores`` and ``topk`` must be
+        passed.
     classes : array of shape (K,), optional
         The class of each column of ``scores``; 0 .. K-1 by default.
 
     Returns
     -------
     RankDistribution
-        Over K ranks from ``scores``, over k from ``topk``.
+        The distribution, with K ranks from ``scores`` or k ranks from ``topk``.
 
     Raises
     ------
     ValueError
-        Both or neither of ``scores`` and ``topk``, empty input, different lengths, nan among the scores, or
-        a true class listed twice in a row of ``topk``.
+        If both or neither of ``scores`` and ``topk`` are passed, the input is empty, lengths differ, a score is
+        NaN, or a row of ``topk`` has the true class twice.
 
     Examples
     --------
@@ -147,7 +150,7 @@ def rank_distribution(
     """
     labels = label_vector("y_true", y_true)
     if (scores is None) == (topk is None):
-        raise ValueError("give exactly one of scores and topk")
+        raise ValueError("pass exactly one of scores and topk")
     if topk is not None:
         hits = label_hits(labels, topk_lists(topk, labels.size, None, "topk"), "topk")
         counts = np.count_nonzero(hits, axis=0)
@@ -169,7 +172,7 @@ def _from_scores(columns: npt.NDArray[np.int64], table: npt.NDArray[np.number]) 
     for start in range(0, n, step):
         block, column = table[start : start + step], columns[start : start + step]
         if np.isnan(block).any():
-            raise ValueError("scores holds nan, which has no rank")
+            raise ValueError("scores has NaN; expected numbers, which have a rank")
         own = np.take_along_axis(block, np.maximum(column, 0)[:, np.newaxis], axis=1)
         rank = np.count_nonzero(block >= own, axis=1)
         counts += np.bincount(np.where(column >= 0, rank - 1, n_classes), minlength=n_classes + 1)

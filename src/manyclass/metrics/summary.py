@@ -40,30 +40,30 @@ def report(
     B: float = 1.5,
     sample_weight: npt.ArrayLike | None = None,
 ) -> dict[str, float]:
-    """All metrics that apply, by name.
+    """Compute all metrics that apply, by name.
 
     Parameters
     ----------
     y_true : array of shape (n,), or 0/1 matrix of shape (n, K), dense or sparse
         The label of each row, or the indicator of its labels.
     y_pred : as ``y_true``, optional
-        What was predicted. With single labels and ``topk``, its first column by default.
+        Predicted labels. By default the first column of ``topk`` if there is one label per row.
     topk : array of shape (n, k), optional
-        Classes, best first, as ``predict_topk`` returns them.
-    ks : sequence of int
-        The list lengths to judge; those longer than ``topk`` is wide are left out.
+        Classes, best first, as returned by ``predict_topk``.
+    ks : sequence of int, default=(1, 3, 5)
+        Lengths of the lists to evaluate; those larger than the number of columns of ``topk`` are ignored.
     classes : array of shape (K,), optional
-        The classes that ``train_counts`` (and the columns of an indicator) stand for; 0 .. K-1 by default.
+        The classes of ``train_counts`` (and of the columns of an indicator); 0 .. K-1 by default.
     train_counts : array of shape (K,), optional
-        How many training rows carry each class (see `class_counts`), for the propensity-scored metrics.
-        Labels of ``y_true`` that are none of ``classes`` count as seen zero times.
+        Number of training rows of each class (see `class_counts`), for the propensity-scored metrics. Labels of
+        ``y_true`` that are none of ``classes`` have count zero.
     n_train : int, optional
-        The number of training rows; the sum of ``train_counts`` by default if there is one label per row,
-        needed for indicators.
-    A, B : float
-        Of the propensity model, see `inverse_propensity`.
+        Number of training rows; by default the sum of ``train_counts`` if there is one label per row. Required
+        for indicators.
+    A, B : float, default=0.55, 1.5
+        Parameters of the propensity model, see `inverse_propensity`.
     sample_weight : array of shape (n,), optional
-        A non-negative weight per row. ``mrr`` and ``median_rank`` are of unweighted rows and left out with
+        A non-negative weight per row. ``mrr`` and ``median_rank`` do not support weights and are left out with
         it.
 
     Returns
@@ -76,7 +76,7 @@ def report(
     Raises
     ------
     ValueError
-        Neither ``y_pred`` nor ``topk``, or what the single metrics refuse.
+        If neither ``y_pred`` nor ``topk`` is passed, or one of the metrics raises it.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def report(
     median_rank  1.500
     """
     if y_pred is None and topk is None:
-        raise ValueError("y_pred and topk are both missing; give at least one of them")
+        raise ValueError("y_pred and topk are both None; pass at least one of them")
     single = not is_indicator("y_true", y_true)
     truth: Any = label_vector("y_true", y_true) if single else y_true
     n = truth.size if single else np.shape(truth)[0]
@@ -110,14 +110,16 @@ def report(
     if y_pred is not None:
         if is_indicator("y_pred", y_pred) == single:
             sorts = ["a 0/1 matrix", "a vector of labels"]
-            raise ValueError(f"y_true is {sorts[single]} but y_pred is {sorts[not single]}; both must be of one sort")
+            raise ValueError(f"y_true is {sorts[single]} but y_pred is {sorts[not single]}; both must have one format")
         if single:
             guess: Any = label_vector("y_pred", y_pred)
             same_kind("y_true", truth, "y_pred", guess)
         else:
             truth, guess = indicator("y_true", y_true), indicator("y_pred", y_pred)
             if truth.shape[1] != guess.shape[1]:
-                raise ValueError(f"y_true has {truth.shape[1]} columns but y_pred has {guess.shape[1]}; one is a class")
+                raise ValueError(
+                    f"y_true has {truth.shape[1]} columns but y_pred has {guess.shape[1]}; both must have one per class"
+                )
         same_length("y_true", n, "y_pred", guess.shape[0])
         weights = row_weights(sample_weight, n)
         out["accuracy"] = float(accuracy_score(truth, guess, sample_weight=weights))
@@ -128,7 +130,7 @@ def report(
         return out
 
     if any(k < 1 for k in ks):
-        raise ValueError(f"ks is {tuple(ks)}; lists have at least one place")
+        raise ValueError(f"ks is {tuple(ks)}; expected integers of at least 1")
     fitting = sorted({k for k in ks if k <= lists.shape[1]})
     if fitting:
         plain = ranking.gains(truth, lists, fitting[-1], classes=None if single else classes)
@@ -161,18 +163,18 @@ def _propensities(
     A: float,
     B: float,
 ) -> tuple[npt.NDArray[Any] | None, npt.NDArray[np.float64]]:
-    """The classes, those seen in ``truth`` only at the end, and the inverse propensity of each."""
+    """The classes, with those that occur only in ``truth`` at the end, and the inverse propensity of each."""
     counts = np.asarray(train_counts)
     if n_train is None:
         if not single:
-            raise ValueError("n_train is missing; rows with several labels do not tell it from train_counts")
+            raise ValueError("n_train is None; it is required for rows with several labels")
         n_train = int(counts.sum())
     worth = inverse_propensity(counts, n_train, A=A, B=B)
     if not single:
         return None if classes is None else unique_classes("classes", classes), worth
     known = np.arange(worth.size) if classes is None else unique_classes("classes", classes)
     if known.size != worth.size:
-        raise ValueError(f"classes has {known.size} entries and train_counts has {worth.size}; one is per the other")
+        raise ValueError(f"classes has {known.size} entries and train_counts has {worth.size}; both must be equal")
     same_kind("classes", known, "y_true", truth)
     occurring = np.unique(truth)
     unseen = occurring[positions(known, occurring) < 0]
