@@ -1,6 +1,6 @@
 """manyclass: linear prediction with many classes - exact, certified, fast.
 
-Names are loaded when they are first used, so that importing the package costs nothing.
+Modules are imported when their names are first used, so that importing the package is fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyclass._version import __version__
 
-if TYPE_CHECKING:  # "as": offered to type checkers, too
+if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier
     from manyclass.estimators.classifier import LinearClassifier as LinearClassifier
     from manyclass.estimators.cross_validation import (
@@ -74,7 +74,7 @@ if TYPE_CHECKING:  # "as": offered to type checkers, too
         PreconditionedLBFGS as PreconditionedLBFGS,
     )
 
-#: Public name -> the module that has it: the one list of what the package offers.
+#: Public name -> its module; the list of all public names.
 _HOMES = {
     **dict.fromkeys(("LinearClassifier",), "estimators.classifier"),
     **dict.fromkeys(("LinearRegressor",), "estimators.regressor"),

@@ -1,4 +1,4 @@
-"""``python -m manyclass`` is the command line."""
+"""``python -m manyclass`` runs the command line."""
 
 import sys
 

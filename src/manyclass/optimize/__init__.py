@@ -1,1 +1,1 @@
-"""The fitting loop: runs a solver, times it, certifies, reports, stops, writes checkpoints."""
+"""The fitting loop: runs a solver, measures time, computes duality gaps, reports, stops, writes checkpoints."""

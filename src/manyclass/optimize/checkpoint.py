@@ -1,4 +1,4 @@
-"""A solver's state and the history of the run on disk: renamed into place, resumed to the same bits, removed last."""
+"""Checkpoints: a solver's state and the history of a fit on disk, written atomically, resumed to the same bits."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _RUN = Kind("manyclass-run", 1, "checkpoint", _REMEDY, _REMEDY, FileError, {"run
 
 
 class Keeper:
-    """Keeps the state of one run in one file.
+    """Writes and reads the checkpoint of one fit in one file.
 
     Parameters
     ----------
     path : path
         The file.
     problem, solver, seed
-        What the state belongs to; a file of another problem, solver or seed is refused.
+        Those of the fit; a checkpoint of another problem, solver or seed is an error.
     seconds : float
-        Least time between two writes.
+        Minimum time between two writes in seconds.
     """
 
     def __init__(self, path: str | Path, problem: Problem, solver: Solver, seed: int, seconds: float) -> None:
@@ -58,7 +58,7 @@ class Keeper:
         self._written = time.monotonic()
 
     def restore(self, state: State, history: History) -> Spent:
-        """Load the file, if there is one, into ``state`` and ``history``; returns what it had taken to get there.
+        """Load the file, if it exists, into ``state`` and ``history``; returns the cost of the fit up to it.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class Keeper:
         if facts["run"] != self._identity:
             raise ValueError(
                 f"checkpoint {self.path} belongs to another run (found {facts['run']}, expected {self._identity}): "
-                f"{_REMEDY}, or give the same data, parameters and seed"
+                f"{_REMEDY}, or pass the same data, parameters and seed"
             )
         history.records[:] = [Record.of(row, info) for row, info in zip(arrays[_HISTORY], facts["info"])]
         history.outcome = facts["outcome"]
@@ -85,12 +85,12 @@ class Keeper:
         return spent
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
-        """Write, if the last write is long enough ago."""
+        """Write the checkpoint if the last write was at least ``seconds`` ago."""
         if time.monotonic() - self._written >= self.seconds:
             self.write(state, history, spent)
 
     def write(self, state: State, history: History, spent: Spent) -> None:
-        """Write now."""
+        """Write the checkpoint."""
         arrays = {f"{_STATE}{name}": array for name, array in self._solver.pack(state).items()}
         numbers = [record.numbers() for record in history]
         arrays[_HISTORY] = np.array(numbers, np.float64).reshape(-1, len(fields(Record)) - 1)
@@ -101,7 +101,7 @@ class Keeper:
 
 
 def remove(path: str | Path) -> None:
-    """Remove a checkpoint, a file or the folder of a run on several processes: the model it has led to is saved."""
+    """Remove a checkpoint (a file, or the folder of a fit on several processes), after its model has been saved."""
     path = Path(path)
     if path.is_dir():
         folder.remove(path)
@@ -110,7 +110,7 @@ def remove(path: str | Path) -> None:
 
 
 def _digest(problem: Problem) -> str:
-    """Enough of the data to notice other data of the same shape: targets and weights in full, the norms of the rows."""
+    """A hash that detects other data of the same shape: of targets, sample weights and the norms of the rows."""
     found = hashlib.sha256()
     for array in (*problem.targets, problem.sample_weight, problem.norms):
         found.update(np.ascontiguousarray(array).tobytes())

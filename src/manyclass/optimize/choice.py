@@ -1,4 +1,4 @@
-"""The solver that ``solver="auto"`` stands for: a rule of the problem alone, by measurement."""
+"""``solver="auto"``: a rule, based on measurements, that depends on the problem only."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from manyclass.solvers.dual.active import has_many_rivals
 
 __all__ = ["choose", "in_ranges"]
 
-#: Outputs up to which coordinate descent, which takes them one by one, serves a sparse penalty.
+#: Maximum number of outputs for which coordinate descent, which fits them one by one, is used with an l1 part.
 _FEW = 10
 
 
 def choose(problem: Problem) -> Solver:
-    """The solver for a problem where the user leaves the choice.
+    """The solver for a problem with ``solver="auto"``.
 
-    It depends on the problem alone: not on the memory or the threads of the moment, so that the same seed gives the
-    same model everywhere.
+    It depends on the problem only, not on the available memory or threads, so that a seed gives the same model
+    everywhere.
     """
     loss = problem.loss
     if has_many_rivals(problem):
@@ -36,15 +36,17 @@ def choose(problem: Problem) -> Solver:
     if not isinstance(problem.penalty, L2) and not loss.joint and loss.smoothness and problem.n_outputs <= _FEW:
         return CoordinateDescent()
     if isinstance(problem.penalty, L1):
-        return AcceleratedSDCA()  # plain SDCA converges slowly when the l2 part is small, whatever the loss
+        return AcceleratedSDCA()  # SDCA converges slowly when the l2 part is small, for every loss
     if isinstance(problem.targets, SignTargets) and problem.n_outputs >= 2 * WIDTH:
-        return SDCA()  # in ranges, from the duals of no positives: further on than acceleration gets
+        return SDCA()  # in ranges, warm-started from the problem without positive labels: faster than acceleration
     return AcceleratedSDCA() if is_ill_conditioned(problem) else SDCA()
 
 
 def in_ranges(problem: Problem, solver: Solver) -> bool:
-    """Whether the outputs are fitted a range at a time (`manyclass.optimize.columns`): for many outputs of a separable
-    loss, by a dual method whose result does not depend on the timing of threads. ``solver`` is a prepared one."""
+    """Whether the outputs are fitted one range after the other (`manyclass.optimize.columns`).
+
+    This is so for many outputs of a separable loss and a deterministic dual solver. ``solver`` must be prepared.
+    """
     if problem.loss.joint or problem.n_outputs < 2 * WIDTH:
         return False
     return isinstance(solver, SDCA | SlightL2) and not isinstance(solver, AsyncSDCA) and solver.reproducible

@@ -1,11 +1,12 @@
-"""Many independent outputs, a range of columns at a time.
+"""Fits many independent outputs one range of columns after the other.
 
-A separable loss makes K problems of one matrix. With thousands of them the duals alone are n x K numbers, and rows of W
-longer than a cache; so ranges of columns are fitted one after the other, or side by side on threads, each by the driver
-and to the same relative gap, and only W is kept. The gaps add up, so that the whole is certified as its parts are.
+A separable loss gives K independent problems with the same X. With thousands of outputs the dual variables alone are
+n x K numbers, and a row of W exceeds the cache. Ranges of columns are therefore fitted one after the other, or in
+parallel on threads, each to the same relative gap, and only W is kept. The gaps of the ranges add up to that of the
+whole problem.
 
-One-vs-rest with many classes has a start that is nearly the end: to most rows and features a single class of thousands
-is as good as none, so the problem whose labels are all negative is solved once, and each column starts from its duals.
+One-vs-rest with many classes has a good warm start: for most rows and features one class among thousands has no effect,
+so that the problem whose labels are all negative is solved once, and each column starts from its dual variables.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from manyclass.solvers.primal.coordinate import lone_intercept
 
 __all__ = ["WIDTH", "minimize_columns"]
 
-#: Columns of a range: rows of four cache lines in float32, whole in the caches with tens of thousands of features.
+#: Number of columns of a range: a row of W is four cache lines in float32, and W fits in the caches with tens of
+#: thousands of features.
 WIDTH = 64
 
 
@@ -48,35 +50,35 @@ def minimize_columns(
     verbose: int = 0,
     width: int = WIDTH,
 ) -> Result:
-    """Run a solver on ranges of the outputs of a separable problem until each has a certified relative gap of ``tol``.
+    """Run a solver on ranges of the outputs of a separable problem until each has a relative gap of at most ``tol``.
 
     Parameters
     ----------
     problem : Problem
-        With a separable loss. Its ``n_threads`` are used on whole ranges; they never change the result.
+        A problem with a separable loss. Each of its ``n_threads`` fits whole ranges; they do not change the result.
     solver : Solver
-        What it makes of a range (`Solver.prepare`) is run on it.
+        The solver, which is prepared for each range (`Solver.prepare`).
     tol, max_iter, seed, verbose
-        See `manyclass.optimize.loop.minimize`; ``max_iter`` holds for each range.
-    width : int
-        Columns of a range.
+        See `manyclass.optimize.loop.minimize`; ``max_iter`` applies to each range.
+    width : int, default=64
+        Number of columns of a range.
 
     Returns
     -------
     Result
-        ``n_iter`` is that of the range that took longest. The history has a record for each range, of the objective of
-        all that are done by then. The state is empty: the duals are not kept. After Ctrl-C the ranges that are done are
-        kept, the others have no weights, and the certificate is that of this model.
+        ``n_iter`` is the largest of all ranges. The history has a record for each range, with the objective of all
+        ranges finished by then. The state is empty: dual variables are not kept. After Ctrl-C the finished ranges are
+        kept, the others have zero weights, and the certificate is that of this model.
 
     Raises
     ------
     ValueError
         If the loss is joint.
     MemoryError
-        If what the fit needs is more than there is; nothing has been allocated yet.
+        If the fit would need more memory than is available; raised before anything is allocated.
     """
     if problem.loss.joint:
-        raise ValueError(f"outputs of {problem.loss.name} are not independent: take `minimize`")
+        raise ValueError(f"loss must be separable, got {problem.loss.name!r}: use minimize")
     pieces = ranges(problem.n_outputs, width)
     columns = _Columns(problem)
     first = replace(problem, targets=columns.targets(*pieces[0]), n_threads=1)
@@ -111,7 +113,7 @@ def minimize_columns(
             run(fit, pieces, problem.n_threads)
         except KeyboardInterrupt:
             tally.outcome = Outcome.INTERRUPTED
-            # The dual of a range that is not done is at least 0, its value without duals.
+            # The dual of an unfinished range is at least 0, its value for dual variables 0.
             tally.record(primal=problem.value(W, intercept))
     history.outcome = tally.outcome.name.lower()
     history.compile_seconds = compile_clock.seconds - compiled
@@ -120,7 +122,8 @@ def minimize_columns(
     if tally.outcome is not Outcome.CONVERGED:
         warnings.warn(
             f"{tally.outcome.value}: {tally.done} of {len(pieces)} ranges of outputs were fitted, {tally.short} of "
-            f"them to less than tol={tol:g}; the certified relative gap is {last.relative_gap:.2e}",
+            f"them without reaching tol={tol:g}; the certified relative gap is {last.relative_gap:.2e}: raise "
+            "max_iter, alpha or tol",
             ConvergenceWarning,
             stacklevel=3,
         )
@@ -155,7 +158,7 @@ class _Columns:
 
 
 class _Start:
-    """Where a range starts: from the duals of the problem whose labels are all negative."""
+    """The warm start of a range: the dual variables of the problem whose labels are all negative."""
 
     def __init__(self, first: Problem, solver: Solver, tol: float, max_iter: int | None, seed: int) -> None:
         self.dual: Array | None = None
@@ -183,7 +186,7 @@ class _Start:
         V[:, : part.n_outputs] = self.V[:, None]
         signs = part.targets
         assert isinstance(signs, SignTargets)
-        # The negatives' dual is none for a positive: it starts at zero, which is feasible whatever the label.
+        # The dual variable of a negative row is infeasible for a positive one, which starts at zero.
         rows = np.repeat(np.arange(part.n_samples), np.diff(signs.indptr))
         state["dual"][rows, signs.indices] = 0
         taken = np.asarray(part.sample_weight)[rows] * self.dual[rows] * part.dtype.type(part.inv_lam_n)
@@ -195,7 +198,7 @@ class _Start:
 
 
 def _rows_of(problem: Problem, chosen: Array) -> Any:
-    """Some of the rows, few, as a sparse matrix."""
+    """The chosen rows as a sparse matrix."""
     rows = problem.rows
     if isinstance(rows, CSRRows):
         shape = problem.n_samples, problem.n_features
@@ -203,12 +206,12 @@ def _rows_of(problem: Problem, chosen: Array) -> Any:
     return sp.csr_matrix(rows.x[chosen])
 
 
-#: How a range can end, from good to bad: the whole ends as its worst part.
+#: Outcomes of a range from good to bad: the outcome of the fit is the worst one.
 _BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED)
 
 
 class _Tally:
-    """What the ranges that are done add up to. Threads add to it in any order: the sums are of parts in their order."""
+    """The sums over the finished ranges. Threads add results in any order; sums are computed in a fixed order."""
 
     def __init__(self, problem: Problem, pieces: int, begun: float, history: History, reporter: Reporter) -> None:
         self._problem, self._begun, self._history, self._reporter = problem, begun, history, reporter
@@ -231,14 +234,14 @@ class _Tally:
 
     def add(self, lo: int, found: Result) -> None:
         with self._lock:
-            # Its duals and weights have been taken over, or are done with.
+            # Dual variables and weights have been copied, or are not needed any more.
             empty = np.zeros((0, 0))
             self._parts[lo] = replace(found, weights=empty, intercept=empty, state={})
             self.outcome = max(self.outcome, found.outcome, key=_BAD.index)
             self.record()
 
     def record(self, primal: float | None = None) -> None:
-        """The ranges that are done, by themselves; or, with ``primal``, the model as it is, others without weights."""
+        """Add a record of the finished ranges only; or, with ``primal``, of the model whose other weights are zero."""
         parts = [self._parts[lo] for lo in sorted(self._parts)]
         if primal is None:
             primal = sum(part.certificate.primal for part in parts)

@@ -1,4 +1,4 @@
-"""The fitting loop: runs a solver on a problem, times it, certifies, reports, stops, warns, keeps what was reached."""
+"""The fitting loop: runs a solver, measures time, computes duality gaps, reports, stops, warns, writes checkpoints."""
 
 from __future__ import annotations
 
@@ -26,39 +26,43 @@ __all__ = ["Outcome", "Result", "minimize"]
 
 
 class Outcome(enum.Enum):
-    """How a run ended."""
+    """Why a fit ended."""
 
-    CONVERGED = "the certified gap reached tol"
+    CONVERGED = "the relative gap reached tol"
     MAX_ITER = "max_iter was reached before tol"
-    PRECISION = "the certified gap is as small as the arithmetic can tell from zero"
-    INTERRUPTED = "interrupted; the state reached so far is kept"
+    PRECISION = "the relative gap reached the limit of the floating-point precision before tol"
+    INTERRUPTED = "interrupted; the model reached so far is kept"
     DIVERGED = "the fit diverged: the objective is not finite"
-    PATIENCE = "the held-out rows were not predicted better for some iterations"
+    PATIENCE = "the score on held-out rows did not improve for some iterations"
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing to go on to, neither from the state nor from a checkpoint of it."""
+        """Whether the fit is complete: resuming it, from the state or a checkpoint, would do nothing."""
         return self in (Outcome.CONVERGED, Outcome.PRECISION, Outcome.PATIENCE)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What `minimize` returns.
+    """The result of `minimize`.
 
     Attributes
     ----------
     weights : ndarray or CSR matrix of shape (d, K)
+        Weights.
     intercept : ndarray of shape (K,)
+        Intercepts.
     certificate : Certificate
-        Of exactly these weights; NaN where the solver gives none.
+        Primal and dual objective for these weights; NaN if the solver computes none.
     history : History
+        The evaluations of the fit.
     outcome : Outcome
+        Why the fit ended.
     n_iter : int
-        Iterations run, those before a resumption counted.
+        Number of iterations, with those before the fit was resumed.
     state : dict of arrays
-        From which a run with more iterations, or on changed data, can go on.
+        The solver's state, for a warm start.
     solver : Solver
-        The one that ran.
+        The prepared solver.
     """
 
     weights: Any
@@ -85,50 +89,51 @@ def minimize(
     checkpoint_seconds: float = 60.0,
     warn: bool = True,
 ) -> Result:
-    """Run ``solver`` on ``problem`` until the certified relative gap is at most ``tol``.
+    """Run ``solver`` on ``problem`` until the relative duality gap is at most ``tol``.
 
     Parameters
     ----------
     problem : Problem
+        The problem.
     solver : Solver
-        What its `prepare` makes of it is run.
+        The solver; the copy that its `prepare` returns is run.
     tol : float, default=1e-3
-        Relative duality gap to stop at.
+        Relative duality gap at which the fit stops, >= 0.
     max_iter : int, optional
-        Most iterations, those before a resumption from ``checkpoint`` counted and those that led to ``state`` not; None
-        is the solver's ``default_max_iter``.
+        Maximum number of iterations, >= 1, including those before a resumption from ``checkpoint`` but not those that
+        led to ``state``; None is the solver's ``default_max_iter``.
     seed : int, default=0
-        Of all that is random.
+        Seed of all random numbers.
     state : dict of arrays, optional
-        Where to start (warm start); changed in place.
+        Warm start; changed in place.
     check_every : int, optional
-        Certify at the multiples of this number of iterations. By default certificates are placed where the trend of
-        the gap, which is geometric, says that tol will be met: few, and off the solver's clock.
+        Compute the gap at the multiples of this number of iterations, >= 1. By default it is computed where it is
+        expected to reach tol, by geometric extrapolation. This does not count as solver time.
     verbose : int, default=0
         See `manyclass.objective.history.Reporter`.
     checkpoint : path, optional
-        File that keeps state and history, written anew (atomically) at most every ``checkpoint_seconds`` and at the
-        end; where it exists and belongs to the same problem, solver and seed, the run goes on from it, to the same
-        bits. After Ctrl-C it keeps the state returned, in the midst of an iteration. That of a finished run
-        (`Outcome.finished`) says so: from it the same call returns at once. It is not removed here, but by whoever has
-        saved the model (`manyclass.optimize.checkpoint.remove`).
+        File for state and history, written atomically at most every ``checkpoint_seconds`` and at the end. If it exists
+        and belongs to the same problem, solver and seed, the fit is resumed from it, with the same result to the last
+        bit; from that of a finished fit (`Outcome.finished`) the call returns at once. After Ctrl-C it contains the
+        returned state, which may be within an iteration. It is not removed here: the caller removes it
+        (`manyclass.optimize.checkpoint.remove`) after saving the model.
     checkpoint_seconds : float, default=60.0
-        See above.
+        Minimum time between two checkpoints in seconds.
     warn : bool, default=True
-        Whether an end short of ``tol`` is told by a ConvergenceWarning.
+        Whether to issue a ConvergenceWarning if ``tol`` was not reached.
 
     Returns
     -------
     Result
-        After Ctrl-C too: the state reached, certified.
+        The result; after Ctrl-C, for the state reached.
 
     Raises
     ------
     ValueError
-        If the solver does not fit the problem, the checkpoint belongs to another one, or ``max_iter`` or
-        ``check_every`` is less than 1.
+        If the problem lacks an operation that the solver needs, the checkpoint belongs to another fit, or ``max_iter``
+        or ``check_every`` is less than 1.
     MemoryError
-        If what the fit needs is more than there is; nothing has been allocated yet.
+        If the fit would need more memory than is available; raised before anything is allocated.
     """
     for name, value in (("max_iter", max_iter), ("check_every", check_every)):
         if value is not None and value < 1:
@@ -138,7 +143,7 @@ def minimize(
     run = _Run(problem, solver, seed, tol, state, check_every)
     keeper = run.keeper(checkpoint, checkpoint_seconds)
     with Reporter(verbose, tol, limit) as run.reporter:
-        # Here, in the frame of the loop, so that a fit is few frames deep.
+        # Not in a method of `_Run`, to keep the call stack of a fit short.
         try:
             steps = solver.iterate(problem, run.state, seed)
             run.plan()
@@ -148,8 +153,8 @@ def minimize(
                 run.look(progress.iteration, progress.passes, progress.bound)
                 if keeper is not None and run.outcome is Outcome.MAX_ITER:
                     keeper.offer(run.state, run.history, run.spent())
-            # Kept before the last certificate of a run that may go on: a longer one would not take it here, and it may
-            # move the state by a rounding error. So the longer one comes to the same bits.
+            # Written before the last certificate of an unfinished fit, which a longer fit would not compute here and
+            # which may change the state by rounding: a resumed fit then gives the same bits.
             if keeper is not None and run.moved and run.outcome is not Outcome.DIVERGED:
                 run.history.outcome = run.outcome.name.lower() if run.outcome.finished else ""
                 keeper.write(run.state, run.history, run.spent())
@@ -165,7 +170,7 @@ def minimize(
 
 
 class _Run:
-    """What a run knows of itself: where it is, what it has taken, what is known of its gap, and when to look again."""
+    """The state of a fit: iteration, time, history of the gap, and the iteration of the next evaluation."""
 
     reporter: Reporter
 
@@ -187,7 +192,7 @@ class _Run:
         self.final = False
 
     def keeper(self, path: str | Path | None, seconds: float) -> Keeps | None:
-        """What keeps the run on disk, if anything; a run that is kept already is gone on with."""
+        """The writer of checkpoints, if any; an existing checkpoint is loaded."""
         if path is None:
             return None
         keeper: Keeps
@@ -205,7 +210,7 @@ class _Run:
         return keeper
 
     def _kept(self, name: str) -> Outcome:
-        """How the run that is kept has ended, if it is finished and its end is one for this ``tol`` too."""
+        """The outcome of the fit in a checkpoint if it is finished, also for this ``tol``; else MAX_ITER."""
         if not name:
             return Outcome.MAX_ITER
         if self.solver.certified and self.history.last.relative_gap <= self.tol:
@@ -214,12 +219,12 @@ class _Run:
 
     @property
     def moved(self) -> bool:
-        """Whether there have been iterations since the run was begun or resumed."""
+        """Whether there were iterations since the fit was started or resumed."""
         return self.iteration > self.first
 
     @contextmanager
     def clock(self) -> Iterator[None]:
-        """A stopwatch for the solver alone: ``seconds`` leaves out compilation, ``wall`` does not."""
+        """Measure the solver's time: ``seconds`` excludes compilation, ``wall`` includes it."""
         begun, compiled = time.perf_counter(), compile_clock.seconds
         try:
             yield
@@ -229,17 +234,17 @@ class _Run:
             self.seconds += spent - (compile_clock.seconds - compiled)
 
     def spent(self) -> Spent:
-        """What the run has taken so far."""
+        """The cost of the fit so far."""
         return Spent(self.seconds, time.perf_counter() - self.started, self.passes)
 
-    # --- looking at the state ---------------------------------------------------------------------------------------
+    # --- evaluation -------------------------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Place the next certificate."""
+        """Choose the iteration of the next evaluation."""
         self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh)
 
     def look(self, iteration: int, passes: float, bound: Certificate | None) -> None:
-        """After an iteration: certify if it is time to; ``outcome`` is no longer MAX_ITER if the run is at its end."""
+        """Call this after an iteration: compute the gap if it is due; sets ``outcome`` if the fit has ended."""
         self.iteration, self.passes = iteration, passes
         self.reporter.iterated(iteration)
         if not self.solver.certified:
@@ -255,12 +260,12 @@ class _Run:
             self.plan()
 
     def ended(self) -> None:
-        """After the last iteration there may be."""
+        """Call this after the last iteration, when ``max_iter`` is reached."""
         if self.solver.certified and not self.final:
             self._record(self._certificate(final=True))
 
     def interrupted(self) -> None:
-        """After Ctrl-C, which may have come in the midst of an iteration."""
+        """Call this after Ctrl-C, which may have interrupted an iteration."""
         self.iteration, self.history.outcome = int(self.state["iteration"]), ""
         if self.solver.certified:
             self._record(self._certificate(final=True))
@@ -270,7 +275,7 @@ class _Run:
         return self.solver.certificate(self.problem, self.state, final=final)
 
     def _reported(self) -> None:
-        """The look at a solver without a certificate."""
+        """Record what a solver without a certificate reports; sets ``outcome`` if it has ended."""
         info, done = self.solver.report(self.problem, self.state, self.seed)
         self._record(Certificate(float("nan"), float("nan")), info)
         if not all(map(math.isfinite, info.values())):
@@ -309,7 +314,7 @@ class _Run:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def warn(self) -> None:
-        """Tell an end short of tol."""
+        """Issue a ConvergenceWarning if ``tol`` was not reached."""
         if self.outcome is Outcome.CONVERGED or self.outcome is Outcome.PATIENCE:
             return
         if self.solver.certified:
@@ -318,7 +323,7 @@ class _Run:
             warnings.warn(f"{self.outcome.value} (after {self.iteration} epochs)", ConvergenceWarning, stacklevel=4)
 
     def result(self) -> Result:
-        """What is returned."""
+        """The result of the fit."""
         history, outcome = self.history, self.outcome
         history.outcome = outcome.name.lower()
         history.compile_seconds = compile_clock.seconds - self.compiled
@@ -330,11 +335,12 @@ class _Run:
 
 
 def _next_check(history: History, first: int, tol: float, every: int | None, fresh: bool) -> tuple[int, bool]:
-    """The iteration to certify next, and whether tol is expected to be met there.
+    """The iteration of the next evaluation, and whether the gap is expected to reach tol there.
 
-    From the certificates alone, so that a resumed run certifies where it would have. The gap of a linearly convergent
-    method falls geometrically: two certificates tell when it will meet tol. Never further ahead than half as far again
-    as the run has come, so that a misjudged trend costs little. A fresh start has a relative gap of 1: its dual is 0.
+    It depends on the recorded gaps only, so that a resumed fit evaluates at the same iterations. The gap of a linearly
+    convergent method decreases geometrically: two gaps predict when it reaches tol. The step is at most half of the
+    iterations so far, so that a wrong prediction costs little. A new fit has a relative gap of 1, because its dual is
+    0.
     """
     iteration = history.last.iteration if len(history) else first
     if every is not None:
@@ -356,13 +362,13 @@ def _next_check(history: History, first: int, tol: float, every: int | None, fre
 
 def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> None:
     last = history.last
-    advice = "raise max_iter or alpha, or accept a larger tol"
+    advice = "raise max_iter, alpha or tol"
     if tol < problem.resolution:
-        advice = f"{problem.dtype.name} arithmetic certifies gaps down to {problem.resolution:.1e}: accept a larger tol"
+        advice = f"{problem.dtype.name} arithmetic certifies gaps down to {problem.resolution:.1e}: raise tol"
         if problem.dtype == np.float32:
             advice += ", or fit with dtype=np.float64"
     elif outcome is Outcome.INTERRUPTED:
-        advice = "fit again with warm_start=True to go on"
+        advice = "fit again with warm_start=True to continue"
     else:
         advice = _bad_scale(problem) or advice
     warnings.warn(
@@ -373,12 +379,13 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
     )
 
 
-#: Squared norms of rows outside of 1 over this to this, or features so much larger than the others, are badly scaled.
+#: Bad scale: a mean squared norm of the rows outside of [1e-5, 1e5], or a feature with 1e5 times the median mean
+#: square.
 _SCALES = 1e5
 
 
 def _bad_scale(problem: Problem) -> str | None:
-    """What to do about the features, where their scale is what holds the fit up."""
+    """Advice about the scale of the features if that makes the fit slow; else None."""
     mean = float(np.average(problem.norms, weights=problem.sample_weight))
     remedy = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows), or raise max_iter"
     if mean and not 1 / _SCALES < mean < _SCALES:
