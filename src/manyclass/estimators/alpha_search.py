@@ -128,7 +128,7 @@ def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
 
 
 def _path(problem: Problem) -> Iterator[float]:
-    """Decreasing alphas; the first is the mean squared row norm."""
+    """Decreasing alphas, from about a tenth of the mean squared row norm divided by the smoothness of the loss."""
     gamma = float(problem.loss.smoothness) or 1.0
     strongest = float(np.average(problem.norms, weights=problem.sample_weight)) / max(1.0, gamma)
     alpha = max(0.1 * strongest, 10.0 / problem.n_samples) or 1.0
