@@ -36,7 +36,7 @@ from test_cli_support import fitted, left, make, refused, run
         (["--max-iter", "0"], "max-iter"),
         (["--n-jobs", "0"], "n-jobs"),
         (["--loss", "squared", "--class-weight", "balanced"], "--class-weight"),
-        (["--loss", "squared", "--solver", "memoir"], "for losses of classes"),
+        (["--loss", "squared", "--solver", "memoir"], "for classification losses"),
         (["--alpha", "1", "--alphas", "1,2"], "give one of them"),
         (["--cv", "3"], "--cv chooses one of --alphas"),
         (["--alphas", "1,x"], "invalid list of positive numbers value"),

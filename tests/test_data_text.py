@@ -125,7 +125,7 @@ def test_a_saved_pipeline_predicts_raw_texts(kind, tmp_path):
     assert model.topk(list(TEXTS), 2)[0].shape == (len(TEXTS), 2)
     features = model.top_features("odd", 3)[0]
     assert all(isinstance(name, str) == (kind == "tfidf") for name in features.tolist())
-    with pytest.raises(ValueError, match="pass a list of texts"):
+    with pytest.raises(ValueError, match="X must be a list of texts, got one text"):
         model.predict(TEXTS[0])
 
 

@@ -336,7 +336,7 @@ def test_what_a_regressor_cannot_do_is_refused_before_any_work(diabetes):
         ({"solver": "sdca_active"}, "needs a loss with a sparse dual, and 'squared' has none"),
         ({"solver": "lbfgs", "l1_ratio": 0.1}, "needs a penalty with a gradient"),
         ({"solver": "simplex"}, "solver must be one of 'auto'"),
-        ({"solver": "memoir"}, "solver 'memoir' is for losses of classes, got loss 'squared'"),
+        ({"solver": "memoir"}, "solver 'memoir' is for classification losses, got loss 'squared'"),
         ({"solver": SDCA(option="VI")}, "The 'option' parameter of SDCA must be"),
     ):
         with pytest.raises(ValueError, match=message):

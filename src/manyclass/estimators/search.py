@@ -88,8 +88,8 @@ class Search(Scored, LinearEstimator):
         missed = sum(part[1] for part in found)
         if missed:
             warnings.warn(
-                f"{missed} of {len(found) * len(grids[0])} fits on folds ended above tol={self.tol:g}: raise max_iter "
-                "or eps, or accept a larger tol",
+                f"{missed} of {len(found) * len(grids[0])} fits on folds ended above tol={self.tol:g}: raise "
+                "max_iter, eps or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
