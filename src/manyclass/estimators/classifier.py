@@ -75,8 +75,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         Fraction of the penalty that is l1, in [0, 1]; 0 is l2, 1 is l1.
     fit_intercept : bool or "auto", default="auto"
         Whether to fit an unpenalized intercept. "auto": yes, except for sparse rows with 1000 classes or more, where it
-        slowed fits down without an effect on held-out rows, and with solvers that cannot fit one; ``intercept_`` is
-        then zero.
+        made fits slower but not more accurate, and with solvers that cannot fit one; ``intercept_`` is then zero.
     class_weight : dict or "balanced", optional
         Weights of the classes, as in scikit-learn.
     solver : str or solver object, default="auto"
@@ -109,7 +108,6 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
         Weights.
     sparse_coef_ : CSR matrix of the same shape
-        Weights as a sparse matrix.
     intercept_ : ndarray of shape (n_classes,) or (1,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
@@ -119,7 +117,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     validation_scores_ : dict of float to float
         Accuracy (micro-F1 for multilabel y) on the held-out rows by alpha, with ``alpha="auto"``; see `plot`.
     solver_ : str
-        Name of the solver used.
+        Solver used.
     duality_gap_ : float
         Relative duality gap of the fitted model; NaN if the solver computes none.
     objective_ : float
@@ -130,10 +128,8 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         The evaluations of the fit.
     model_ : LinearModel or ShardedModel
         The fitted model. With the solver "out_of_core" its weights are on disk, and ``coef_`` is an error.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of str, if X had column names
-        Names of the features.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; the latter if X had column names.
 
     Raises
     ------
