@@ -394,7 +394,7 @@ def test_sums_of_the_other_blocks(tmp_path):
     ("options", "said"),
     [
         ({"alpha": 0}, "'alpha' parameter of LinearClassifier"),
-        ({"alpha": "auto"}, "alpha='auto' is for solvers of one process, got solver 'out_of_core': give a number"),
+        ({"alpha": "auto"}, "alpha='auto' is not supported by distributed solvers, got solver 'out_of_core'"),
         ({"max_iter": 0}, "'max_iter' parameter"),
         ({"tol": -1.0}, "'tol' parameter"),
         ({"dtype": "int32"}, "dtype must be"),
