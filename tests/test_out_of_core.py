@@ -440,7 +440,7 @@ def test_wrong_data_are_refused(tmp_path, problem, stores):
     for other in (LinearClassifier(), LinearRegressor()):
         with pytest.raises(ValueError, match=r"X is a row store.*expected rows in memory: give data = store.dataset"):
             other.fit(stores[0]["sparse"], y)
-    with pytest.raises(ValueError, match="solver 'out_of_core' is for losses of classes"):
+    with pytest.raises(ValueError, match="solver 'out_of_core' is for classification losses"):
         LinearRegressor(solver=OutOfCore(tmp_path / "m")).fit(X, y)
     bad = X.copy()
     bad.data[100] = np.nan
