@@ -1,4 +1,4 @@
-"""The benchmarks run: the catalogue, one tiny experiment, what is skipped and why, and the judges they rely on."""
+"""The benchmarks run: the catalog, one tiny experiment, what is skipped and why, and the judges they rely on."""
 
 from __future__ import annotations
 

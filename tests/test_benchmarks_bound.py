@@ -136,7 +136,7 @@ def test_the_judge_is_the_problem_itself() -> None:
     W = rng.normal(size=(4, 3))
     judged = case.judge(W)
     assert judged[0] == pytest.approx(case.problem.value(W, np.zeros(3)), rel=1e-12)
-    # lambda against the sum of the losses is 1 / C, the column of ones penalised like the others.
+    # lambda against the sum of the losses is 1 / C, the column of ones penalized like the others.
     model = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-10, max_iter=1000).fit(case.X, case.y)
     best = _bound.optimum(case)
     assert best[0] == pytest.approx(case.judge(model.coef_.T)[0], rel=1e-9)

@@ -445,8 +445,10 @@ def test_hashed_texts(capsys, tmp_path):
 
 def test_options_on_texts_need_texts(capsys, tmp_path):
     path = make("svm", tmp_path)
-    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--vectorizer", "hashing"), "no table of texts")
-    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--text-column", "body"), "--text-column", "no table")
+    refused(
+        run(capsys, "fit", path, "-o", tmp_path / "m", "--vectorizer", "hashing"), "options on texts", "is svmlight"
+    )
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--text-column", "body"), "--text-column", "svmlight")
 
 
 def test_a_delimiter_can_be_spelt(capsys, tmp_path):

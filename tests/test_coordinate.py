@@ -384,7 +384,7 @@ def test_separable_labels_have_finite_weights(way):
         (CrammerSingerLoss(1.0), "separate outputs"),
     ],
 )
-def test_losses_it_cannot_minimise_are_refused(loss, why):
+def test_losses_it_cannot_minimize_are_refused(loss, why):
     problem = make_problem(loss, make_data(loss.targets), intercept=True)
     with pytest.raises(ValueError, match=f"'cd' needs a loss with .*{why}, and '{loss.name}' has none"):
         solve(problem)

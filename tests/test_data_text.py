@@ -1,4 +1,4 @@
-"""The vectoriser and its state."""
+"""The vectorizer and its state."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def error(problem, **options):
     return quietly(problem, on(None, **options), **settings).certificate.primal / optimum - 1
 
 
-def test_two_phases_reach_what_stale_normalisers_do_not():
+def test_two_phases_reach_what_stale_normalizers_do_not():
     assert error(iris(), n_workers=2) < 1e-6
     assert error(iris(), n_workers=2, algorithm="printed", max_iter=100) > 2e-2
     assert error(digits(), n_workers=2) < 1e-5

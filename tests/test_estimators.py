@@ -250,9 +250,9 @@ def test_the_place_of_arrays_in_memory_changes_no_bit(digits, loss):
 
 def test_many_classes_use_sparse_duals():
     rng = np.random.default_rng(0)
-    centres = sp.random(120, 400, 0.05, format="csr", random_state=1)
+    centers = sp.random(120, 400, 0.05, format="csr", random_state=1)
     y = np.repeat(np.arange(120), 6)
-    X = (centres[y] + 0.1 * sp.random(720, 400, 0.02, format="csr", random_state=2)).tocsr()
+    X = (centers[y] + 0.1 * sp.random(720, 400, 0.02, format="csr", random_state=2)).tocsr()
     shuffle = rng.permutation(720)
     X, y = X[shuffle], y[shuffle]
     args = {"loss": "crammer_singer", "alpha": 1e-4, "tol": 1e-5, "max_iter": 1000, "random_state": 0}

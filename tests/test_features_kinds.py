@@ -78,11 +78,11 @@ def test_polynomial_inner_products_are_the_polynomial_kernel(degree):
     X = rows(30, 6, seed=5)
     p, constant = 20_000, 0.7
     Z = RandomPolynomial(p, degree=degree, constant=constant, random_state=2).fit(X).transform(X)
-    centred = X - X.mean(axis=0)
-    centred /= np.sqrt((centred**2).sum(axis=1).mean())
-    products = (centred @ centred.T + constant**2) ** degree
+    centerd = X - X.mean(axis=0)
+    centerd /= np.sqrt((centerd**2).sum(axis=1).mean())
+    products = (centerd @ centerd.T + constant**2) ** degree
     # A factor's product has a second moment of at most 3 |u|^2 |v|^2, |u|^2 = |x~|^2 + constant^2.
-    lengths = (centred**2).sum(axis=1) + constant**2
+    lengths = (centerd**2).sum(axis=1) + constant**2
     deviation = np.sqrt((3 * np.outer(lengths, lengths)) ** degree / p)
     assert (np.abs(Z @ Z.T - products) / deviation).max() < 5
     assert np.abs(Z @ Z.T - products).mean() < deviation.mean()
@@ -257,25 +257,25 @@ def test_components_with_odd_features_are_those_of_rows_and_their_mirror_images(
 def test_nystrom_inner_products_are_the_projected_kernel(kind):
     X = rows(60, 10, seed=3).astype(kind)
     block = Nystrom(25, scale=12.0, random_state=1).fit(X[:40])
-    assert {tuple(centre) for centre in block.centres_} <= {tuple(row) for row in X[:40]}
-    assert len({tuple(centre) for centre in block.centres_}) == 25
+    assert {tuple(center) for center in block.centers_} <= {tuple(row) for row in X[:40]}
+    assert len({tuple(center) for center in block.centers_}) == 25
 
     def kernel(A, B):
         return np.exp(-((A[:, None].astype("f8") - B) ** 2).sum(axis=2) / 12.0)
 
-    between, here = kernel(block.centres_, block.centres_), kernel(X, block.centres_)
+    between, here = kernel(block.centers_, block.centers_), kernel(X, block.centers_)
     expected = here @ np.linalg.solve(between + 1e-5 * np.eye(25), here.T)
     Z = block.transform(X)
     assert Z.dtype == kind
     np.testing.assert_allclose(Z @ Z.T, expected, atol=1e-9 if kind == "f8" else 2e-4)
 
 
-def test_nystrom_means_over_a_centre_and_its_mirror_image():
+def test_nystrom_means_over_a_center_and_its_mirror_image():
     X = rows(40, 10, seed=3)
     turned = X * np.repeat([1, -1], [6, 4])
     block = Nystrom(20, scale=12.0, n_odd=4, random_state=1).fit(X)
     np.testing.assert_allclose(block.transform(turned), block.transform(X), atol=1e-10)
-    C = block.centres_
+    C = block.centers_
     both = [np.exp(-((A[:, None] - C) ** 2).sum(axis=2) / 12.0) for A in (X, turned)]
     np.testing.assert_allclose(block._kernel(X, C), 0.5 * (both[0] + both[1]), atol=1e-12)
 

@@ -71,7 +71,7 @@ def test_sampled_patches_are_patches_and_end_white():
         for j in (0, 2)
     }
     assert {np.ascontiguousarray(q).tobytes() for q in sample} <= windows
-    block._normalise(sample)
+    block._normalize(sample)
     np.testing.assert_allclose(sample.mean(axis=1), 0, atol=1e-12)
     white = (sample - block.mean_) @ block.whitening_
     variances = np.linalg.eigvalsh(white.T @ white / len(white))
@@ -91,20 +91,20 @@ def test_threads_change_no_patch():
     np.testing.assert_array_equal(many, kept)
 
 
-def test_kmeans_falls_and_keeps_no_empty_centre():
+def test_kmeans_falls_and_keeps_no_empty_center():
     from manyclass.features.kmeans import kmeans
 
     Z = np.random.default_rng(0).normal(size=(400, 3)) + 6 * np.eye(3)[np.arange(400) % 3]
 
-    def inertia(centres: np.ndarray) -> float:
-        return float(((Z[:, None] - centres) ** 2).sum(axis=2).min(axis=1).mean())
+    def inertia(centers: np.ndarray) -> float:
+        return float(((Z[:, None] - centers) ** 2).sum(axis=2).min(axis=1).mean())
 
     errors = [inertia(kmeans(Z, 5, np.random.default_rng(1), iterations=m)) for m in range(6)]
     assert all(after <= before + 1e-12 for before, after in zip(errors, errors[1:]))
     twins = np.repeat(np.eye(3), 20, axis=0)
-    centres = kmeans(twins, 8, np.random.default_rng(0))
-    assert np.isfinite(centres).all()
-    assert {tuple(centre) for centre in centres} <= {tuple(row) for row in np.eye(3)}
+    centers = kmeans(twins, 8, np.random.default_rng(0))
+    assert np.isfinite(centers).all()
+    assert {tuple(center) for center in centers} <= {tuple(row) for row in np.eye(3)}
 
 
 def _mirrored(X: np.ndarray) -> np.ndarray:
@@ -166,11 +166,11 @@ def test_kmeans_of_points_that_may_be_turned():
     rng = np.random.default_rng(0)
     Z = 0.1 * rng.normal(size=(300, 3)) + np.array([[3, 0, 0], [0, 3, 0], [0, 0, 3]])[np.arange(300) % 3]
 
-    def inertia(centres: np.ndarray) -> float:
-        both = np.vstack([centres, centres[:, mirror]])
+    def inertia(centers: np.ndarray) -> float:
+        both = np.vstack([centers, centers[:, mirror]])
         return float(((Z[:, None] - both) ** 2).sum(axis=2).min(axis=1).mean())
 
     errors = [inertia(kmeans(Z, 2, np.random.default_rng(3), iterations=m, mirror=mirror)) for m in range(5)]
     assert all(after <= before + 1e-12 for before, after in zip(errors, errors[1:]))
-    # Two centres do for three clusters, two of which are each other's mirror image.
+    # Two centers do for three clusters, two of which are each other's mirror image.
     assert errors[-1] < 0.05

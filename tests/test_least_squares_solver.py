@@ -26,7 +26,7 @@ from manyclass.optimize.loop import Outcome, minimize
 from manyclass.solvers import GeneralizedLeastSquares
 from manyclass.solvers.least_squares import systems
 from manyclass.solvers.least_squares.design import Design
-from manyclass.solvers.least_squares.generalized import apply_link, fit_generalized, generalised_steps, named_link
+from manyclass.solvers.least_squares.generalized import apply_link, fit_generalized, generalized_steps, named_link
 from manyclass.solvers.least_squares.systems import ConjugateGradients, Factor
 from registry import LOSSES
 
@@ -169,7 +169,7 @@ class Free:
     def steps(self, accelerated=False):
         link, L = named_link("softmax")
         system = self.design.system(0.0, L, factored=True)
-        return generalised_steps(self.design, self.Y, link, 0.0, system, accelerated=accelerated)
+        return generalized_steps(self.design, self.Y, link, 0.0, system, accelerated=accelerated)
 
     def best(self):
         return next(itertools.islice(self.steps(accelerated=True), 400, None)).weights
@@ -200,7 +200,7 @@ def test_the_second_rate_of_theorem_1():
 
     def steps(accelerated=False):
         system = design.system(0.0, L, factored=True)
-        return generalised_steps(design, Y, link, 0.0, system, accelerated=accelerated)
+        return generalized_steps(design, Y, link, 0.0, system, accelerated=accelerated)
 
     best = next(itertools.islice(steps(True), 400, None)).weights
     size = np.vdot(best, X.T @ X @ best) / 200

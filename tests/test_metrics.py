@@ -39,7 +39,7 @@ KINDS = {
 
 
 @st.composite
-def labelled_rows(draw):
+def labeled_rows(draw):
     """Two vectors of labels, and weights that are sometimes zero."""
     n = draw(st.integers(1, 30))
     vector = st.lists(st.integers(0, 5), min_size=n, max_size=n)
@@ -67,7 +67,7 @@ def same(ours, theirs, rel=0.0):
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30, deadline=None)
-@given(rows=labelled_rows())
+@given(rows=labeled_rows())
 def test_a_report_of_labels_equals_scikit_learn(kind, rows):
     y_true, y_pred, weights = KINDS[kind](rows[0]), KINDS[kind](rows[1]), rows[2]
     for options in ({}, {"sample_weight": weights}):

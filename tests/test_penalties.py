@@ -31,7 +31,7 @@ def terms(reg, v, dtype=np.float64):
 
 @pytest.fixture
 def v(reg):
-    """Numbers of all sizes, the threshold, its neighbours and zeros of both signs among them."""
+    """Numbers of all sizes, the threshold, its neighbors and zeros of both signs among them."""
     edge = getattr(reg, "threshold", 1.0)
     rng = np.random.default_rng(0)
     wide = rng.normal(size=60) * 10.0 ** rng.uniform(-6, 6, 60)

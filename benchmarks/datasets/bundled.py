@@ -1,4 +1,4 @@
-"""Iris (150 x 4, 3 classes), wine (178 x 13, 3) and breast cancer (569 x 30, 2), dense, standardised."""
+"""Iris (150 x 4, 3 classes), wine (178 x 13, 3) and breast cancer (569 x 30, 2), dense, standardized."""
 
 from __future__ import annotations
 

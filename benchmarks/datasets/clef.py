@@ -1,4 +1,4 @@
-"""ImageCLEF07A, codes of X-ray images: 10 000 rows, 80 features (edge histograms, standardised), 63 classes, dense."""
+"""ImageCLEF07A, codes of X-ray images: 10 000 rows, 80 features (edge histograms, standardized), 63 classes, dense."""
 
 from __future__ import annotations
 

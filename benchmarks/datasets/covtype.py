@@ -1,4 +1,4 @@
-"""Forest cover, the first 20 000 records shuffled: 15 000 x 54, 7 classes, dense, standardised."""
+"""Forest cover, the first 20 000 records shuffled: 15 000 x 54, 7 classes, dense, standardized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Six sets of the UCI repository, dense, standardised: ecoli, vowel, pendigits, optdigits, segment, letter."""
+"""Six sets of the UCI repository, dense, standardized: ecoli, vowel, pendigits, optdigits, segment, letter."""
 
 from __future__ import annotations
 

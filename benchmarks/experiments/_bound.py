@@ -1,6 +1,6 @@
 """What the experiments on bound majorization share: the paper's objective, runs watched from outside, solvers by name.
 
-The paper maximises  sum_i log p(y_i | x_i) - (lambda/2) ||theta||^2  with a constant feature among the others, so that
+The paper maximizes  sum_i log p(y_i | x_i) - (lambda/2) ||theta||^2  with a constant feature among the others, so that
 theta has K (d + 1) numbers, all of them penalized. Here that is a `Problem` with the loss `MultinomialLoss`, a column
 of ones, no intercept, and lam = lambda / n: the same objective over -n. ``--alpha`` of these experiments is lambda.
 

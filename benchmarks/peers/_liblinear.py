@@ -26,7 +26,7 @@ def refuses(task: Task) -> str | None:
         return "no elastic net"
     if task.gamma and task.objective == "crammer_singer":
         return "only the plain Crammer-Singer loss, gamma = 0"
-    return "it penalises the intercept: another objective" if task.intercept else None
+    return "it penalizes the intercept: another objective" if task.intercept else None
 
 
 def memory(data: Data, task: Task, itemsize: int) -> int:

@@ -20,7 +20,7 @@ def refuses(task: Task) -> str | None:
         return "no elastic net"
     if task.gamma and task.objective == "crammer_singer":
         return "only the plain Crammer-Singer loss, gamma = 0"
-    return "it penalises the intercept: another objective" if task.intercept else None
+    return "it penalizes the intercept: another objective" if task.intercept else None
 
 
 def memory(data: Data, task: Task, itemsize: int) -> int:
@@ -42,7 +42,7 @@ def fit_classes(data: Data, task: Task, stop: Stop, *, classes: list[int], dual:
     """One class against the rest for each of ``classes``.
 
     Checks and copies of the data, which a fit of all classes makes once, are taken to be what a fit of one iteration
-    takes: a little too much, in favour of the peer.
+    takes: a little too much, in favor of the peer.
     """
     weights = np.zeros((data.X.shape[1], len(classes)))
     watches = []

@@ -19,7 +19,7 @@ def skip_reason() -> str | None:
 def refuses(task: Task) -> str | None:
     if task.l1_ratio != 1:
         return f"its penalty is pure l1, the task's l1_ratio is {task.l1_ratio:g}"
-    return "it penalises the intercept" if task.intercept else None
+    return "it penalizes the intercept" if task.intercept else None
 
 
 def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:

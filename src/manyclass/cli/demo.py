@@ -42,7 +42,7 @@ _SOLVER = "sdca"
 _TOL = 1e-3
 _MAX_ITER = 1000
 
-#: Of a curve, by loss: colors that the color-blind tell apart, markers that a grey print does.
+#: Of a curve, by loss: colors that the color-blind tell apart, markers that a gray print does.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D")
 

@@ -78,7 +78,7 @@ class PrincipalComponents(Block):
         self.components_, self.mean_, self.explained_variance_ = np.zeros((p, d)), np.zeros(d), np.zeros(p)
         halves = [(slice(0, d - odd), slice(0, p - p // 2)), (slice(d - odd, d), slice(p - p // 2, p))]
         for features, places in halves if odd else [(slice(0, d), slice(0, p))]:
-            V, mean, variances = _components(X, features, places.stop - places.start, centred=features.start == 0)
+            V, mean, variances = _components(X, features, places.stop - places.start, centerd=features.start == 0)
             self.components_[places, features], self.mean_[features] = V, mean
             self.explained_variance_[places] = variances
 
@@ -97,19 +97,19 @@ class PrincipalComponents(Block):
             projected = times(X, V.T.astype(dtype))
             projected -= (V @ self.mean_).astype(dtype)
             return projected
-        # Rows are centred first: where they are far from the origin, the difference of products would lose digits.
-        centred = dense_rows(X, dtype) - self.mean_.astype(dtype)
-        product: Array = np.asarray(centred @ V.T.astype(dtype))
+        # Rows are centerd first: where they are far from the origin, the difference of products would lose digits.
+        centerd = dense_rows(X, dtype) - self.mean_.astype(dtype)
+        product: Array = np.asarray(centerd @ V.T.astype(dtype))
         return product
 
 
-def _components(X: Any, features: slice, p: int, *, centred: bool) -> tuple[Array, Array, Array]:
-    """The first ``p`` directions of some features, their mean, which is 0 unless ``centred``, and the variances."""
+def _components(X: Any, features: slice, p: int, *, centerd: bool) -> tuple[Array, Array, Array]:
+    """The first ``p`` directions of some features, their mean, which is 0 unless ``centerd``, and the variances."""
     n, d = X.shape[0], features.stop - features.start
     whole = d == X.shape[1]
-    # About a mean that is nearly right no digits are lost; sparse rows are not centred: that would fill them.
+    # About a mean that is nearly right no digits are lost; sparse rows are not centerd: that would fill them.
     near = np.zeros(d)
-    if centred and not sp.issparse(X):
+    if centerd and not sp.issparse(X):
         sample = sample_rows(X, 1000, np.random.Generator(np.random.PCG64(0)))
         near = np.asarray((sample if whole else sample[:, features]).mean(axis=0, dtype=np.float64))
     sums, products = np.zeros(d), np.zeros((d, d))
@@ -122,7 +122,7 @@ def _components(X: Any, features: slice, p: int, *, centred: bool) -> tuple[Arra
         sums += np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
         square = part.T @ part
         products += square.toarray() if sp.issparse(square) else square
-    shift = sums / n if centred else np.zeros(d)
+    shift = sums / n if centerd else np.zeros(d)
     products -= np.outer(sums, shift)
     products /= max(1, n - 1)
     variances, directions = scipy.linalg.eigh(products, subset_by_index=(d - p, d - 1), overwrite_a=True)

@@ -1,6 +1,6 @@
-"""Nystrom features: the Gaussian kernel between rows and centres that are rows themselves, made orthonormal.
+"""Nystrom features: the Gaussian kernel between rows and centers that are rows themselves, made orthonormal.
 
-Not scikit-learn's `Nystroem`: it takes four times the time for 20 000 rows and 1000 centres (a matrix product where a
+Not scikit-learn's `Nystroem`: it takes four times the time for 20 000 rows and 1000 centers (a matrix product where a
 triangular solve does, and exp in several passes), has no mean over mirror images, and no `projection`.
 """
 
@@ -30,24 +30,24 @@ from manyclass.runtime import memory
 
 __all__ = ["Nystrom"]
 
-#: Added to the diagonal of the kernel between centres, which is 1/2 to 1.
+#: Added to the diagonal of the kernel between centers, which is 1/2 to 1.
 _JITTER = 1e-5
 #: Weights of kernels may be so much larger than those of features, where products are made of these: two digits.
 _GROWTH = 100.0
 
 
 class Nystrom(GaussianBlock):
-    """Nystrom features of the Gaussian kernel exp(-||x - c||^2 / s), its centres c being rows drawn at random.
+    """Nystrom features of the Gaussian kernel exp(-||x - c||^2 / s), its centers c being rows drawn at random.
 
-    The features of a row are L^-1 k, k its kernel with the centres, L L' the kernel between the centres: inner products
-    of rows of features are the projection of the kernel on the centres, exact between centres (Williams and Seeger,
+    The features of a row are L^-1 k, k its kernel with the centers, L L' the kernel between the centers: inner products
+    of rows of features are the projection of the kernel on the centers, exact between centers (Williams and Seeger,
     Using the Nystrom method to speed up kernel machines, 2001). Where the eigenvalues of the kernel fall fast, far
-    fewer of them do what `RandomFourier` features do; but centres are kept, ``n_components`` rows of every block.
+    fewer of them do what `RandomFourier` features do; but centers are kept, ``n_components`` rows of every block.
 
     Parameters
     ----------
     n_components : int
-        How many centres; as many as there are rows, where these are fewer.
+        How many centers; as many as there are rows, where these are fewer.
     scale : "median" or float
         s of the kernel, in squared units of X; ``"median"`` takes the median squared distance between pairs of up to
         1000 rows, times ``bandwidth``.
@@ -55,14 +55,14 @@ class Nystrom(GaussianBlock):
         What the median is multiplied by; without effect on a scale that is a number.
     n_odd : int
         The last so many features of X change their sign where a row becomes its mirror image, and the others stay
-        (`KMeansPatches` with ``mirror=True``): the kernel is then the mean of those with a centre and with its mirror
+        (`KMeansPatches` with ``mirror=True``): the kernel is then the mean of those with a center and with its mirror
         image.
     random_state : int, RandomState or None, default=None
         Seed of what is drawn; kept with the model.
 
     Attributes
     ----------
-    centres_ : ndarray of shape (n_features_out_, n_features)
+    centers_ : ndarray of shape (n_features_out_, n_features)
     scale_ : float
         The s in use.
 
@@ -76,55 +76,55 @@ class Nystrom(GaussianBlock):
     True
     """
 
-    _numbers: ClassVar[tuple[str, ...]] = (*GaussianBlock._numbers, "n_centres_")
-    _arrays: ClassVar[tuple[str, ...]] = ("centres_",)
+    _numbers: ClassVar[tuple[str, ...]] = (*GaussianBlock._numbers, "n_centers_")
+    _arrays: ClassVar[tuple[str, ...]] = ("centers_",)
 
     @property
     def n_features_out_(self) -> int:
         """How many features a row gets."""
-        return int(self.n_centres_)
+        return int(self.n_centers_)
 
     def _fit(self, X: Any, y: Any) -> None:
         p, item = min(int(self.n_components), X.shape[0]), np.dtype(working_dtype(X)).itemsize
-        needs = {"centres": item * p * X.shape[1], "the kernel between them": (16 + item) * p * p}
+        needs = {"centers": item * p * X.shape[1], "the kernel between them": (16 + item) * p * p}
         memory.require(needs, "fewer components, or principal components or a subset of features first")
         self._fit_scale(X)
-        centres: Any = sample_rows(X, p, self._generator())
-        centres = centres.toarray() if sp.issparse(centres) else centres
-        self.centres_, self.n_centres_ = np.array(centres, working_dtype(X)), p
+        centers: Any = sample_rows(X, p, self._generator())
+        centers = centers.toarray() if sp.issparse(centers) else centers
+        self.centers_, self.n_centers_ = np.array(centers, working_dtype(X)), p
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"centres_": (int(self.n_centres_), int(self.n_features_in_))}
+        return {"centers_": (int(self.n_centers_), int(self.n_features_in_))}
 
     def _root(self, dtype: Any) -> Array:
-        """The lower triangle L of L L' = the kernel between centres; kept until `release`."""
+        """The lower triangle L of L L' = the kernel between centers; kept until `release`."""
         name = np.dtype(dtype).name
         if name not in self._drawn:
-            kernel = self._kernel(self.centres_.astype(np.float64), self.centres_.astype(np.float64))
+            kernel = self._kernel(self.centers_.astype(np.float64), self.centers_.astype(np.float64))
             kernel[np.diag_indices_from(kernel)] += _JITTER
             root = scipy.linalg.cholesky(kernel, lower=True, overwrite_a=True, check_finite=False)
             self._drawn[name] = np.asfortranarray(root, dtype)
         found: Array = self._drawn[name]
         return found
 
-    def _kernel(self, X: Any, centres: Array) -> Array:
-        """The kernel of rows with centres; the mean of those with a centre and its mirror image, where there are odd
+    def _kernel(self, X: Any, centers: Array) -> Array:
+        """The kernel of rows with centers; the mean of those with a center and its mirror image, where there are odd
         features."""
         even = X.shape[1] - int(self.n_odd)
-        scale = centres.dtype.type(1.0 / self.scale_)
-        K = times(X[:, :even] if self.n_odd else X, np.ascontiguousarray(centres[:, :even].T))
-        norms, centre_norms = ((squared_norms(rows) * scale).astype(K.dtype) for rows in (X, centres))
+        scale = centers.dtype.type(1.0 / self.scale_)
+        K = times(X[:, :even] if self.n_odd else X, np.ascontiguousarray(centers[:, :even].T))
+        norms, center_norms = ((squared_norms(rows) * scale).astype(K.dtype) for rows in (X, centers))
         if not self.n_odd:
-            gaussian(K, norms, centre_norms, 2 * scale)
+            gaussian(K, norms, center_norms, 2 * scale)
             return K
-        odd = times(X[:, even:], np.ascontiguousarray(centres[:, even:].T))
-        mirrored_gaussian(K, odd, norms, centre_norms, 2 * scale)
+        odd = times(X[:, even:], np.ascontiguousarray(centers[:, even:].T))
+        mirrored_gaussian(K, odd, norms, center_norms, 2 * scale)
         return K
 
     def _transform(self, X: Any) -> Array:
         dtype = np.dtype(working_dtype(X))
         X = X if sp.issparse(X) else dense_rows(X, dtype)
-        K = self._kernel(X, self.centres_.astype(dtype, copy=False))
+        K = self._kernel(X, self.centers_.astype(dtype, copy=False))
         solve = blas.strsm if dtype == np.float32 else blas.dtrsm
         # To BLAS, which thinks in columns, the transpose; in place.
         made: Array = solve(1.0, self._root(dtype), K.T, lower=1, overwrite_b=1).T
@@ -146,11 +146,11 @@ class Nystrom(GaussianBlock):
         outer = scipy.linalg.solve_triangular(self._root(W.dtype), W, lower=True, trans="T", check_finite=False)
         if not np.abs(outer).max(initial=0.0) <= _GROWTH * np.abs(W).max(initial=0.0):
             return None
-        centres = self.centres_.astype(W.dtype, copy=False)
+        centers = self.centers_.astype(W.dtype, copy=False)
 
         def project(X: Any) -> Array:
             check_sparse(X)
             X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-            return times(self._kernel(dense_rows(X, W.dtype), centres), outer)
+            return times(self._kernel(dense_rows(X, W.dtype), centers), outer)
 
         return project

@@ -36,7 +36,7 @@ _RESPONSES = 2**21
 #: Images that means and deviations of features are taken of.
 _SCALED = 2000
 #: What is learned of them.
-_SCALES = ("centre_", "deviation_")
+_SCALES = ("center_", "deviation_")
 
 
 class _Patches(Block):
@@ -178,7 +178,7 @@ class _Patches(Block):
         if self.contrast is not None:
             # In units of the data: the variance of a patch of mean contrast.
             self.contrast_ = float(self.contrast) * float(Q.var(axis=1, dtype=np.float64).mean())
-            self._normalise(Q)
+            self._normalize(Q)
         else:
             self.contrast_ = 0.0
         if self.whiten is None:
@@ -209,13 +209,13 @@ class _Patches(Block):
 
     def _learn_scales(self, made: Array) -> None:
         """Means and standard deviations of features: with ``mirror``, those of images and their mirror images."""
-        centre, variances = made.mean(axis=0, dtype=np.float64), made.var(axis=0, dtype=np.float64)
+        center, variances = made.mean(axis=0, dtype=np.float64), made.var(axis=0, dtype=np.float64)
         if self.mirror:
-            half = len(centre) // 2
-            odd = variances[half:] + centre[half:] ** 2
-            centre[half:] = 0.0
+            half = len(center) // 2
+            odd = variances[half:] + center[half:] ** 2
+            center[half:] = 0.0
             variances = np.tile(0.5 * (variances[:half] + odd), 2)
-        self.centre_ = centre
+        self.center_ = center
         self.deviation_ = np.sqrt(np.where(variances > 0.0, variances, 1.0))
 
     @abstractmethod
@@ -251,7 +251,7 @@ class _Patches(Block):
         windows: Array = sliding_window_view(images, self._window, axis=(1, 2))
         return windows
 
-    def _normalise(self, Q: Array) -> None:
+    def _normalize(self, Q: Array) -> None:
         """Each patch to mean 0 and, but for faint ones, variance 1, in place."""
         if self.contrast_ == 0.0:
             return
@@ -273,7 +273,7 @@ class _Patches(Block):
     def _transform(self, X: Any) -> Array:
         made = self._averages(X)
         if self.standardize:
-            made -= self.centre_.astype(made.dtype)
+            made -= self.center_.astype(made.dtype)
             made /= self.deviation_.astype(made.dtype)
         return made
 
@@ -299,7 +299,7 @@ class _Patches(Block):
             # A copy, always: what follows works in place.
             Q = np.array(windows).reshape(-1, self._patch_size)
             if self.contrast is not None:
-                self._normalise(Q)
+                self._normalize(Q)
             pooled = np.zeros((end - begin, len(sizes), 2 if rectified else 1, k), dtype)
             if self.whiten is not None and not fused:
                 Q = (Q - mean) @ whitening
@@ -393,7 +393,7 @@ _PARAMETERS = """shape : (height, width, channels), optional
         of both images' features, over sqrt(2). A linear fit to the first half is one to all images and their mirror
         images; random features of all take the second half as ``n_odd`` (`RandomFourier`). No ``expand`` then.
     standardize : bool
-        Whether features are centred and divided by their standard deviations, of up to 2000 images (with ``mirror``, of
+        Whether features are centerd and divided by their standard deviations, of up to 2000 images (with ``mirror``, of
         these and their mirror images).
     n_patches : int
         How many patches the normalization is learned of.
@@ -411,7 +411,7 @@ _PARAMETERS = """shape : (height, width, channels), optional
         What is added to the variance of a patch.
     radius_ : float
         Root mean squared length of a whitened patch.
-    centre_, deviation_ : ndarray
+    center_, deviation_ : ndarray
         Means and standard deviations of features; with ``standardize`` alone.
     """
 
@@ -419,7 +419,7 @@ _PARAMETERS = """shape : (height, width, channels), optional
 class RandomPatches(_Patches):
     __doc__ = f"""Convolution of images with random filters, an activation, and averages over the cells of a grid.
 
-    Filters have normal weights and act on normalised, whitened patches.
+    Filters have normal weights and act on normalized, whitened patches.
 
     Parameters
     ----------
@@ -450,9 +450,9 @@ class RandomPatches(_Patches):
 
 
 class KMeansPatches(_Patches):
-    __doc__ = f"""Convolution of images with k-means centres of patches, an activation, and averages over cells.
+    __doc__ = f"""Convolution of images with k-means centers of patches, an activation, and averages over cells.
 
-    Filters are the centres of normalised, whitened patches of the images (Coates, Ng and Lee, An analysis of
+    Filters are the centers of normalized, whitened patches of the images (Coates, Ng and Lee, An analysis of
     single-layer networks in unsupervised feature learning, 2011); for ``activation="rectified"`` scaled to length 1.
 
     Parameters
@@ -477,11 +477,11 @@ class KMeansPatches(_Patches):
         k = int(self.n_filters)
         if k > len(Q):
             raise ValueError(f"n_filters must be at most the {len(Q)} patches of the sample, got {k}")
-        centres = kmeans(Q, k, self._generator(2), mirror=self._mirrored if self.mirror else None)
+        centers = kmeans(Q, k, self._generator(2), mirror=self._mirrored if self.mirror else None)
         if self.activation == "rectified":
-            lengths = np.linalg.norm(centres, axis=1, keepdims=True)
-            centres /= np.where(lengths > 0.0, lengths, 1.0)
-        self.filters_ = np.ascontiguousarray(centres.T)
+            lengths = np.linalg.norm(centers, axis=1, keepdims=True)
+            centers /= np.where(lengths > 0.0, lengths, 1.0)
+        self.filters_ = np.ascontiguousarray(centers.T)
 
     def _filters(self, dtype: Any) -> Array:
         return self.filters_.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Random logits and random polynomials: random projections of centred rows, through a sigmoid or multiplied."""
+"""Random logits and random polynomials: random projections of centerd rows, through a sigmoid or multiplied."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAMPLE = 10_000
 
 
 class _Projections(Block):
-    """Features made of projections of rows that are centred, and divided by their root mean squared length."""
+    """Features made of projections of rows that are centerd, and divided by their root mean squared length."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("radius_",)
     _arrays: ClassVar[tuple[str, ...]] = ("offset_",)
@@ -79,7 +79,7 @@ class _Projections(Block):
 
     @abstractmethod
     def _made(self, Z: Array, biases: Array) -> Array:
-        """Features of projections of the centred rows, which are of variance 1 on average, and a normal number for each
+        """Features of projections of the centerd rows, which are of variance 1 on average, and a normal number for each
         projection; Z is not needed after."""
 
 
@@ -143,7 +143,7 @@ class RandomPolynomial(_Projections):
 
     A feature is the product of ``degree`` factors w_l'(x - mean) / radius + constant b_l, over sqrt(p), all w_l and b_l
     standard normal: the inner product of two rows of features is on average the polynomial kernel (x~'x~' +
-    constant^2)^degree of the centred rows, divided by their root mean squared length.
+    constant^2)^degree of the centerd rows, divided by their root mean squared length.
 
     Parameters
     ----------

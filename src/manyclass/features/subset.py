@@ -213,8 +213,8 @@ def _residuals(y: Array) -> Array:
     if y.ndim != 1:
         raise ValueError(f"y must have one or two dimensions, got shape {y.shape}")
     if type_of_target(y) not in ("binary", "multiclass"):
-        centred: Array = y[:, None] - y.mean()
-        return centred
+        centerd: Array = y[:, None] - y.mean()
+        return centerd
     classes, codes = np.unique(y, return_inverse=True)
     indicators: Array = np.eye(len(classes), dtype=np.float32)[codes]
     indicators -= indicators.mean(axis=0)

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 __all__ = ["MALFORMED", "NUMBER", "UNDECIDED", "exact", "number"]
 
-#: The licence to reorder and to multiply by reciprocals that kernels have elsewhere would break exact
-#: rounding.
+#: Without the fast-math flags of the other kernels: reordered sums and products with reciprocals break exact rounding.
 exact = numba.njit(nogil=True, error_model="numpy")
 
 # What `number` can say of a text.

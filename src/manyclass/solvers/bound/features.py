@@ -45,7 +45,7 @@ class FeatureForm(Form):
         self.log_measure = log_measure
         self.reduced = int(features.shape[1])
         self.shape = self.reduced, 1
-        self.penalised = np.ones((self.reduced, 1))
+        self.penalized = np.ones((self.reduced, 1))
 
     def rows_of(self, begin: int, end: int) -> slice:
         return slice(int(self.offsets[begin]), int(self.offsets[end]))

@@ -62,7 +62,7 @@ class Form(ABC):
     scale: Array
     offsets: Array
     true: Array
-    penalised: Array
+    penalized: Array
     reduced: int
 
     @abstractmethod
@@ -164,8 +164,8 @@ class KroneckerForm(Form):
         self.reduced = self.free * self.width
         self.offsets = np.arange(self.n + 1, dtype=np.int64) * self.labels
         self.true = self.offsets[:-1] + y
-        self.penalised = np.ones((n_features + 1, 1))
-        self.penalised[-1] = 0.0
+        self.penalized = np.ones((n_features + 1, 1))
+        self.penalized[-1] = 0.0
         self._sparse = isinstance(rows, CSRRows) and n_stored(rows) <= _SPARSE * self.n * n_features
 
     @classmethod

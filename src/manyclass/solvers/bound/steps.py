@@ -61,7 +61,7 @@ class Steps:
         One pass over the data.
         """
         form = self.form
-        slope = self.lam * form.penalised * point
+        slope = self.lam * form.penalized * point
         if G is not None:
             G[:] = 0
         for begin, end in form.pieces():
@@ -116,10 +116,10 @@ class Line:
             [form.measured(S[form.rows_of(b, e)], b, e) for b, e in ranges(form.n, PIECE)] or [np.empty(0)]
         )
         self._D = np.stack([form.spread(scores) for _, scores in ways])
-        moves = [form.penalised * V for V, _ in ways]
+        moves = [form.penalized * V for V, _ in ways]
         self._bends = steps.lam * np.array([[np.vdot(v, u) for u in moves] for v in moves])
         self._tilts = steps.lam * np.array([np.vdot(v, point) for v in moves])
-        self._penalty = 0.5 * steps.lam * float(np.vdot(form.penalised * point, point))
+        self._penalty = 0.5 * steps.lam * float(np.vdot(form.penalized * point, point))
 
     def __call__(self, t: Array) -> tuple[float, Array, Array]:
         """P, its gradient and its Hessian by t."""
@@ -263,7 +263,7 @@ def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
     form = steps.form
     inverse = Running.updates(form, len(batches[0]))
     running = Running(Running.first(form, steps.lam, inverse), inverse)
-    pull = steps.lam * form.penalised * point
+    pull = steps.lam * form.penalized * point
     for index in batches:
         part, labels, slope = _batch(steps, point, index)
         running.add(part, labels.blocks(1.0))
@@ -308,7 +308,7 @@ class OnlineCurvature:
             running.add(part, labels.blocks(min(1.0, form.reduced / (self.seen + 1.0))))
             # Of an intercept too, where a few examples say nothing of it: a vanishing part.
             form.add_penalty(lam * (end - begin), self.curvature, intercept=self.seen == 0)
-            slope += lam * (end - begin) * form.penalised * self.point
+            slope += lam * (end - begin) * form.penalized * self.point
             self.point = self.point - form.expand(running.solve(form.reduce(slope)))
             self.seen += end - begin
 
@@ -326,7 +326,7 @@ def printed_pass(
         share = len(index) / form.n
         part, labels, slope = _batch(steps, point, index)
         running.add(part, labels.blocks(1.0))
-        slope += share * steps.lam * form.penalised * point
+        slope += share * steps.lam * form.penalized * point
         mean += form.reduce(slope)
         point -= eta * share * form.expand(running.solve(mean))
 
@@ -363,7 +363,7 @@ def low_rank_step(steps: Steps, state: dict[str, Array], seed: int) -> None:
     products, diagonal = products.reshape(len(basis), size), diagonal.reshape(size)
     rows = nystrom(basis, products)
     rest = np.maximum(diagonal - np.einsum("ks,ks->s", rows, rows), _REST * diagonal)
-    penalty = steps.lam * np.broadcast_to(form.penalised, form.shape).reshape(size)
+    penalty = steps.lam * np.broadcast_to(form.penalized, form.shape).reshape(size)
     # A parameter that nothing touches has no slope either.
     rest += penalty
     rest += _REST**2 * (float(rest.mean()) or 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.objective.problem import Array, Certificate
-from manyclass.solvers.ds_mlr.deterministic import _penalised, _square
+from manyclass.solvers.ds_mlr.deterministic import _penalized, _square
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
 
@@ -38,7 +38,7 @@ def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int
     losses = scores.losses()
     parts = {}
     for block, G in scores.pull(weights, moving).items():
-        parts[block] = np.array([_square(_penalised(weights[block])), _square(_penalised(G))])
+        parts[block] = np.array([_square(_penalized(weights[block])), _square(_penalized(G))])
     ww, gg = worker.by_block(parts, 2).tolist()
     return Certificate(
         primal=losses / n + 0.5 * share.lam * ww,

@@ -53,7 +53,7 @@ def begin(worker: Worker, scores: Scores, blocks: Blocks, n: int, m: int) -> Mem
     losses = scores.losses()
     parts = {}
     for block, W in blocks.weights.items():
-        w, g = _penalised(W), blocks.gradient[block].reshape(-1)
+        w, g = _penalized(W), blocks.gradient[block].reshape(-1)
         out = np.zeros((3, 3))
         kernels.block_dots(np.zeros((0, g.size), g.dtype), g, g, g, out)
         parts[block] = np.array([_square(w), out[2, 2]])
@@ -88,7 +88,7 @@ def descend(
         stack = blocks.stack[block]
         kernels.combine(stack.reshape(len(stack), W.size), ends[block].reshape(-1), shares, D.reshape(-1))
         directions[block] = D
-        parts[block] = _quadratic(_penalised(W), _penalised(D))
+        parts[block] = _quadratic(_penalized(W), _penalized(D))
     ww, wd, dd = worker.by_block(parts, 3).tolist()
     noise = 8.0 * float(np.finfo(worker.share.dtype).eps) * abs(value)
     found = scores.search(blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise))
@@ -198,7 +198,7 @@ def _restart(gram: Array, value: float) -> Memory:
     return Memory(gram, 0, value)
 
 
-def _penalised(W: Array) -> Array:
+def _penalized(W: Array) -> Array:
     return W[:-1].reshape(-1)
 
 

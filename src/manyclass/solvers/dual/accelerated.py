@@ -61,13 +61,13 @@ def is_ill_conditioned(problem: Problem) -> bool:
 
 
 class _OuterStep(NamedTuple):
-    """One outer step: the intercept, kappa, eta, the inner accuracy asked for, and the centre it began at."""
+    """One outer step: the intercept, kappa, eta, the inner accuracy asked for, and the center it began at."""
 
     live: Array
     kappa: float
     eta: float
     wanted: float
-    centre: Array
+    center: Array
 
 
 class AcceleratedSDCA(SDCA):
@@ -130,14 +130,14 @@ class AcceleratedSDCA(SDCA):
     def warm(self, problem: Problem, state: State) -> State:
         """Go on from a state of this solver, or of plain Prox-SDCA, that belongs to other data or another lam.
 
-        The duals are feasible as they are; the weights reached become the centre of the first inner problem.
+        The duals are feasible as they are; the weights reached become the center of the first inner problem.
         """
         if "Y" not in state:
             state.update(self._arrays(state, problem.primal(state["V"]).copy()))
         state.update(self._settings(problem))
         state["iteration"] = np.zeros((), np.int64)
         state["Y"][:] = state["W"]
-        state["bias_centre"] = state["bias"].copy()
+        state["bias_center"] = state["bias"].copy()
         if problem.intercept:
             problem.balance(state["best_dual"])
         self._refresh(problem, state)
@@ -145,11 +145,11 @@ class AcceleratedSDCA(SDCA):
 
     @staticmethod
     def _arrays(state: State, W: Array) -> State:
-        """What is kept besides the state of plain Prox-SDCA: two points, the last and the centre, and the best dual."""
+        """What is kept besides the state of plain Prox-SDCA: two points, the last and the center, and the best dual."""
         return {
             "W": W,
             "Y": W.copy(),
-            "bias_centre": state["bias"].copy(),
+            "bias_center": state["bias"].copy(),
             "best_dual": state["dual"].copy(),
             "best_V": np.zeros_like(W),
         }
@@ -206,13 +206,13 @@ class AcceleratedSDCA(SDCA):
     def _begin_step(self, problem: Problem, state: State, kappa: float) -> _OuterStep:
         """What one outer step needs from its beginning to its end."""
         eta = math.sqrt(0.5 * problem.lam / (0.5 * problem.lam + kappa))
-        wanted, centre = 0.0, state["Y"]
+        wanted, center = 0.0, state["Y"]
         if self.inner == "accuracy":
             if not int(state["outer"]):
                 self._begin(problem, state, eta)
-            centre = state["Y"].copy()
+            center = state["Y"].copy()
             wanted = eta / (2.0 * (1.0 + eta**-2)) * float(state["xi"]) * (1.0 - eta / 2.0) ** (int(state["outer"]) - 1)
-        return _OuterStep(state["bias_centre"] + state["pull"], kappa, eta, wanted, centre)
+        return _OuterStep(state["bias_center"] + state["pull"], kappa, eta, wanted, center)
 
     def _is_solved(self, problem: Problem, inner: Problem, state: State, step: _OuterStep, done: int) -> bool:
         """Whether so many epochs on the inner problem are enough."""
@@ -223,20 +223,20 @@ class AcceleratedSDCA(SDCA):
         return gap <= max(step.wanted, problem.resolution * max(1.0, float(state["xi"])))
 
     def _end_step(self, problem: Problem, inner: Problem, state: State, step: _OuterStep) -> float:
-        """Move the centre to where the momentum takes it; the passes over the data so far."""
+        """Move the center to where the momentum takes it; the passes over the data so far."""
         pull, paper, live = step.kappa / inner.lam, self.inner == "accuracy", step.live
         beta = (1.0 - step.eta) / (1.0 + step.eta)
         theta, momentum = (1.0, beta) if paper else self._momentum(problem, state, inner, beta)
         V, Y, W, reg = state["V"], state["Y"], state["W"], inner.penalty
         _each(problem, lambda b, e: kernels.extrapolate(V, reg, Y, W, momentum, pull, b, e))
         if problem.intercept:
-            state["pull"] = live - state["bias_centre"]
-            state["bias_centre"] = live + problem.dtype.type(momentum) * (live - state["bias"])
+            state["pull"] = live - state["bias_center"]
+            state["bias_center"] = live + problem.dtype.type(momentum) * (live - state["bias"])
             state["bias"] = live
         state["theta"] = np.asarray(theta)
         state["outer"] = state["outer"] + 1
         if paper:
-            bound = self._bound(problem, state, step.kappa, step.eta, float(state["gap"]), step.centre)
+            bound = self._bound(problem, state, step.kappa, step.eta, float(state["gap"]), step.center)
             state["bound"] = np.asarray(bound)
         # In the published method an inner gap is a pass as well.
         return float(state["passes"]) + (float(state["epochs"]) if paper else 0.0)
@@ -256,13 +256,13 @@ class AcceleratedSDCA(SDCA):
         state["xi"] = np.asarray((1.0 + eta**-2) * zero.gap)
         state["outer"] = np.ones((), np.int64)
 
-    def _bound(self, problem: Problem, state: State, kappa: float, eta: float, gap: float, centre: Array) -> float:
+    def _bound(self, problem: Problem, state: State, kappa: float, eta: float, gap: float, center: Array) -> float:
         """What the paper's stopping rule bounds the suboptimality by."""
         if self.rule == "rate":
             return float(state["xi"]) * math.exp(-0.5 * eta * (int(state["outer"]) - 1))
         mu = 0.5 * problem.lam
         rho = mu + kappa
-        moved = float(np.sum((state["W"] - centre) ** 2, dtype=np.float64))
+        moved = float(np.sum((state["W"] - center) ** 2, dtype=np.float64))
         return (1.0 + rho / mu) * gap + rho * kappa / (2.0 * mu) * moved
 
     # --- the certificate of the original problem --------------------------------------------------------------------
@@ -353,7 +353,7 @@ class AcceleratedSDCA(SDCA):
             self._change_kappa(problem, state, wanted)
 
     def _change_kappa(self, problem: Problem, state: State, wanted: float) -> None:
-        """Other inner problems: V stands for the same duals and the same centre in other units."""
+        """Other inner problems: V stands for the same duals and the same center in other units."""
         kappa = float(state["kappa"])
         ratio = (problem.lam + kappa) / (problem.lam + wanted)
         real = problem.dtype.type
@@ -381,7 +381,7 @@ class AcceleratedSDCA(SDCA):
             return -float(losses) / problem.n_samples - problem.lam * float(sum(parts))
 
         known = float(state["best_value"])
-        x, highest = _maximise(value, known if np.isfinite(known) else None)
+        x, highest = _maximize(value, known if np.isfinite(known) else None)
         state["best_value"] = np.asarray(highest)
         if x > 0.0:
             run(lambda b, e: kernels.mix(best, dual, x, b, e), ranges(len(best), _ROWS), problem.n_threads)
@@ -426,8 +426,8 @@ def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
     if inner.intercept:
         kappa = 1.0 / (bias_step(inner) * inner.n_samples)
         mean = weighted_sums(inner.sample_weight, state["dual"]) / inner.n_samples
-        gap += 0.5 * kappa * float(np.sum((live - state["bias_centre"]) ** 2, dtype=np.float64))
-        gap += 0.5 * float(mean @ mean) / kappa + float(mean @ state["bias_centre"])
+        gap += 0.5 * kappa * float(np.sum((live - state["bias_center"]) ** 2, dtype=np.float64))
+        gap += 0.5 * float(mean @ mean) / kappa + float(mean @ state["bias_center"])
     return max(gap, 0.0)
 
 
@@ -436,7 +436,7 @@ def _each(problem: Problem, kernel: Callable[[int, int], Any]) -> list[Any]:
     return run(kernel, ranges(problem.n_features, _ROWS), problem.n_threads)
 
 
-def _maximise(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:
+def _maximize(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:
     """The place on [0, 1] and the height of a concave function's maximum, by five evaluations or less.
 
     Each is at the top of the parabola through the best point and its neighbors.

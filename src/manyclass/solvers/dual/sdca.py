@@ -2,8 +2,8 @@
 
 Each step raises the dual over the dual vector of one example: exactly (Option I), or on the segment to the negative
 gradient (Options II to V, `manyclass.objective.losses.Segment`). An unpenalized intercept is carried by the
-proximal point method: within an epoch it is held by (kappa/2) ||b - centre||^2, which makes it one more, constant
-feature of the dual; after the epoch the centre moves to b. kappa is chosen so that this feature weighs a tenth of the
+proximal point method: within an epoch it is held by (kappa/2) ||b - center||^2, which makes it one more, constant
+feature of the dual; after the epoch the center moves to b. kappa is chosen so that this feature weighs a tenth of the
 mean example in a step (measured on six problems: of 0.003 .. 10, a tenth was never far from the fewest epochs). The
 certificate is that of the problem WITHOUT the proximal term: `Problem.balance` brings the dual point to
 sum_i c_i a_i = 0, where the intercept's dual is finite.

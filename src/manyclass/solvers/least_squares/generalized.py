@@ -23,7 +23,7 @@ __all__ = [
     "Step",
     "apply_link",
     "fit_generalized",
-    "generalised_steps",
+    "generalized_steps",
     "named_link",
 ]
 
@@ -73,7 +73,7 @@ class Step:
     weights: Array
 
 
-def generalised_steps(
+def generalized_steps(
     design: Design,
     targets: Array,
     link: Link,
@@ -181,7 +181,7 @@ def fit_generalized(
     n_iter, outcome = 0, "max_iter"
     try:
         system = design.system(alpha, lipschitz, factored=factored, moments=moments)
-        steps = generalised_steps(design, targets, link, alpha, system, start=start, accelerated=accelerated)
+        steps = generalized_steps(design, targets, link, alpha, system, start=start, accelerated=accelerated)
         for n_iter, step in enumerate(steps, 1):
             weights, decrement = step.weights, step.decrement**2
             first = decrement if n_iter == 1 else first

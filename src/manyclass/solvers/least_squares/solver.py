@@ -1,4 +1,4 @@
-"""Generalised least squares: Newton-like steps with one fixed matrix that bounds the curvature of every smooth loss."""
+"""Generalized least squares: Newton-like steps with one fixed matrix that bounds the curvature of every smooth loss."""
 
 from __future__ import annotations
 

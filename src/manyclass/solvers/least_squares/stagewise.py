@@ -16,7 +16,7 @@ from manyclass.runtime.threads import ranges
 from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.calibrated import fit_calibration, squared_error
 from manyclass.solvers.least_squares.design import Design
-from manyclass.solvers.least_squares.generalized import Link, apply_link, generalised_steps
+from manyclass.solvers.least_squares.generalized import Link, apply_link, generalized_steps
 
 __all__ = ["BlockFit", "StageRecord", "StagewiseRun", "Update", "calibrated", "linear", "logistic"]
 
@@ -91,7 +91,7 @@ def logistic(link: Link, lipschitz: float, steps: int, tol: float) -> Update:
             design.add_scores(-before, offsets)
             start = before
         system = moments.factor(alpha, lipschitz)
-        fit = generalised_steps(design, targets, link, alpha, system, offsets=offsets, start=start, first=first)
+        fit = generalized_steps(design, targets, link, alpha, system, offsets=offsets, start=start, first=first)
         W, longest = np.zeros(0), 0.0
         for number, step in enumerate(fit, 1):
             W, longest = step.weights, max(longest, step.decrement)

@@ -7,7 +7,7 @@ A view answers for a set of ``features``: products with X, and the minimum of a 
 over the weights w of these features and, with an intercept, over the shift, which is eliminated exactly. Sparse rows
 are copied once into compressed columns. Dense rows never are: of them blocks of rows make a Gram matrix (BLAS), on
 which a step costs as much as there are features, however many the rows. The Gram matrix serves small sets of sparse
-features as well: on it the weights of a known support are found by one Cholesky factorisation.
+features as well: on it the weights of a known support are found by one Cholesky factorization.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DEPTH = 5
 
 
 class Gram:
-    """``X' diag(h) X`` of some features, centred where there is an intercept."""
+    """``X' diag(h) X`` of some features, centerd where there is an intercept."""
 
     def __init__(self, products: Array, moments: Array, spread: float) -> None:
         self.matrix = products
@@ -51,7 +51,7 @@ class Gram:
         self.spread = spread
 
     def descend(self, w: Array, slope: Array, l1: float, l2: float, enough: float) -> None:
-        """Minimise the model over ``w`` in place, ``slope`` its slope without the penalties, until violations are at
+        """Minimize the model over ``w`` in place, ``slope`` its slope without the penalties, until violations are at
         most ``enough``: cyclic descent to find the support, Cholesky to find the weights on it."""
         G = self.matrix
         if l2:
@@ -70,7 +70,7 @@ class Gram:
 
 
 def _settle(G: Array, slope: Array, w: Array, l1: float) -> None:
-    """Towards the minimum over the support of ``w``: as much work in epochs as in a factorisation, then that."""
+    """Towards the minimum over the support of ``w``: as much work in epochs as in a factorization, then that."""
     support = np.flatnonzero(w)
     if not len(support):
         return
