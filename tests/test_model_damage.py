@@ -151,7 +151,7 @@ DENSE_DAMAGE = {
     "dtype numpy has not": (of_header("weights", dtype="BF16", shape=[D, K * 4]), "damaged|has type BF16"),
     "dtype of the intercept": (of_header("intercept", dtype="U64"), "intercept must be an array of float64"),
     "shape of the intercept": (of_header("intercept", shape=[1, K]), "intercept must be an array of float64"),
-    "dtype of the offsets": (of_header("classes.offsets", dtype="F64"), "strings of classes do not fit their offsets"),
+    "dtype of the offsets": (of_header("classes.offsets", dtype="F64"), "classes: strings do not fit their offsets"),
     "places swapped": (of_header("weights", data_offsets=[8, 368]), "damaged"),
     "no place": (no_place, "damaged"),
     "place is no list": (of_header("weights", data_offsets="here"), "damaged"),
@@ -252,10 +252,10 @@ def put(position, value):
         ("weights.indptr", put(2, -1), "indptr must not decrease, from 0 to"),
         ("weights.indices", put(4, K), f"indices run from 0 to {K}, expected 0 to {K - 1}"),
         ("weights.indices", put(4, -1), "indices run from -1 to"),
-        ("classes.offsets", put(2, 10**6), "strings of classes overlap"),
-        ("classes.offsets", put(0, 1), "strings of classes do not fit their offsets"),
-        ("classes.offsets", put(-1, 1), "strings of classes do not fit their offsets"),
-        ("classes.text", put(0, 0xFF), "classes is not UTF-8"),
+        ("classes.offsets", put(2, 10**6), "classes: strings overlap"),
+        ("classes.offsets", put(0, 1), "classes: strings do not fit their offsets"),
+        ("classes.offsets", put(-1, 1), "classes: strings do not fit their offsets"),
+        ("classes.text", put(0, 0xFF), "classes: strings are not UTF-8"),
     ],
 )
 def test_wrong_indices_and_strings(path, name, edit, message):

@@ -39,4 +39,7 @@ def unpacked(text: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> list[str]:
     if np.any(offsets[1:] < offsets[:-1]):
         raise ValueError("strings overlap")
     buffer, bounds = text.tobytes(), offsets.tolist()
-    return [buffer[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip(bounds, bounds[1:])]
+    try:
+        return [buffer[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip(bounds, bounds[1:])]
+    except UnicodeDecodeError as error:
+        raise ValueError("strings are not UTF-8") from error
