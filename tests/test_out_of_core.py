@@ -132,7 +132,7 @@ def test_what_was_interrupted_goes_on_to_the_same_bits(tmp_path, monkeypatch, st
             continue
         if model.history_.outcome != "interrupted":
             break
-        assert "interrupted; the state reached so far is kept" in str(told[0].message)
+        assert "interrupted; the model reached so far is kept" in str(told[0].message)
         assert load(tmp_path / "m").record["outcome"] == "interrupted"
         assert np.isnan(model.duality_gap_)
     assert attempts > 1
@@ -232,7 +232,7 @@ def test_ranks_that_are_asked_to_stop_keep_what_they_have_reached(tmp_path, monk
         return LinearClassifier(solver=solver, alpha=ALPHA).fit(stores[0]["sparse"]).history_.outcome
 
     monkeypatch.setattr(module, "visit", visit)
-    with pytest.warns(ConvergenceWarning, match="interrupted; the state reached so far is kept"):
+    with pytest.warns(ConvergenceWarning, match="interrupted; the model reached so far is kept"):
         assert run_threads(2, rank) == ["interrupted", "interrupted"]
     assert len(visits) < 100
     assert load(tmp_path / "m").record["outcome"] == "interrupted"
@@ -266,7 +266,7 @@ def test_a_fitted_estimator_predicts_from_the_blocks(tmp_path, problem, stores):
     np.testing.assert_array_equal(model.intercept_, whole.intercept)
     with pytest.raises(AttributeError, match=r"block\(number\).weights maps those .* assemble\(\).weights reads all"):
         model.coef_  # noqa: B018
-    with pytest.raises(ValueError, match="stays on disk"):
+    with pytest.raises(ValueError, match="blocks of classes, which is on disk"):
         model.sparsify()
     model.save(tmp_path / "copy")
     np.testing.assert_array_equal(load(tmp_path / "copy").predict(X), model.predict(X))
