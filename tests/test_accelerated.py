@@ -94,6 +94,10 @@ def test_where_acceleration_does_not_pay():
     assert not is_ill_conditioned(make_problem(MultinomialLoss(), data, lam=1.0))
     assert not is_ill_conditioned(make_problem(CrammerSingerLoss(0.0), data, lam=1e-6))
     assert not is_ill_conditioned(make_problem(CrammerSingerLoss(0.1), data, lam=1e-6))
+    many = make_data("class", n=1000)
+    largest = make_problem(CrammerSingerLoss(0.1), many).norms.max() / 1000
+    assert not is_ill_conditioned(make_problem(CrammerSingerLoss(0.1), many, lam=largest / 9))
+    assert is_ill_conditioned(make_problem(CrammerSingerLoss(0.1), many, lam=largest / 11))
     assert is_ill_conditioned(make_problem(MultinomialLoss(), data, lam=1e-6))
     # kappa is zero where the problem is well conditioned, and the method is then SDCA itself.
     problem = make_problem(MultinomialLoss(), data, lam=10.0)

@@ -43,6 +43,8 @@ __all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
 _ROWS = 4096
 #: kappa begins at this part of the paper's: where one epoch solves the inner problem well it stays small.
 _START = 0.03
+#: Rows from which acceleration pays for Crammer and Singer's loss.
+_MANY = 1000
 #: How many times (kappa/2) ||W_t - Y_{t-1}||^2 the inner duality gap may be, at first and at the least.
 _SLACK, _LEAST_SLACK = 8.0, 0.5
 
@@ -54,10 +56,16 @@ def condition(problem: Problem, gamma: float) -> float:
 
 
 def is_ill_conditioned(problem: Problem) -> bool:
-    """Whether acceleration is expected to pay: R^2 / (gamma lam n) above 10, a smooth loss, and not Crammer and
-    Singer's, whose duals plain SDCA was seen to find sooner."""
+    """Whether acceleration is expected to pay: a smooth loss, and R^2 / (gamma lam n) above 10.
+
+    For `CrammerSingerLoss` R^2 / (lam n) decides, whatever gamma is: where that was below 9, acceleration took up to
+    four times the iterations at gamma = 0.1; where it was above 12, it came nearer in less time at gamma = 0.1 and at
+    gamma = 1, on five data sets of 6 000 to 11 000 rows. With few rows plain SDCA ends sooner.
+    """
     gamma = float(problem.loss.smoothness)
-    return gamma > 0 and not isinstance(problem.loss, CrammerSingerLoss) and condition(problem, gamma) > 10.0
+    if isinstance(problem.loss, CrammerSingerLoss):
+        return gamma > 0 and problem.n_samples >= _MANY and condition(problem, 1.0) > 10.0
+    return gamma > 0 and condition(problem, gamma) > 10.0
 
 
 class _OuterStep(NamedTuple):
