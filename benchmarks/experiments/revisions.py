@@ -87,7 +87,7 @@ def run(bench: Bench) -> None:
             return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
         for what, arguments in START.items():
-            _in_turn(bench, what, {}, lambda who, asked=arguments: [_process(python, who, asked)])  # type: ignore[misc]
+            _in_turn(bench, what, {}, lambda who, asked=arguments: [_process(python, who, asked)])
         for source in bench.datasets("news20"):
             data = source.read()
             X, y, text = (str(Path(folder, name)) for name in ("X.npz", "y.npy", "rows.svm"))
@@ -97,7 +97,7 @@ def run(bench: Bench) -> None:
             asked = {name: ["-c", _FIT, json.dumps(fit), X, y, str(_EACH)] for name, fit in FITS.items()}
             asked["reading"] = ["-c", _READ, text, str(_EACH)]
             for what, arguments in asked.items():
-                _in_turn(bench, what, data.facts, lambda who, asked=arguments: python(who, asked)[1:])  # type: ignore[misc]
+                _in_turn(bench, what, data.facts, lambda who, asked=arguments: python(who, asked)[1:])
     _report(bench)
 
 
