@@ -60,8 +60,8 @@ def is_ill_conditioned(problem: Problem) -> bool:
 
     For `CrammerSingerLoss` R^2 / (lam n) decides, whatever gamma is. Five data sets of 6 000 to 11 000 rows, gamma of
     0.1 and 1, at most 100 iterations: below 9, acceleration took up to four times the iterations at gamma = 0.1; above
-    12, it reached a gap of 1e-3 in the four cases where plain SDCA did, in less time, and in ten others. Where neither came
-    near, it was not always the nearer one. With few rows plain SDCA ends sooner.
+    12, it reached a gap of 1e-3 in the four cases where plain SDCA did, in less time, and in ten others. Where neither
+    came near, it was not always the nearer one. With few rows plain SDCA ends sooner.
     """
     gamma = float(problem.loss.smoothness)
     if isinstance(problem.loss, CrammerSingerLoss):
