@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers import Data, make_data, make_problem
+from manyclass.objective.intercept import first_intercept
 from manyclass.objective.problem import Problem
 from manyclass.solvers import SGD
 from registry import LOSSES
@@ -22,7 +23,7 @@ def plain_steps(case, problem: Problem, data: Data, seed: int, averaged: bool):
     squares = (data.X**2).sum(1)
     gain = (c @ squares / c.sum() or 1.0) if problem.intercept else 0.0
     rate = 1 / (np.max(c * (squares + gain)) / (case.loss.smoothness or 1.0) + problem.lam)
-    W, b, t = np.zeros((d, data.K)), np.array(problem.first_intercept(), np.float64), 0
+    W, b, t = np.zeros((d, data.K)), np.array(first_intercept(problem), np.float64), 0
     mean, mean_b = W, b
     for epoch in itertools.count():
         for i in np.random.default_rng([seed, epoch]).permutation(n):

@@ -15,9 +15,9 @@ from sklearn.base import clone
 from manyclass.estimators.base import LinearEstimator, check_number, check_sample_weight
 from manyclass.kernels.rows import DenseRows
 from manyclass.kernels.targets import ClassTargets
+from manyclass.objective.intercept import lone_intercept
 from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.problem import Array, Problem
-from manyclass.solvers.primal.coordinate import lone_intercept
 
 __all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "check_parameters", "walk"]
 
@@ -155,10 +155,11 @@ def _total_variance(problem: Problem, X: Any) -> float:
 
 def _steepest(problem: Problem) -> float:
     """Max |gradient of the mean loss| at W = 0 and its optimal intercept; zero if it is only rounding error."""
-    joint = problem.intercept and problem.loss.joint
+    loss: Any = problem.loss
+    hard = problem.intercept and loss.joint and not (isinstance(loss, MultinomialLoss) and not loss.margin)
     V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
     dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
-    problem.respond(V, _joint_intercept(problem) if joint else lone_intercept(problem), dual)
+    problem.respond(V, _joint_intercept(problem) if hard else lone_intercept(problem), dual)
     if problem.intercept:
         problem.balance(dual)
     problem.dual_image(dual, V)
@@ -172,9 +173,6 @@ def _joint_intercept(problem: Problem) -> Array:
     """The optimal intercept of a joint loss at W = 0, where all examples of a class have the same loss."""
     K = problem.n_outputs
     masses = np.bincount(problem.targets.y, problem.sample_weight, minlength=K)  # type: ignore[union-attr]
-    present = np.maximum(masses, 1e-300) / masses.sum()
-    if isinstance(problem.loss, MultinomialLoss) and not problem.loss.margin:
-        return np.asarray(np.log(present), problem.dtype)
     classes = Problem(
         rows=DenseRows(np.zeros((K, 1))),
         targets=ClassTargets(np.arange(K, dtype=np.int32), K),

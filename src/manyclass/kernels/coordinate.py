@@ -7,34 +7,13 @@ respect to the scores, ``share_i phi'(s_i)``.
 
 from __future__ import annotations
 
-import numpy as np
-
 from manyclass.kernels.jit import jit
 from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_value
 
-__all__ = ["best_intercept", "conjugate", "curvatures", "gram_epochs", "slopes", "value"]
+__all__ = ["conjugate", "curvatures", "gram_epochs", "slopes", "value"]
 
 #: Half the width of the central difference that approximates phi''; nine correct digits for a logistic loss.
 _NEAR = 1e-4
-
-
-@jit
-def best_intercept(loss, y, c, low, high):
-    """The b from ``low`` to ``high`` that minimizes ``sum_i c_i phi(b; y_i)``, by bisection on the derivative."""
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        slope = 0.0
-        for i in range(y.shape[0]):
-            slope += c[i] * np.float64(unit_gradient(loss, middle, y[i]))
-        if slope > 0:
-            high = middle
-        elif slope < 0:
-            low = middle
-        else:
-            return middle
-    return 0.5 * (low + high)
 
 
 @jit

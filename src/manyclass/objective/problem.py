@@ -20,7 +20,7 @@ import numpy as np
 
 from manyclass.kernels import respond, sdca as kernels
 from manyclass.kernels.rows import CSRRows, Rows
-from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
+from manyclass.kernels.targets import ClassTargets, Targets
 from manyclass.objective.penalties import L1, L2
 from manyclass.runtime.threads import ranges, run
 
@@ -342,12 +342,6 @@ class Problem:
         sample = np.sort(self.rows.indices[:: max(1, len(self.rows.indices) // 10_000)])
         inner = [int(sample[len(sample) * part // parts]) if len(sample) else 0 for part in range(1, parts)]
         return [0, *inner, self.n_features]
-
-    def first_intercept(self) -> Array:
-        """The initial intercept: the weighted mean target for a regression, else zero."""
-        if not self.intercept or not isinstance(self.targets, RealTargets):
-            return np.zeros(self.n_outputs, self.dtype)
-        return np.asarray(np.average(self.targets.y, axis=0, weights=self.sample_weight), self.dtype)
 
     def primal(self, V: Array) -> Array:
         """W = grad g*(V), d x K; V itself where the two are equal."""

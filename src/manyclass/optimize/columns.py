@@ -31,7 +31,6 @@ from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Solver, State
 from manyclass.solvers.dual.sdca import SDCA
-from manyclass.solvers.primal.coordinate import lone_intercept
 
 __all__ = ["WIDTH", "minimize_columns"]
 
@@ -174,10 +173,6 @@ class _Start:
         self.V = np.ascontiguousarray(found.state["V"][:, 0])
 
     def state(self, part: Problem, solver: Solver) -> State | None:
-        if part.intercept and type(solver) is SDCA:
-            state = solver.state(part)
-            state["bias"] = lone_intercept(part).astype(part.dtype)
-            return state
         if self.dual is None:
             return None
         state = solver.state(part)

@@ -21,6 +21,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import sdca as kernels
 from manyclass.kernels.rows import n_stored
+from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import OPTIONS, Segment
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
@@ -114,7 +115,7 @@ class SDCA(Solver):
             "iteration": np.zeros((), np.int64),
             "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
             "V": V,
-            "bias": problem.first_intercept(),
+            "bias": first_intercept(problem),
             "pull": np.zeros(problem.n_outputs, problem.dtype),
             "idle": np.zeros(problem.n_samples, np.int8),
             "passes": np.zeros(()),

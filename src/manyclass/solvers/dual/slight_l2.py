@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from manyclass.objective.intercept import first_intercept
 from manyclass.objective.penalties import L1, ElasticNet
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, Solver, State
@@ -122,7 +123,7 @@ class SlightL2(Solver):
 def _at_zero(problem: Problem) -> Array:
     """P(0), and the intercept a fit begins with."""
     W = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
-    return np.asarray(max(problem.value(W, problem.first_intercept()), 1e-12))
+    return np.asarray(max(problem.value(W, first_intercept(problem)), 1e-12))
 
 
 def _reduced(problem: Problem, eps: Array, at_zero: Array) -> Problem:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from manyclass.kernels.sdca import weighted_sums
+from manyclass.objective.intercept import first_intercept
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, Solver, State
 
@@ -60,7 +61,7 @@ class BatchSolver(PrimalSolver):
         shape = problem.n_features + 1, problem.n_outputs
         point = np.zeros(shape, problem.dtype)
         if problem.intercept:
-            point[-1] = problem.first_intercept() / constant(problem)
+            point[-1] = first_intercept(problem) / constant(problem)
         return {
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),

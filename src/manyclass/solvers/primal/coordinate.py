@@ -24,6 +24,7 @@ import scipy.sparse as sp
 from manyclass.kernels import coordinate as kernels
 from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import RealTargets, SignTargets
+from manyclass.objective.intercept import first_intercept, lone_intercept
 from manyclass.objective.losses import SquaredLoss
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
@@ -31,10 +32,8 @@ from manyclass.runtime.threads import run
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.primal._columns import FULL, MOST, ColumnView, Gram, Model, column_view
 
-__all__ = ["CoordinateDescent", "largest_penalty", "lone_intercept"]
+__all__ = ["CoordinateDescent", "largest_penalty"]
 
-#: Beyond it the logistic loss of a label is zero to any weight an example may have.
-_FAR = 64.0
 #: Least part of its largest value that a second derivative counts for: a model must bend everywhere.
 _FLOOR = 1e-4
 #: Least number of features in a working set.
@@ -84,7 +83,7 @@ class CoordinateDescent(Solver):
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),
             "W": np.zeros((problem.n_features, problem.n_outputs), problem.dtype),
-            "bias": lone_intercept(problem),
+            "bias": first_intercept(problem),
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -336,24 +335,3 @@ def largest_penalty(problem: Problem) -> float:
         problem.balance(dual)
     problem.dual_image(dual, V)
     return float(np.abs(V).max(initial=0.0)) * problem.lam
-
-
-def lone_intercept(problem: Problem) -> Array:
-    """The intercept that is best where W = 0, of a separable loss; zero in a problem without one."""
-    if not problem.intercept or isinstance(problem.loss, SquaredLoss):
-        return problem.first_intercept()
-    loss = type(problem.loss)(*(float(value) for value in problem.loss))
-    weights = np.asarray(problem.sample_weight, np.float64)
-    found = np.empty(problem.n_outputs)
-    if isinstance(problem.targets, SignTargets):
-        signs = problem.targets
-        labels = np.repeat(weights, np.diff(signs.indptr))
-        positive = np.bincount(signs.indices, labels, minlength=problem.n_outputs)
-        for k, mass in enumerate(positive.tolist()):
-            masses = np.array([mass, max(weights.sum() - mass, 0.0)])
-            found[k] = kernels.best_intercept(loss, np.array([1.0, -1.0]), masses, -_FAR, _FAR)
-    else:
-        for k in range(problem.n_outputs):
-            y = np.ascontiguousarray(problem.targets.y[:, k], np.float64)
-            found[k] = kernels.best_intercept(loss, y, weights, float(y.min()), float(y.max()))
-    return found.astype(problem.dtype)

@@ -11,6 +11,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import sgd as kernels
 from manyclass.kernels.rows import n_stored
+from manyclass.kernels.targets import RealTargets
+from manyclass.objective.intercept import first_intercept
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
@@ -133,7 +135,7 @@ class SGD(PrimalSolver):
         state = {
             "iteration": np.zeros((), np.int64),
             "W": np.zeros(shape, problem.dtype),
-            "bias": problem.first_intercept(),
+            "bias": first_intercept(problem),
             # Of the certificates.
             "V": np.zeros(shape, problem.dtype),
             "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
@@ -270,7 +272,10 @@ class SGDStream:
         self._solver, self._vanishing = solver, vanishing
         self._rate = None if solver.eta0 is None else float(solver.eta0)
         self._gain = constant(problem) ** 2
-        self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": problem.first_intercept()}
+        # Of classes the first rows may tell little: those of one class, perhaps.
+        real = isinstance(problem.targets, RealTargets)
+        bias = first_intercept(problem) if real else np.zeros(problem.n_outputs, problem.dtype)
+        self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": bias}
         self._mean = np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype)
         self._steps = self._averaged = 0
 
