@@ -1,10 +1,10 @@
-"""``alpha="auto"``: choose alpha by the score on held-out rows, along a path of decreasing values."""
+"""``alpha="auto"``: choose alpha by the score on held-out rows."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.scoring import Scorer
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.objective.intercept import first_intercept
+from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
@@ -25,15 +27,17 @@ from manyclass.solvers.dual.warm import lineage, warm_state
 __all__ = ["AlphaSearch", "search_alpha"]
 
 #: Fraction of the rows that is held out, and the maximum number of held-out rows, enough for a small standard error.
-_FRACTION, _MOST = 0.1, 20_000
-#: Ratio of consecutive alphas.
-_STEP = 10**-0.5
-#: Relative duality gap of the fits of the path, which is small enough to compare alphas.
-_TOL = 1e-2
-#: The path ends after 2 consecutive scores more than a standard error below the best, or 4 that are not better.
-_TURNED, _STALE = 2, 4
-#: Smallest alpha of the path, as a multiple of 1 / n.
-_LEAST = 1e-4
+_FRACTION, _MOST = 0.2, 20_000
+#: Ratio of neighboring alphas, the number of such steps between alphas of the walk, and the largest number from the
+#: first alpha.
+_RATIO, _STRIDE, _FARTHEST = 10**0.5, 2, 8
+#: Relative duality gap of the fits of the search: small enough to compare accuracies, and to compare squared errors.
+_TOL, _TOL_REAL = 3e-2, 3e-3
+#: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`.
+_ITERATIONS, _FEW = 30, 6
+#: Standard errors by which a weaker penalty must be better, and the rise of the score for which one more fit is worth
+#: while.
+_ERRORS, _RISE = 0.5, 0.002
 
 
 class AlphaSearch(NamedTuple):
@@ -42,9 +46,9 @@ class AlphaSearch(NamedTuple):
     Attributes
     ----------
     alpha : float
-        The alpha with the best score; of equal scores the largest alpha.
+        The largest alpha with a score that no smaller one exceeds by more than chance.
     scores : dict of float to float
-        Score by alpha, in the order of the path.
+        Score by alpha, the largest alpha first.
     state : tuple or None
         Warm start for the fit on all rows.
     interrupted : bool
@@ -58,9 +62,13 @@ class AlphaSearch(NamedTuple):
 
 
 def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: int | None) -> AlphaSearch:
-    """Fit without the held-out rows for decreasing alphas, until the score on these rows gets worse.
+    """Fit without the held-out rows for a few alphas, and keep the one with the best score on these rows.
 
-    The held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the last.
+    The search starts at an alpha that suits the loss (`_center`), tries a tenth of it, then a tenth of that, as long as
+    the score gets better by more than chance, or else ten times it, a hundred times it and so on. At last it tries an
+    alpha between the best one and its better neighbor, if a parabola through the three scores has its top there. It
+    does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
+    Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
     Parameters
     ----------
@@ -73,37 +81,104 @@ def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: i
     max_iter : int or None
         Maximum number of iterations of each fit; None is the solver's default.
     """
-    held = held_out_rows(unit, np.random.default_rng([seed, unit.n_samples]))
-    weights = np.array(unit.sample_weight, np.float64)
-    weights[held] = 0.0
-    training = replace(unit, sample_weight=weights)
-    judge = _Judge(unit, held)
-    scores: dict[float, float] = {}
-    best, state, interrupted = -math.inf, None, False
-    kept: tuple[str, State] | None = None
-    below = stale = 0
-    for alpha in _path(training):
-        problem = replace(training, lam=training.lam * alpha)
+    search = _Search(unit, solver, seed, max_iter)
+    with suppress(_Interrupted):
+        search.run()
+    scores = dict(sorted(search.scores.items(), reverse=True))
+    return AlphaSearch(search.alpha(search.best), scores, search.kept, search.interrupted)
+
+
+class _Interrupted(Exception):
+    """Ctrl-C ended a fit."""
+
+
+class _Search:
+    """The state of a search. Alphas have numbers: alpha number k is the first one times ``_RATIO**-k``."""
+
+    def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None) -> None:
+        held = held_out_rows(unit, np.random.default_rng([seed, unit.n_samples]))
+        weights = np.array(unit.sample_weight, np.float64)
+        weights[held] = 0.0
+        self._training, self._judge = replace(unit, sample_weight=weights), _Judge(unit, held)
+        self._center, self._solver, self._seed, self._max_iter = _center(self._training), solver, seed, max_iter
+        self._tol = _TOL_REAL if isinstance(unit.targets, RealTargets) else _TOL
+        self._found: dict[int, _Score] = {}
+        self.scores: dict[float, float] = {}
+        self.best, self._iterations = 0, 0
+        self.kept: tuple[str, State] | None = None
+        self.interrupted = False
+
+    def alpha(self, number: int) -> float:
+        return float(f"{self._center * _RATIO**-number:.6g}")
+
+    def run(self) -> None:
+        """Weaker penalties, or else stronger ones; then one between."""
+        self._try(0)
+        for stride in (_STRIDE, -_STRIDE):
+            number = self.best + stride
+            while abs(number) <= _FARTHEST:
+                near = self._try(number)
+                if self.best != number or (stride > 0 and not near):
+                    break
+                number += stride
+            if self.best:
+                break
+        between = self._between()
+        if between is not None:
+            self._try(between)
+
+    def _between(self) -> int | None:
+        """An alpha beside the best one, on the side where a parabola through the scores around it rises enough."""
+        stronger, weaker = (self._found.get(self.best + step) for step in (-_STRIDE, _STRIDE))
+        if stronger is None or weaker is None:
+            return self.best + (_STRIDE // 2 if stronger is None else -(_STRIDE // 2))
+        best, slope = self._found[self.best].score, 0.5 * (weaker.score - stronger.score)
+        bend = 2.0 * best - weaker.score - stronger.score
+        rise = 0.5 * slope * slope / bend if bend > 0 else math.inf
+        if rise < _RISE * (1.0 if best >= 0 else -best):
+            return None
+        return self.best + (_STRIDE // 2 if slope > 0 else -(_STRIDE // 2))
+
+    def _try(self, number: int) -> bool:
+        """Fit and judge one alpha; whether the fit came near its optimum."""
+        problem = replace(self._training, lam=self._training.lam * self.alpha(number))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            result = _fit(problem, solver, state, seed, max_iter)
-        state = (lineage(result.solver), result.state) if result.state else None
-        scores[alpha] = found = judge(result)
-        if found > best:
-            best, below, stale = found, 0, 0
-            kept = None if state is None else (state[0], {name: np.array(part) for name, part in state[1].items()})
-        else:
-            stale += 1
-            below = below + 1 if found < best - judge.standard_error(best) else 0
-        interrupted = result.outcome is Outcome.INTERRUPTED
-        if below >= _TURNED or stale >= _STALE or interrupted:
-            break
-    chosen = max(scores, key=lambda alpha: (scores[alpha], alpha))
-    return AlphaSearch(chosen, scores, kept, interrupted)
+            result = self._fit(problem)
+        self._found[number] = found = self._judge(result)
+        self.scores[self.alpha(number)] = found.score
+        if number == self.best or self._is_better(number):
+            self.best, self._iterations = number, result.n_iter
+            self.kept = (lineage(result.solver), result.state) if result.state else None
+        if result.outcome is Outcome.INTERRUPTED:
+            self.interrupted = True
+            raise _Interrupted
+        return not result.certificate.relative_gap > self._tol
+
+    def _is_better(self, number: int) -> bool:
+        """Whether an alpha is to be preferred to the best one so far: the larger one unless that is worse, the smaller
+        one if it is better by more than chance."""
+        found, best = self._found[number], self._found[self.best]
+        if number < self.best:
+            return found.score >= best.score
+        return found.score > best.score + _ERRORS * found.error_beside(best)
+
+    def _fit(self, problem: Problem) -> Result:
+        ready = (choose(problem) if self._solver is None else self._solver).prepare(problem)
+        limit = min(ready.default_max_iter if self._max_iter is None else self._max_iter, self._iterations_allowed())
+        if in_ranges(problem, ready):
+            return minimize_columns(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed)
+        begin = None
+        if self.kept is not None and self.kept[0] == lineage(ready) and ready.certified:
+            begin = warm_state(problem, ready, {name: np.array(part) for name, part in self.kept[1].items()})
+        return minimize(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed, state=begin, warn=False)
+
+    def _iterations_allowed(self) -> int:
+        return max(_FEW, 2 * self._iterations) if self._found else _ITERATIONS
 
 
 def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
-    """Indices of the held-out rows, sorted: a tenth of each class, but never the only row of a class."""
+    """Indices of the held-out rows, sorted: a fifth of each class, but never the only row of a class."""
     n, weights = problem.n_samples, np.asarray(problem.sample_weight)
     order = rng.permutation(n)
     if isinstance(problem.targets, ClassTargets):
@@ -127,27 +202,32 @@ def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
     return np.sort(order[places.astype(np.int64)])
 
 
-def _path(problem: Problem) -> Iterator[float]:
-    """Decreasing alphas, from about a tenth of the mean squared row norm divided by the smoothness of the loss."""
-    gamma = float(problem.loss.smoothness) or 1.0
-    strongest = float(np.average(problem.norms, weights=problem.sample_weight)) / max(1.0, gamma)
-    alpha = max(0.1 * strongest, 10.0 / problem.n_samples) or 1.0
-    alpha = 10.0 ** (math.ceil(2.0 * math.log10(alpha)) / 2.0)
-    while alpha > _LEAST / problem.n_samples:
-        yield float(f"{alpha:.6g}")
-        alpha *= _STEP
+def _center(problem: Problem) -> float:
+    """The first alpha: the mean squared norm of the rows divided by their number, and a tenth of that for losses that
+    give probabilities, which go on pushing rows away that are on the right side. With an l1 part, a tenth of what makes
+    all weights zero."""
+    if not isinstance(problem.penalty, L2):
+        dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+        V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
+        problem.respond(V, first_intercept(problem), dual)
+        problem.pull(dual, V)
+        l1 = 1.0 if isinstance(problem.penalty, L1) else float(problem.penalty.threshold)
+        return 0.1 * float(np.abs(V).max(initial=0.0)) / l1 or 1.0
+    scale = float(np.average(problem.norms, weights=problem.sample_weight)) / problem.n_samples
+    return scale * (0.1 if problem.loss.probability else 1.0) or 1.0
 
 
-def _fit(
-    problem: Problem, solver: Solver | None, state: tuple[str, State] | None, seed: int, max_iter: int | None
-) -> Result:
-    ready = (choose(problem) if solver is None else solver).prepare(problem)
-    if in_ranges(problem, ready):
-        return minimize_columns(problem, ready, tol=_TOL, max_iter=max_iter, seed=seed)
-    begin = None
-    if state is not None and state[0] == lineage(ready) and ready.certified:
-        begin = warm_state(problem, ready, state[1])
-    return minimize(problem, ready, tol=_TOL, max_iter=max_iter, seed=seed, state=begin, warn=False)
+class _Score(NamedTuple):
+    """A score, and those of the held-out rows if it is their mean."""
+
+    score: float
+    parts: Array | None = None
+
+    def error_beside(self, other: _Score) -> float:
+        """Standard error of the difference of two scores on the same rows; 1 % of a score that is no mean."""
+        if self.parts is None or other.parts is None:
+            return 0.01 * abs(other.score)
+        return float(np.std(self.parts - other.parts)) / math.sqrt(len(self.parts))
 
 
 class _Judge:
@@ -162,31 +242,26 @@ class _Judge:
         self._problem, self._held = problem, held
         self._weights = np.asarray(problem.sample_weight, np.float64)[held]
 
-    def standard_error(self, score: float) -> float:
-        """Standard error of an accuracy or F1 on the held-out rows; 1 % of a mean squared error."""
-        if score < 0:
-            return 0.01 * abs(score)
-        return math.sqrt(score * (1.0 - score) / len(self._held))
-
-    def __call__(self, result: Result) -> float:
+    def __call__(self, result: Result) -> _Score:
         targets, n_threads = self._problem.targets, self._problem.n_threads
         scorer = Scorer(result.weights, np.asarray(result.intercept))
         if isinstance(targets, RealTargets):
             errors = (scorer.scores(self._X, n_threads) - targets.y[self._held]) ** 2
-            return -float(np.average(errors.mean(axis=1), weights=self._weights))
+            return self._mean(-errors.mean(axis=1))
         if isinstance(targets, ClassTargets):
-            right = scorer.best(self._X, 1, n_threads)[0][:, 0] == targets.y[self._held]
-            return float(np.average(right, weights=self._weights))
+            return self._mean(scorer.best(self._X, 1, n_threads)[0][:, 0] == targets.y[self._held])
         K = self._problem.n_outputs
         ones = np.ones(len(targets.indices), np.int8)
         shape = (self._problem.n_samples, K)
         truth = sp.csr_matrix((ones, targets.indices, targets.indptr), shape=shape)[self._held]
         if K > 1 and np.all(np.diff(targets.indptr) == 1):
-            right = scorer.best(self._X, 1, n_threads)[0][:, 0] == truth.indices
-            return float(np.average(right, weights=self._weights))
+            return self._mean(scorer.best(self._X, 1, n_threads)[0][:, 0] == truth.indices)
         found = scorer.positive(self._X, n_threads)
         if K == 1:
-            right = np.asarray((found != truth).todense())[:, 0] == 0
-            return float(np.average(right, weights=self._weights))
+            return self._mean(np.asarray((found != truth).todense())[:, 0] == 0)
         common = float(found.multiply(truth).sum())
-        return 2.0 * common / max(float(found.sum() + truth.sum()), 1.0)
+        return _Score(2.0 * common / max(float(found.sum() + truth.sum()), 1.0))
+
+    def _mean(self, parts: Array) -> _Score:
+        parts = parts.astype(np.float64)
+        return _Score(float(np.average(parts, weights=self._weights)), parts)

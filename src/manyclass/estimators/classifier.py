@@ -70,7 +70,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         have one score and one column of weights.
     alpha : float, "auto" or None, default=None
         Strength of the penalty, > 0. None: 1 / n_samples (1 / the sum of the sample weights), scikit-learn's ``C=1``.
-        "auto": chosen on held-out rows from a path of decreasing values, see ``alpha_`` and ``validation_scores_``.
+        "auto": chosen on a fifth of the rows by three to six short fits, see ``alpha_`` and ``validation_scores_``.
     l1_ratio : float, default=0.0
         Fraction of the penalty that is l1, in [0, 1]; 0 is l2, 1 is l1.
     fit_intercept : bool or "auto", default="auto"

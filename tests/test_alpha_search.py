@@ -1,0 +1,107 @@
+"""alpha="auto": few fits, a choice that does not depend on units or threads, and as good as a fine grid's."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from manyclass import LinearClassifier, LinearRegressor
+from manyclass.datasets import make_many_classes
+from manyclass.estimators.alpha_search import held_out_rows
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets
+from manyclass.objective.losses import MultinomialLoss
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Problem
+
+LOSSES = ("multinomial", "crammer_singer", "squared_hinge", "log_loss", "hinge")
+
+
+def clusters(noise, seed=0, n=900, d=20, K=6):
+    """Dense rows around one center a class."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(K, size=n)
+    return rng.normal(size=(K, d))[y] + noise * rng.normal(size=(n, d)), y
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_choice_is_as_good_as_that_of_a_grid(loss, sparse):
+    X, y = make_many_classes(2000, 300, 12, random_state=1) if sparse else clusters(2.5, n=2000)
+    train, test = (X[:1200], y[:1200]), (X[1200:], y[1200:])
+    found = LinearClassifier(loss, alpha="auto", random_state=0).fit(*train)
+    scale = float(np.asarray((X.multiply(X) if sparse else X**2).sum()) / X.shape[0]) / 1200
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # at the weakest penalties
+        grid = [LinearClassifier(loss, alpha=scale * 10.0**e, random_state=0).fit(*train) for e in range(-3, 4)]
+    best = max(model.score(*test) for model in grid)
+    # One standard error of an accuracy on 800 rows.
+    assert found.score(*test) >= best - (best * (1 - best) / 800) ** 0.5
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_it_takes_few_fits_and_prefers_the_larger_of_equals(loss):
+    model = LinearClassifier(loss, alpha="auto", random_state=0).fit(*clusters(2.0))
+    scores = model.validation_scores_
+    assert 3 <= len(scores) <= 7
+    assert list(scores) == sorted(scores, reverse=True)
+    assert model.alpha_ in scores
+    assert all(score < scores[model.alpha_] for alpha, score in scores.items() if alpha > model.alpha_)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
+def test_it_does_not_depend_on_the_unit_of_the_features(l1_ratio):
+    """X / 4 with the penalty that is equivalent to that for X: alpha / 16, and alpha / 4 for its l1 part alone."""
+    X, y = clusters(2.0)
+    one, other = (
+        LinearClassifier("squared_hinge", alpha="auto", l1_ratio=l1_ratio, fit_intercept=False, random_state=0).fit(
+            factor * X, y
+        )
+        for factor in (1.0, 0.25)
+    )
+    if not l1_ratio:
+        assert other.alpha_ == pytest.approx(one.alpha_ / 16, rel=1e-5)
+        np.testing.assert_allclose(list(other.validation_scores_.values()), list(one.validation_scores_.values()))
+    assert other.score(X / 4, y) == pytest.approx(one.score(X, y), abs=0.02)
+
+
+def test_labels_of_pure_noise_want_a_strong_penalty_and_clear_ones_do_not():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 50)), rng.normal(size=600)
+    signal = X[:, 0] + 0.01 * y
+    noisy, clear = (LinearRegressor(alpha="auto", random_state=0).fit(X, target) for target in (y, signal))
+    assert noisy.alpha_ >= 100 * clear.alpha_
+
+
+def test_threads_and_the_seed_decide_nothing_else():
+    X, y = make_many_classes(800, 200, 9, random_state=0)
+    models = [LinearClassifier(alpha="auto", random_state=3, n_jobs=n).fit(X, y) for n in (1, 2, 1)]
+    for model in models[1:]:
+        assert model.validation_scores_ == models[0].validation_scores_
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+
+
+def test_a_fifth_of_each_class_is_held_out_but_never_all_of_it():
+    rng = np.random.default_rng(0)
+    sizes = np.array([1, 2, 3, 5, 50, 500])
+    y = rng.permutation(np.repeat(np.arange(6, dtype=np.int32), sizes))
+    weights = np.where(rng.random(len(y)) < 0.1, 0.0, 1.0)
+    rows = make_rows(sp.csr_matrix((len(y), 3)))
+    problem = Problem(rows, ClassTargets(y, 6), MultinomialLoss(), L2(), 1.0, n_features=3, sample_weight=weights)
+    for seed in range(20):
+        held = held_out_rows(problem, np.random.default_rng(seed))
+        assert np.all(np.diff(held) > 0)
+        assert np.all(weights[held] > 0)
+        counts = np.bincount(y[held], minlength=6)
+        present = np.bincount(y[weights > 0], minlength=6)
+        assert np.all(counts < sizes)
+        assert np.all(abs(counts[4:] - 0.2 * present[4:]) <= 2)
+
+
+def test_rows_that_are_too_few_are_refused():
+    with pytest.raises(ValueError, match="alpha='auto' needs rows to hold out"):
+        LinearClassifier(alpha="auto").fit(np.eye(2), [0, 1])
