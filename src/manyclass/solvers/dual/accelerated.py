@@ -44,7 +44,7 @@ _ROWS = 4096
 #: kappa begins at this part of the paper's: where one epoch solves the inner problem well it stays small.
 _START = 0.03
 #: Rows from which acceleration pays for Crammer and Singer's loss.
-_MANY = 1000
+_MANY = 300
 #: How many times (kappa/2) ||W_t - Y_{t-1}||^2 the inner duality gap may be, at first and at the least.
 _SLACK, _LEAST_SLACK = 8.0, 0.5
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import active as kernels, proposals
-from manyclass.kernels.rows import CSRRows
+from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L1
@@ -42,14 +42,22 @@ _SHARED = 500
 _TRIAL = 2
 #: A relative gap to which the rounding errors of some epochs' updates of the dual image are nothing.
 _NEAR = 0.1
-#: Classes from which active sets serve Crammer-Singer: below, whole rows of scores vectorize better.
-_MANY = 100
+#: Classes from which active sets serve Crammer-Singer: below, whole rows of scores vectorize better. For sparse rows
+#: also the least number of classes per stored value of a row: long rows touch many classes from the first epoch on.
+_MANY, _MANY_PER_VALUE = 100, 4
 
 
 def has_many_rivals(problem: Problem) -> bool:
-    """Whether active sets of rivals pay, and can: they need an l2 part."""
-    many = isinstance(problem.loss, CrammerSingerLoss) and problem.n_outputs >= _MANY
-    return many and not isinstance(problem.penalty, L1)
+    """Whether active sets of rivals pay, and can: they need an l2 part.
+
+    Measured on texts: of 150 to 1 600 classes and 14 to 20 values a row they took 0.15 to 0.6 of the time of plain
+    Prox-SDCA, with 387 classes and 150 values a row 2.2 times as long.
+    """
+    if not isinstance(problem.loss, CrammerSingerLoss) or isinstance(problem.penalty, L1):
+        return False
+    rows = problem.rows
+    values = n_stored(rows) / max(problem.n_samples, 1) if isinstance(rows, CSRRows) else 0.0
+    return problem.n_outputs >= max(_MANY, _MANY_PER_VALUE * values)
 
 
 class ActiveSetSDCA(SDCA):
