@@ -43,7 +43,8 @@ def _expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [bound(rank=2), bound(1e-1, stochastic=False, max_iter=2000)], expected_failed_checks=_expected_failures
+    [bound(rank=2, random_state=0), bound(1e-1, stochastic=False, max_iter=2000, random_state=0)],
+    expected_failed_checks=_expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
