@@ -48,6 +48,11 @@ class SlightL2(Solver):
         return f"{self.solver.name} + slight l2"
 
     @property
+    def default_max_iter(self) -> int:  # type: ignore[override]
+        """That of the solver inside."""
+        return self.solver.default_max_iter
+
+    @property
     def needs_loss(self) -> frozenset[str]:  # type: ignore[override]
         """Those of the solver inside."""
         return self.solver.needs_loss
