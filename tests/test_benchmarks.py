@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import signal
 import subprocess
 import sys
@@ -168,6 +169,31 @@ class TestExperiments:
             best = max(tried, key=lambda row: float(row["accuracy"]))
             assert (chosen["alpha"], chosen["validation_accuracy"]) == (best["alpha"], best["accuracy"])
             assert int(best["n"]) + int(best["n_test"]) == int(chosen["n"])
+
+    def test_defaults(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        rows = run(tmp_path, "defaults", "--data", "digits", "--only", "multinomial,multinomial_auto,LinearSVC,PECOS")
+        by_method = {row["method"]: row for row in rows}
+        assert by_method.pop("PECOS")["status"] == "skipped"
+        assert {row["status"] for row in by_method.values()} == {"measured"}
+        assert all(float(row["accuracy"]) > 0.9 and float(row["seconds"]) > 0 for row in by_method.values())
+        for name in ("multinomial", "multinomial_auto"):
+            assert float(by_method[name]["relative_gap"]) <= 1e-3
+            assert by_method[name]["converged"] == "True"
+        assert by_method["multinomial"]["alpha"] == str(1 / int(by_method["multinomial"]["n"]))
+        shown = capsys.readouterr().out
+        assert "nothing tuned" in shown
+        assert "Who is first" in shown
+        assert (tmp_path / "defaults-quick.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_defaults_that_take_too_long_are_stopped_and_not_tried_again(self, tmp_path: Path) -> None:
+        from benchmarks.cli import main
+
+        asked = ("--data", "digits", "--only", "LogisticRegression", "--budget", "0.0005", "--quick", "--runs", "2")
+        assert main(["run", "defaults", *asked, "--out", str(tmp_path)]) == 0
+        with next(tmp_path.glob("*.csv")).open(newline="") as handle:
+            (row,) = csv.DictReader(handle)
+        assert row["status"] == "failed"
+        assert "stopped after 0.0005 s" in row["reason"]
 
     @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")
     def test_revisions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

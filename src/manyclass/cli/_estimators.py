@@ -84,6 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
     problem.add_argument("--features", metavar="KIND:N", help="N features made of each row, see below")
     problem.add_argument("--prepare", metavar="KIND:N", help="stagewise: made once, before all blocks: pca:50, say")
+    problem.add_argument(
+        "--images",
+        type=_sides,
+        metavar="H,W,C",
+        help="rows are images of this height, width and number of channels: --estimator stagewise with the settings of "
+        "StagewiseClassifier.for_images",
+    )
     run = parser.add_argument_group("the run", argument_default=argparse.SUPPRESS)
     run.add_argument("--solver", metavar="NAME", help="see below")
     run.add_argument("--tol", type=float, metavar="T", help="certified relative duality gap to stop at")
@@ -112,8 +119,15 @@ def _numbers(text: str) -> list[float]:
     return found
 
 
+def _sides(text: str) -> tuple[int, ...]:
+    found = tuple(int(part) for part in text.split(","))
+    if len(found) != 3 or min(found) < 1:
+        raise ValueError
+    return found
+
+
 # As argparse names them in an error.
-_alpha.__name__, _numbers.__name__ = "number", "list of positive numbers"
+_alpha.__name__, _numbers.__name__, _sides.__name__ = "number", "list of positive numbers", "height, width and channels"
 
 
 # --- help -----------------------------------------------------------------------------------------------------------
@@ -236,6 +250,8 @@ def make(args: argparse.Namespace, screen: Screen, data: Dataset | None = None) 
     """
     parameters = given(args)
     numbers = is_regression(parameters) or (data is not None and has_numbers(data))
+    if "images" in args:
+        parameters = {**_for_images(args, numbers), **parameters}
     if args.estimator == "linear":
         _choose_loss(parameters, data, screen)
     kind = _class(args, parameters, numbers)
@@ -256,6 +272,17 @@ def make(args: argparse.Namespace, screen: Screen, data: Dataset | None = None) 
             setattr(estimator, owner, part.set_params(**values))
     estimator._check_parameters()
     return estimator
+
+
+def _for_images(args: argparse.Namespace, numbers: bool) -> dict[str, Any]:
+    """The settings for images, and --estimator stagewise, which they are of."""
+    from manyclass.estimators.images import image_settings
+
+    if args.estimator not in ("linear", "stagewise") or numbers:
+        what = "numbers to predict" if numbers else f"--estimator {args.estimator}"
+        raise CommandError(f"--images is for --estimator stagewise and classes, got {what}: leave one of them out")
+    args.estimator = "stagewise"
+    return image_settings(args.images)
 
 
 def _class(args: argparse.Namespace, parameters: dict[str, Any], numbers: bool) -> Any:

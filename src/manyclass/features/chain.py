@@ -30,8 +30,8 @@ class Chain(Block):
     n_sample : int
         At most so many rows, drawn at random, are kept for fitting the second block.
     random_state : int, RandomState or None
-        Of the sample, and of the second block where that has none of its own; `manyclass.features.fresh` gives a seed
-        to both.
+        Of the sample, and of the two blocks where these have none of their own; `manyclass.features.fresh` gives a seed
+        to the chain and to the second block.
 
     Attributes
     ----------
@@ -66,17 +66,22 @@ class Chain(Block):
 
     def _fit(self, X: Any, y: Any) -> None:
         shared = getattr(self, "_shared", None)
-        self.first_ = clone(self.first).fit(X, y) if shared is None else shared
+        self.first_ = self._seeded(self.first, 2).fit(X, y) if shared is None else shared
         n, size = X.shape[0], int(self.n_sample)
         rows = slice(None) if n <= size else np.sort(self._generator().choice(n, size, replace=False))
         targets = None if y is None else np.asarray(y)[rows]
-        second = clone(self.second)
-        if second.get_params(deep=False).get("random_state", 0) is None:
-            second.set_params(random_state=int(self._generator(1).integers(2**31 - 1)))
+        second = self._seeded(self.second, 1)
         previous = getattr(self, "_previous", None)
         if isinstance(second, Block) and previous is not None:
             second._after(previous)
         self.second_ = second.fit(self.first_.transform(X[rows]), targets)
+
+    def _seeded(self, pattern: Any, stream: int) -> Any:
+        """A copy of a block, with a seed of the chain's where it has none of its own."""
+        block: Any = clone(pattern)
+        if block.get_params(deep=False).get("random_state", 0) is None:
+            block.set_params(random_state=int(self._generator(stream).integers(2**31 - 1)))
+        return block
 
     def _transform(self, X: Any) -> Any:
         return self.second_.transform(self.first_.transform(X))
