@@ -192,6 +192,14 @@ def test_a_missing_file(capsys, tmp_path):
     assert left(tmp_path) == set()
 
 
+def test_a_file_that_is_not_there_is_told_with_the_one_that_is(capsys, tmp_path):
+    make("svm", tmp_path).rename(tmp_path / "train-2024.svm")
+    asked = ("fit", tmp_path / "train_2024.svm", "-o", tmp_path / "m")
+    refused(run(capsys, *asked), "train_2024.svm: No such file or directory: did you mean 'train-2024.svm'?")
+    refused(run(capsys, "fit", tmp_path / "none" / "a.svm", "-o", tmp_path / "m"), f"there is no folder {tmp_path}")
+    refused(run(capsys, "info", tmp_path / "zzz"), f"{tmp_path / 'zzz'}: No such file or directory")
+
+
 def test_debug_shows_the_place(tmp_path):
     with pytest.raises(FileNotFoundError):
         main(["info", str(tmp_path / "no.svm"), "--debug"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._declared import losses, solvers
+from manyclass.runtime.names import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,10 +133,21 @@ class Screen:
 def sentence(error: Exception) -> str:
     """What to say of an error, on one line."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{os.fspath(error.filename)}: {error.strerror}"
+        return f"{os.fspath(error.filename)}: {error.strerror}{_near(error)}"
     if isinstance(error, MemoryError) and not str(error):
         return "out of memory"
     return plain(str(error)) or type(error).__name__
+
+
+def _near(error: OSError) -> str:
+    """For a file that is not there: the name in its folder that is meant, perhaps, or what the folder is."""
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str | os.PathLike):
+        return ""
+    path = Path(error.filename)
+    if not path.parent.is_dir():
+        return f" (there is no folder {path.parent} either: check the path)"
+    with os.scandir(path.parent) as entries:
+        return did_you_mean(path.name, [entry.name for entry in itertools.islice(entries, 10_000)])
 
 
 def plain(text: str) -> str:

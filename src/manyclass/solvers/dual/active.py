@@ -96,6 +96,7 @@ class ActiveSetSDCA(SDCA):
     needs_loss = frozenset({"sparse_dual"})
     needs_penalty = frozenset({"conjugate"})
     takes_shift = False
+    default_max_iter = 300
     #: Whether an update of the dual image may be lost.
     drifts = False
     _index: SearchIndex | None = None
