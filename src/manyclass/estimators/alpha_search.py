@@ -35,9 +35,9 @@ _RATIO, _STRIDE, _FARTHEST = 10**0.5, 2, 8
 _TOL, _TOL_REAL = 3e-2, 3e-3
 #: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`.
 _ITERATIONS, _FEW = 30, 6
-#: Standard errors by which a weaker penalty must be better, and the rise of the score for which one more fit is worth
-#: while.
-_ERRORS, _RISE = 0.5, 0.002
+#: Standard errors by which a weaker penalty must be better; if its fit is far from its optimum; and the rise of the
+#: score for which one more fit is worth while.
+_ERRORS, _ERRORS_FAR, _RISE = 1.0, 2.0, 0.002
 
 
 class AlphaSearch(NamedTuple):
@@ -147,21 +147,22 @@ class _Search:
             result = self._fit(problem)
         self._found[number] = found = self._judge(result)
         self.scores[self.alpha(number)] = found.score
-        if number == self.best or self._is_better(number):
+        near = not result.certificate.relative_gap > self._tol
+        if number == self.best or self._is_better(number, near):
             self.best, self._iterations = number, result.n_iter
             self.kept = (lineage(result.solver), result.state) if result.state else None
         if result.outcome is Outcome.INTERRUPTED:
             self.interrupted = True
             raise _Interrupted
-        return not result.certificate.relative_gap > self._tol
+        return near
 
-    def _is_better(self, number: int) -> bool:
+    def _is_better(self, number: int, near: bool) -> bool:
         """Whether an alpha is to be preferred to the best one so far: the larger one unless that is worse, the smaller
         one if it is better by more than chance."""
         found, best = self._found[number], self._found[self.best]
         if number < self.best:
             return found.score >= best.score
-        return found.score > best.score + _ERRORS * found.error_beside(best)
+        return found.score > best.score + (_ERRORS if near else _ERRORS_FAR) * found.error_beside(best)
 
     def _fit(self, problem: Problem) -> Result:
         ready = (choose(problem) if self._solver is None else self._solver).prepare(problem)
