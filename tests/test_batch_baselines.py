@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from helpers import cast, evaluate, make_data, make_problem, random_scores, random_targets
 from manyclass.kernels.operations import loss_hessian
+from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredHingeLoss
 from manyclass.optimize.loop import Outcome, minimize
 from manyclass.solvers import LBFGS, SDCA, SGD, ConjugateGradient, GradientDescent, Newton
@@ -209,7 +210,7 @@ def test_gains_and_mini_batches_are_the_plain_recursion(gain, batch_size, averag
     problem = make_problem(case.loss, data, lam=0.5, intercept=True)
     c = np.asarray(problem.sample_weight)
     push = float(np.average((data.X**2).sum(1), weights=c))
-    W, b, t = np.zeros((5, 3)), np.zeros(3), 0
+    W, b, t = np.zeros((5, 3)), np.array(first_intercept(problem)), 0
     mean, mean_b, taken = W, b, 0
     for epoch in range(epochs):
         order = np.random.default_rng([9, epoch]).permutation(n)
