@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from manyclass.kernels.sdca import weighted_sums
+from manyclass.kernels.targets import RealTargets
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, Solver, State
@@ -60,7 +61,7 @@ class BatchSolver(PrimalSolver):
         """The part of a state that batch solvers have in common."""
         shape = problem.n_features + 1, problem.n_outputs
         point = np.zeros(shape, problem.dtype)
-        if problem.intercept:
+        if problem.intercept and isinstance(problem.targets, RealTargets):  # else few steps lead there from zero
             point[-1] = first_intercept(problem) / constant(problem)
         return {
             "iteration": np.zeros((), np.int64),
