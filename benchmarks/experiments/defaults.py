@@ -177,7 +177,7 @@ def fit(source: dict[str, Any], name: str, budget: float, threads: int, seed: in
     if "random_state" in getattr(model, "get_params", dict)():
         model.set_params(random_state=seed)
     if entry.ours:
-        # On the same rows: few may be fitted by another solver. "auto" fits twice, and more than two iterations.
+        # On the same rows: of few of them "auto" may choose another solver, with other kernels.
         with measure.quiet():
             entry.make().set_params(max_iter=4, alpha=None).fit(rows.X, rows.y)
     before = measure.resident_memory()
