@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from helpers import cast
-from manyclass.kernels import rows as kernels
+from manyclass.kernels import products, rows as kernels
 from manyclass.kernels.rows import CSRRows, has_duplicates, make_rows, n_stored, read_only
 from manyclass.objective.penalties import ElasticNet
 from registry import VIEWS
@@ -22,19 +22,25 @@ def shrunk(V):
 
 
 @numba.njit
-def _everything(rows, i, V, coef, lo, hi, classes, reg):
+def _everything(rows, i, V, coef, lo, hi, classes, reg, U, W):
     """All operations on row i: scores of a range and of some classes, both updates of V, the norm, the row count."""
     s, t = np.ones(hi - lo, V.dtype), np.ones(classes.size, V.dtype)
-    kernels.add_scores(rows, i, V, lo, hi, reg, s)
-    kernels.add_sparse_scores(rows, i, V, classes, classes.size, reg, t)
-    U, W = V.copy(), V.copy()
-    kernels.add_outer(rows, i, coef[: hi - lo], lo, hi, U)
-    kernels.add_sparse_outer(rows, i, coef[: classes.size], classes, classes.size, W)
+    products.add_scores(rows, i, V, lo, hi, reg, s)
+    products.add_sparse_scores(rows, i, V, classes, classes.size, reg, t)
+    products.add_outer(rows, i, coef[: hi - lo], lo, hi, U)
+    products.add_sparse_outer(rows, i, coef[: classes.size], classes, classes.size, W)
     return s, t, U, W, kernels.squared_norm(rows, i), kernels.n_rows(rows)
 
 
 def everything(rows, i, V, coef, lo, hi, classes):
-    return _everything(rows, i, V, coef, lo, hi, classes, cast(REG, V.dtype))
+    return _everything(rows, i, V, coef, lo, hi, classes, cast(REG, V.dtype), np.copy(V), np.copy(V))
+
+
+@numba.njit
+def _within(rows, i, coef, classes, first, last, U, W):
+    """Both updates of V, for the features first <= j < last."""
+    products.add_outer_within(rows, i, coef, first, last, U)
+    products.add_sparse_outer_within(rows, i, coef[: classes.size], classes, classes.size, first, last, W)
 
 
 @pytest.fixture
@@ -47,10 +53,11 @@ def X(dtype):
     return X.astype(dtype)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize(("lo", "hi"), [(0, K), (2, 5), (K - 1, K), (4, 4)])
-def test_operations_equal_dense_numpy(view, X, dtype, lo, hi):
+def test_operations_equal_dense_numpy(view, X, dtype, lo, hi, order):
     rng = np.random.default_rng(1)
-    V, coef = rng.normal(size=(D, K)).astype(dtype), rng.normal(size=K).astype(dtype)
+    V, coef = rng.normal(size=(D, K)).astype(dtype, order=order), rng.normal(size=K).astype(dtype)
     classes = rng.permutation(K)[:4]
     rows = make_rows(view(X))
     close = {"rtol": 20 * np.finfo(dtype).eps, "atol": 20 * np.finfo(dtype).eps}
@@ -67,6 +74,35 @@ def test_operations_equal_dense_numpy(view, X, dtype, lo, hi):
         np.testing.assert_allclose(W, expected, **close)
         assert norm == pytest.approx((X[i].astype(np.float64) ** 2).sum(), rel=1e-14)
         assert n == N
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("first", "last"), [(0, D), (2, 5), (3, 3)])
+def test_updates_of_a_range_of_features_are_part_of_the_whole_ones(view, X, dtype, first, last, order):
+    rng = np.random.default_rng(1)
+    V, coef = rng.normal(size=(D, K)).astype(dtype, order=order), rng.normal(size=K).astype(dtype)
+    classes = rng.permutation(K)[:4]
+    rows = make_rows(view(X))
+    for i in range(N):
+        U, W = np.copy(V), np.copy(V)
+        _within(rows, i, coef, classes, first, last, U, W)
+        _, _, whole, sparse, *_ = everything(rows, i, V, coef, 0, K, classes)
+        for found, expected in ((U, whole), (W, sparse)):
+            np.testing.assert_array_equal(found[first:last], expected[first:last])
+            outside = np.delete(np.arange(D), np.arange(first, last))
+            np.testing.assert_array_equal(found[outside], V[outside])
+
+
+def test_one_output_is_a_case_of_many(view, X, dtype):
+    """With one output there are loops of its own."""
+    rng = np.random.default_rng(1)
+    V, coef = rng.normal(size=(D, 1)).astype(dtype), rng.normal(size=1).astype(dtype)
+    rows = make_rows(view(X))
+    close = {"rtol": 20 * np.finfo(dtype).eps, "atol": 20 * np.finfo(dtype).eps}
+    for i in range(N):
+        s, _, U, *_ = everything(rows, i, V, coef, 0, 1, np.zeros(1, np.int64))
+        np.testing.assert_allclose(s, 1 + X[i] @ shrunk(V), **close)
+        np.testing.assert_allclose(U, V + np.outer(X[i], coef), **close)
 
 
 def test_squared_norm_is_accumulated_in_float64():

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.kernels.jit import jit
-from manyclass.kernels.rows import add_sparse_outer_within, longest_row, n_rows
+from manyclass.kernels.products import add_sparse_outer_within
+from manyclass.kernels.rows import longest_row, n_rows
 from manyclass.kernels.simplex import project_rivals
 from manyclass.kernels.table import add_to_image, has_all, has_room, image_scores
 

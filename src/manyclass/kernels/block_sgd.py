@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.kernels.jit import jit
-from manyclass.kernels.rows import add_outer, add_scores
+from manyclass.kernels.products import add_outer, add_scores
 from manyclass.kernels.vmath import exp, log
 
 __all__ = ["FOLD", "add_outers", "block_steps", "fold"]

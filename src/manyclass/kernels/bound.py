@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.rows import add_outer, add_scores
+from manyclass.kernels.products import add_outer, add_scores
 
 __all__ = [
     "add_images",

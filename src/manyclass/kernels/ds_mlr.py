@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.rows import add_outer, add_scores, add_squares
+from manyclass.kernels.products import add_outer, add_scores, add_squares
 from manyclass.kernels.vmath import exp
 
 __all__ = [

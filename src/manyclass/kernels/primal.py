@@ -10,7 +10,7 @@ import numpy as np
 
 from manyclass.kernels.jit import jit
 from manyclass.kernels.operations import loss_gradient, loss_value, prox
-from manyclass.kernels.rows import add_scores
+from manyclass.kernels.products import add_scores
 from manyclass.kernels.targets import target_row
 
 __all__ = ["losses_at", "proximal_step", "respond_at", "scores", "step_sums"]

@@ -15,7 +15,8 @@ from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a, jit
 from manyclass.kernels.predict import MixedWeights, add_row
-from manyclass.kernels.rows import CSRRows, add_scores, longest_row
+from manyclass.kernels.products import add_scores
+from manyclass.kernels.rows import CSRRows, longest_row
 from manyclass.kernels.simplex import project_rivals
 from manyclass.kernels.table import image_scores
 

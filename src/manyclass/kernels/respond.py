@@ -10,7 +10,7 @@ import numpy as np
 
 from manyclass.kernels.jit import jit
 from manyclass.kernels.operations import loss_conjugate, loss_gradient, loss_value, value_term
-from manyclass.kernels.rows import add_scores
+from manyclass.kernels.products import add_scores
 from manyclass.kernels.targets import target_row
 
 __all__ = ["conjugate_rows", "inner_product", "penalty_value", "respond_rows", "value_rows"]

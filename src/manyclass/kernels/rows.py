@@ -14,19 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels.jit import implements, is_a, jit
-from manyclass.kernels.operations import primal
 
 __all__ = [
     "CSRRows",
     "DenseRows",
     "Rows",
-    "add_outer",
-    "add_outer_within",
-    "add_scores",
-    "add_sparse_outer",
-    "add_sparse_outer_within",
-    "add_sparse_scores",
-    "add_squares",
     "check_sparse",
     "csr_fault",
     "has_duplicates",
@@ -148,41 +140,6 @@ def longest_row(rows: Any) -> Any:
     raise TypeError("compiled: call it from a kernel")
 
 
-def add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
-    """``s[k - lo] += sum_j x_ij primal(reg, V[j, k])`` for lo <= k < hi."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, first: Any, last: Any, V: Any) -> Any:
-    """`add_sparse_outer` for the features first <= j < last."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
-    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
-    """``V[j, k] += x_ij coef[k - lo]`` for lo <= k < hi."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
-    """``V[j] += x_ij^2 coef``."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
-    """``V[j] += x_ij coef`` for the features first <= j < last."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
-    """``V[j, classes[a]] += x_ij coef[a]`` for a < m."""
-    raise TypeError("compiled: call it from a kernel")
-
-
 def squared_norm(rows: Any, i: Any) -> Any:
     """``||x_i||^2`` in float64."""
     raise TypeError("compiled: call it from a kernel")
@@ -231,192 +188,6 @@ def _squared_norm(rows: Any, i: Any) -> Any:
             for j in range(rows.x.shape[1]):
                 total += np.float64(rows.x[i, j]) * rows.x[i, j]
             return total
-
-        return dense
-    return None
-
-
-@implements(add_scores)
-def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, V, lo, hi, reg, s):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                x = s.dtype.type(rows.data[t])
-                v = V[rows.indices[t], lo:hi]
-                for k in range(hi - lo):
-                    s[k] += x * primal(reg, v[k])
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, V, lo, hi, reg, s):
-            for j in range(rows.x.shape[1]):
-                x = s.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j, lo:hi]
-                    for k in range(hi - lo):
-                        s[k] += x * primal(reg, v[k])
-
-        return dense
-    return None
-
-
-@implements(add_sparse_scores)
-def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, V, classes, m, reg, s):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                x = s.dtype.type(rows.data[t])
-                v = V[rows.indices[t]]
-                for a in range(m):
-                    s[a] += x * primal(reg, v[classes[a]])
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, V, classes, m, reg, s):
-            for j in range(rows.x.shape[1]):
-                x = s.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j]
-                    for a in range(m):
-                        s[a] += x * primal(reg, v[classes[a]])
-
-        return dense
-    return None
-
-
-@implements(add_outer)
-def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, coef, lo, hi, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                x = coef.dtype.type(rows.data[t])
-                v = V[rows.indices[t], lo:hi]
-                for k in range(hi - lo):
-                    v[k] += x * coef[k]
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, coef, lo, hi, V):
-            for j in range(rows.x.shape[1]):
-                x = coef.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j, lo:hi]
-                    for k in range(hi - lo):
-                        v[k] += x * coef[k]
-
-        return dense
-    return None
-
-
-@implements(add_squares)
-def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, coef, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                x = coef.dtype.type(rows.data[t])
-                v = V[rows.indices[t]]
-                for k in range(coef.shape[0]):
-                    v[k] += x * x * coef[k]
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, coef, V):
-            for j in range(rows.x.shape[1]):
-                x = coef.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j]
-                    for k in range(coef.shape[0]):
-                        v[k] += x * x * coef[k]
-
-        return dense
-    return None
-
-
-@implements(add_outer_within)
-def _add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, coef, first, last, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                j = rows.indices[t]
-                if first <= j < last:
-                    x = coef.dtype.type(rows.data[t])
-                    v = V[j]
-                    for k in range(coef.shape[0]):
-                        v[k] += x * coef[k]
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, coef, first, last, V):
-            for j in range(first, last):
-                x = coef.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j]
-                    for k in range(coef.shape[0]):
-                        v[k] += x * coef[k]
-
-        return dense
-    return None
-
-
-@implements(add_sparse_outer)
-def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, coef, classes, m, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                x = coef.dtype.type(rows.data[t])
-                v = V[rows.indices[t]]
-                for a in range(m):
-                    v[classes[a]] += x * coef[a]
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, coef, classes, m, V):
-            for j in range(rows.x.shape[1]):
-                x = coef.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j]
-                    for a in range(m):
-                        v[classes[a]] += x * coef[a]
-
-        return dense
-    return None
-
-
-@implements(add_sparse_outer_within)
-def _add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, first: Any, last: Any, V: Any) -> Any:
-    if is_a(rows, CSRRows):
-
-        def csr(rows, i, coef, classes, m, first, last, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                j = rows.indices[t]
-                if first <= j < last:
-                    x = coef.dtype.type(rows.data[t])
-                    v = V[j]
-                    for a in range(m):
-                        v[classes[a]] += x * coef[a]
-
-        return csr
-    if is_a(rows, DenseRows):
-
-        def dense(rows, i, coef, classes, m, first, last, V):
-            for j in range(first, last):
-                x = coef.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j]
-                    for a in range(m):
-                        v[classes[a]] += x * coef[a]
 
         return dense
     return None

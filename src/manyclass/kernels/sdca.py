@@ -12,7 +12,8 @@ import numpy as np
 
 from manyclass.kernels.jit import jit
 from manyclass.kernels.operations import conjugate_term, dual_step, loss_conjugate, loss_value, primal, value_term
-from manyclass.kernels.rows import add_outer, add_outer_within, add_scores, n_rows, squared_norm
+from manyclass.kernels.products import add_outer, add_outer_within, add_scores
+from manyclass.kernels.rows import n_rows, squared_norm
 from manyclass.kernels.targets import target_row
 
 __all__ = [

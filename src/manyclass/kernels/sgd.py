@@ -10,7 +10,7 @@ import numpy as np
 
 from manyclass.kernels.jit import inline, jit
 from manyclass.kernels.operations import loss_gradient
-from manyclass.kernels.rows import add_outer, add_scores
+from manyclass.kernels.products import add_outer, add_scores
 from manyclass.kernels.targets import target_row
 
 __all__ = ["sgd_epoch"]

@@ -20,7 +20,8 @@ from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a, jit
 from manyclass.kernels.operations import conjugate_term, primal, value_term
-from manyclass.kernels.rows import CSRRows, add_sparse_outer, add_sparse_scores
+from manyclass.kernels.products import add_sparse_outer, add_sparse_scores
+from manyclass.kernels.rows import CSRRows
 
 __all__ = [
     "WeightTable",

@@ -183,8 +183,10 @@ class Solver(BaseSolver):
         return state
 
     def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
-        """Bring a fresh state to what `pack` has taken apart."""
-        state.update(arrays)
+        """Bring a fresh state to what `pack` has taken apart, each array in the order of the one it replaces."""
+        for name, array in arrays.items():
+            column_by_column = name in state and np.isfortran(state[name])
+            state[name] = np.asfortranarray(array) if column_by_column else array
 
     @abstractmethod
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:

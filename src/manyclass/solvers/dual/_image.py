@@ -57,7 +57,7 @@ class DenseImage:
     """A d x K array."""
 
     def arrays(self, problem: Problem) -> State:
-        return {"V": np.zeros((problem.n_features, problem.n_outputs), problem.dtype)}
+        return {"V": problem.zeros(problem.n_outputs)}
 
     def nbytes(self, problem: Problem) -> int:
         return int(problem.n_features * problem.n_outputs * problem.dtype.itemsize)

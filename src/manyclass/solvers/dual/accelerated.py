@@ -32,7 +32,7 @@ from manyclass.kernels.respond import conjugate_rows
 from manyclass.kernels.sdca import weighted_sums
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import ElasticNet
-from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.problem import Array, Certificate, Problem, stored
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
@@ -145,7 +145,7 @@ class AcceleratedSDCA(SDCA):
         The duals are feasible as they are; the weights reached become the center of the first inner problem.
         """
         if "Y" not in state:
-            state.update(self._arrays(state, problem.primal(state["V"]).copy()))
+            state.update(self._arrays(state, np.copy(problem.primal(state["V"]))))
         state.update(self._settings(problem))
         state["iteration"] = np.zeros((), np.int64)
         state["Y"][:] = state["W"]
@@ -160,7 +160,7 @@ class AcceleratedSDCA(SDCA):
         """What is kept besides the state of plain Prox-SDCA: two points, the last and the center, and the best dual."""
         return {
             "W": W,
-            "Y": W.copy(),
+            "Y": np.copy(W),
             "bias_center": state["bias"].copy(),
             "best_dual": state["dual"].copy(),
             "best_V": np.zeros_like(W),
@@ -222,7 +222,7 @@ class AcceleratedSDCA(SDCA):
         if self.inner == "accuracy":
             if not int(state["outer"]):
                 self._begin(problem, state, eta)
-            center = state["Y"].copy()
+            center = np.copy(state["Y"])
             wanted = eta / (2.0 * (1.0 + eta**-2)) * float(state["xi"]) * (1.0 - eta / 2.0) ** (int(state["outer"]) - 1)
         return _OuterStep(state["bias_center"] + state["pull"], kappa, eta, wanted, center)
 
@@ -239,8 +239,8 @@ class AcceleratedSDCA(SDCA):
         pull, paper, live = step.kappa / inner.lam, self.inner == "accuracy", step.live
         beta = (1.0 - step.eta) / (1.0 + step.eta)
         theta, momentum = (1.0, beta) if paper else self._momentum(problem, state, inner, beta)
-        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.penalty
-        _each(problem, lambda b, e: kernels.extrapolate(V, reg, Y, W, momentum, pull, b, e))
+        V, Y, W, reg = stored(state["V"]), stored(state["Y"]), stored(state["W"]), inner.penalty
+        _each(problem, V, lambda b, e: kernels.extrapolate(V, reg, Y, W, momentum, pull, b, e))
         if problem.intercept:
             state["pull"] = live - state["bias_center"]
             state["bias_center"] = live + problem.dtype.type(momentum) * (live - state["bias"])
@@ -255,8 +255,8 @@ class AcceleratedSDCA(SDCA):
 
     def _momentum(self, problem: Problem, state: State, inner: Problem, beta: float) -> tuple[float, float]:
         """FISTA's theta and the momentum, none where it points back (O'Donoghue & Candes 2015)."""
-        V, Y, W, reg = state["V"], state["Y"], state["W"], inner.penalty
-        back, moved = np.sum(_each(problem, lambda b, e: kernels.momentum(V, reg, Y, W, b, e)), axis=0).tolist()
+        V, Y, W, reg = stored(state["V"]), stored(state["Y"]), stored(state["W"]), inner.penalty
+        back, moved = np.sum(_each(problem, V, lambda b, e: kernels.momentum(V, reg, Y, W, b, e)), axis=0).tolist()
         state["moved"] = np.asarray(moved)
         theta = 1.0 if back > 0 else float(state["theta"])
         following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * theta * theta))
@@ -287,8 +287,8 @@ class AcceleratedSDCA(SDCA):
         if final:
             self._refresh(problem, state, image)
         else:
-            V, Y = state["V"], state["Y"]
-            _each(problem, lambda b, e: kernels.own_image(V, Y, pull, scale, image, b, e))
+            V, Y, out = stored(state["V"]), stored(state["Y"]), stored(image)
+            _each(problem, V, lambda b, e: kernels.own_image(V, Y, pull, scale, out, b, e))
         # The losses' answer to the weights is a second dual point, and comes with the primal value.
         answer = np.empty_like(dual)
         losses = problem.respond(state["W"], state["bias"], answer)
@@ -377,7 +377,7 @@ class AcceleratedSDCA(SDCA):
 
     def _raise_best(self, problem: Problem, state: State, dual: Array, image: Array) -> float:
         """Move the best dual point to the best place between it and ``dual``; its dual value."""
-        best, best_image = state["best_dual"], state["best_V"]
+        best, best_image, image = state["best_dual"], stored(state["best_V"]), stored(image)
 
         def value(x: float) -> float:
             losses = sum(
@@ -389,7 +389,9 @@ class AcceleratedSDCA(SDCA):
                     problem.n_threads,
                 )
             )
-            parts = _each(problem, lambda b, e: kernels.mixed_conjugate(problem.penalty, best_image, image, x, b, e))
+            parts = _each(
+                problem, image, lambda b, e: kernels.mixed_conjugate(problem.penalty, best_image, image, x, b, e)
+            )
             return -float(losses) / problem.n_samples - problem.lam * float(sum(parts))
 
         known = float(state["best_value"])
@@ -397,7 +399,7 @@ class AcceleratedSDCA(SDCA):
         state["best_value"] = np.asarray(highest)
         if x > 0.0:
             run(lambda b, e: kernels.mix(best, dual, x, b, e), ranges(len(best), _ROWS), problem.n_threads)
-            _each(problem, lambda b, e: kernels.mix(best_image, image, x, b, e))
+            _each(problem, image, lambda b, e: kernels.mix(best_image, image, x, b, e))
         return highest
 
     def _sharpen(self, problem: Problem, state: State, gap: float) -> None:
@@ -443,9 +445,9 @@ def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
     return max(gap, 0.0)
 
 
-def _each(problem: Problem, kernel: Callable[[int, int], Any]) -> list[Any]:
-    """A kernel over ranges of features, by threads."""
-    return run(kernel, ranges(problem.n_features, _ROWS), problem.n_threads)
+def _each(problem: Problem, V: Array, kernel: Callable[[int, int], Any]) -> list[Any]:
+    """A kernel over ranges of the rows of V, by threads."""
+    return run(kernel, ranges(len(V), _ROWS), problem.n_threads)
 
 
 def _maximize(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:

@@ -108,7 +108,7 @@ class SDCA(Solver):
             )
 
     def state(self, problem: Problem) -> State:
-        V = np.zeros((problem.n_features, problem.n_columns), problem.dtype)
+        V = problem.zeros()
         if problem.shift is not None:
             V[:, : problem.n_outputs] = problem.shift
         return {

@@ -1,0 +1,357 @@
+"""Products of one row with weights: scores, and the outer products that updates are made of.
+
+Kernels call the functions below; Numba selects the implementation by the type of the row view and by the order of the
+weights V: feature by feature, or, for dense rows, output by output (`manyclass.objective.Problem.columns_first`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manyclass.kernels.jit import implements, is_a
+from manyclass.kernels.operations import primal
+from manyclass.kernels.rows import CSRRows, DenseRows
+
+__all__ = [
+    "add_outer",
+    "add_outer_within",
+    "add_scores",
+    "add_sparse_outer",
+    "add_sparse_outer_within",
+    "add_sparse_scores",
+    "add_squares",
+]
+
+
+def add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
+    """``s[k - lo] += sum_j x_ij primal(reg, V[j, k])`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, first: Any, last: Any, V: Any) -> Any:
+    """`add_sparse_outer` for the features first <= j < last."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
+    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
+    """``V[j, k] += x_ij coef[k - lo]`` for lo <= k < hi."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
+    """``V[j] += x_ij^2 coef``."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
+    """``V[j] += x_ij coef`` for the features first <= j < last."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
+    """``V[j, classes[a]] += x_ij coef[a]`` for a < m."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def _columns_first(V: Any) -> bool:
+    """Whether V is stored column by column (`Problem.columns_first`): loops then run over the features of an output."""
+    return bool(V.layout == "F")
+
+
+@implements(add_scores)
+def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, V, lo, hi, reg, s):
+            if V.shape[1] == 1:
+                total = s[0]
+                for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                    total += s.dtype.type(rows.data[t]) * primal(reg, V[rows.indices[t], 0])
+                s[0] = total
+                return
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = s.dtype.type(rows.data[t])
+                v = V[rows.indices[t], lo:hi]
+                for k in range(hi - lo):
+                    s[k] += x * primal(reg, v[k])
+
+        return csr
+    if is_a(rows, DenseRows) and _columns_first(V):
+
+        def columns(rows, i, V, lo, hi, reg, s):
+            real = s.dtype.type
+            x = rows.x[i]
+            k = lo
+            while k + 4 <= hi:  # four outputs for each time x is read
+                v0, v1, v2, v3 = V[:, k], V[:, k + 1], V[:, k + 2], V[:, k + 3]
+                s0, s1, s2, s3 = real(0), real(0), real(0), real(0)
+                for j in range(x.shape[0]):
+                    z = real(x[j])
+                    s0 += z * primal(reg, v0[j])
+                    s1 += z * primal(reg, v1[j])
+                    s2 += z * primal(reg, v2[j])
+                    s3 += z * primal(reg, v3[j])
+                s[k - lo] += s0
+                s[k - lo + 1] += s1
+                s[k - lo + 2] += s2
+                s[k - lo + 3] += s3
+                k += 4
+            while k < hi:
+                v = V[:, k]
+                total = real(0)
+                for j in range(x.shape[0]):
+                    total += real(x[j]) * primal(reg, v[j])
+                s[k - lo] += total
+                k += 1
+
+        return columns
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, V, lo, hi, reg, s):
+            if V.shape[1] == 1:
+                x, v = rows.x[i], V.reshape(V.size)
+                total = s.dtype.type(0)
+                for j in range(x.shape[0]):
+                    total += s.dtype.type(x[j]) * primal(reg, v[j])
+                s[0] += total
+                return
+            for j in range(rows.x.shape[1]):
+                x = s.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j, lo:hi]
+                    for k in range(hi - lo):
+                        s[k] += x * primal(reg, v[k])
+
+        return dense
+    return None
+
+
+@implements(add_sparse_scores)
+def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, V, classes, m, reg, s):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = s.dtype.type(rows.data[t])
+                v = V[rows.indices[t]]
+                for a in range(m):
+                    s[a] += x * primal(reg, v[classes[a]])
+
+        return csr
+    if is_a(rows, DenseRows) and _columns_first(V):
+
+        def columns(rows, i, V, classes, m, reg, s):
+            real = s.dtype.type
+            x = rows.x[i]
+            for a in range(m):
+                v = V[:, classes[a]]
+                total = real(0)
+                for j in range(x.shape[0]):
+                    total += real(x[j]) * primal(reg, v[j])
+                s[a] += total
+
+        return columns
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, V, classes, m, reg, s):
+            for j in range(rows.x.shape[1]):
+                x = s.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for a in range(m):
+                        s[a] += x * primal(reg, v[classes[a]])
+
+        return dense
+    return None
+
+
+@implements(add_outer)
+def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, lo, hi, V):
+            if V.shape[1] == 1:
+                for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                    V[rows.indices[t], 0] += coef.dtype.type(rows.data[t]) * coef[0]
+                return
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                v = V[rows.indices[t], lo:hi]
+                for k in range(hi - lo):
+                    v[k] += x * coef[k]
+
+        return csr
+    if is_a(rows, DenseRows) and _columns_first(V):
+
+        def columns(rows, i, coef, lo, hi, V):
+            x = rows.x[i]
+            for k in range(lo, hi):
+                z = coef[k - lo]
+                if z != 0:
+                    v = V[:, k]
+                    for j in range(x.shape[0]):
+                        v[j] += coef.dtype.type(x[j]) * z
+
+        return columns
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, lo, hi, V):
+            if V.shape[1] == 1:
+                x, v, z = rows.x[i], V.reshape(V.size), coef[0]
+                for j in range(x.shape[0]):
+                    v[j] += coef.dtype.type(x[j]) * z
+                return
+            for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j, lo:hi]
+                    for k in range(hi - lo):
+                        v[k] += x * coef[k]
+
+        return dense
+    return None
+
+
+@implements(add_squares)
+def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                v = V[rows.indices[t]]
+                for k in range(coef.shape[0]):
+                    v[k] += x * x * coef[k]
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, V):
+            for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for k in range(coef.shape[0]):
+                        v[k] += x * x * coef[k]
+
+        return dense
+    return None
+
+
+@implements(add_outer_within)
+def _add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, first, last, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                j = rows.indices[t]
+                if first <= j < last:
+                    x = coef.dtype.type(rows.data[t])
+                    v = V[j]
+                    for k in range(coef.shape[0]):
+                        v[k] += x * coef[k]
+
+        return csr
+    if is_a(rows, DenseRows) and _columns_first(V):
+
+        def columns(rows, i, coef, first, last, V):
+            x = rows.x[i, first:last]
+            for k in range(coef.shape[0]):
+                z = coef[k]
+                if z != 0:
+                    v = V[first:last, k]
+                    for j in range(x.shape[0]):
+                        v[j] += coef.dtype.type(x[j]) * z
+
+        return columns
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, first, last, V):
+            for j in range(first, last):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for k in range(coef.shape[0]):
+                        v[k] += x * coef[k]
+
+        return dense
+    return None
+
+
+@implements(add_sparse_outer)
+def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, classes, m, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                x = coef.dtype.type(rows.data[t])
+                v = V[rows.indices[t]]
+                for a in range(m):
+                    v[classes[a]] += x * coef[a]
+
+        return csr
+    if is_a(rows, DenseRows) and _columns_first(V):
+
+        def columns(rows, i, coef, classes, m, V):
+            x = rows.x[i]
+            for a in range(m):
+                v, z = V[:, classes[a]], coef[a]
+                for j in range(x.shape[0]):
+                    v[j] += coef.dtype.type(x[j]) * z
+
+        return columns
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, classes, m, V):
+            for j in range(rows.x.shape[1]):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for a in range(m):
+                        v[classes[a]] += x * coef[a]
+
+        return dense
+    return None
+
+
+@implements(add_sparse_outer_within)
+def _add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, first: Any, last: Any, V: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, coef, classes, m, first, last, V):
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                j = rows.indices[t]
+                if first <= j < last:
+                    x = coef.dtype.type(rows.data[t])
+                    v = V[j]
+                    for a in range(m):
+                        v[classes[a]] += x * coef[a]
+
+        return csr
+    if is_a(rows, DenseRows) and _columns_first(V):
+
+        def columns(rows, i, coef, classes, m, first, last, V):
+            x = rows.x[i, first:last]
+            for a in range(m):
+                v, z = V[first:last, classes[a]], coef[a]
+                for j in range(x.shape[0]):
+                    v[j] += coef.dtype.type(x[j]) * z
+
+        return columns
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, coef, classes, m, first, last, V):
+            for j in range(first, last):
+                x = coef.dtype.type(rows.x[i, j])
+                if x != 0:
+                    v = V[j]
+                    for a in range(m):
+                        v[classes[a]] += x * coef[a]
+
+        return dense
+    return None
