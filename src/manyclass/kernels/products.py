@@ -14,7 +14,7 @@ from manyclass.kernels.rows import CSRRows, DenseRows
 
 __all__ = [
     "add_outer",
-    "add_outer_within",
+    "add_outers",
     "add_scores",
     "add_sparse_outer",
     "add_sparse_outer_within",
@@ -48,8 +48,8 @@ def add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
     raise TypeError("compiled: call it from a kernel")
 
 
-def add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
-    """``V[j] += x_ij coef`` for the features first <= j < last."""
+def add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
+    """``V[j, k] += sum_r x_{i + r, j} coef[r, k - lo]`` for lo <= k < hi and the features first <= j < last."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -243,41 +243,63 @@ def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
     return None
 
 
-@implements(add_outer_within)
-def _add_outer_within(rows: Any, i: Any, coef: Any, first: Any, last: Any, V: Any) -> Any:
+@implements(add_outers)
+def _add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, coef, first, last, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                j = rows.indices[t]
-                if first <= j < last:
-                    x = coef.dtype.type(rows.data[t])
-                    v = V[j]
-                    for k in range(coef.shape[0]):
-                        v[k] += x * coef[k]
+        def csr(rows, i, coef, lo, hi, first, last, V):
+            whole = first == 0 and last == V.shape[0]
+            for r in range(coef.shape[0]):
+                c = coef[r]
+                if not c.any():
+                    continue
+                if whole:
+                    add_outer(rows, i + r, c, lo, hi, V)
+                    continue
+                for t in range(rows.indptr[i + r], rows.indptr[i + r + 1]):
+                    j = rows.indices[t]
+                    if first <= j < last:
+                        x = coef.dtype.type(rows.data[t])
+                        v = V[j, lo:hi]
+                        for k in range(hi - lo):
+                            v[k] += x * c[k]
 
         return csr
     if is_a(rows, DenseRows) and _columns_first(V):
 
-        def columns(rows, i, coef, first, last, V):
-            x = rows.x[i, first:last]
-            for k in range(coef.shape[0]):
-                z = coef[k]
-                if z != 0:
-                    v = V[first:last, k]
-                    for j in range(x.shape[0]):
-                        v[j] += coef.dtype.type(x[j]) * z
+        def columns(rows, i, coef, lo, hi, first, last, V):
+            real = coef.dtype.type
+            r = 0
+            while r + 4 <= coef.shape[0]:  # four rows for each time V is read and written
+                x0, x1 = rows.x[i + r, first:last], rows.x[i + r + 1, first:last]
+                x2, x3 = rows.x[i + r + 2, first:last], rows.x[i + r + 3, first:last]
+                for k in range(hi - lo):
+                    c0, c1, c2, c3 = coef[r, k], coef[r + 1, k], coef[r + 2, k], coef[r + 3, k]
+                    v = V[first:last, lo + k]
+                    for j in range(last - first):
+                        v[j] += (c0 * real(x0[j]) + c1 * real(x1[j])) + (c2 * real(x2[j]) + c3 * real(x3[j]))
+                r += 4
+            while r < coef.shape[0]:
+                x = rows.x[i + r, first:last]
+                for k in range(hi - lo):
+                    c = coef[r, k]
+                    v = V[first:last, lo + k]
+                    for j in range(last - first):
+                        v[j] += c * real(x[j])
+                r += 1
 
         return columns
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, coef, first, last, V):
-            for j in range(first, last):
-                x = coef.dtype.type(rows.x[i, j])
-                if x != 0:
-                    v = V[j]
-                    for k in range(coef.shape[0]):
-                        v[k] += x * coef[k]
+        def dense(rows, i, coef, lo, hi, first, last, V):
+            for r in range(coef.shape[0]):
+                c = coef[r]
+                for j in range(first, last):
+                    x = coef.dtype.type(rows.x[i + r, j])
+                    if x != 0:
+                        v = V[j, lo:hi]
+                        for k in range(hi - lo):
+                            v[k] += x * c[k]
 
         return dense
     return None

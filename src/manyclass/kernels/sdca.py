@@ -12,7 +12,7 @@ import numpy as np
 
 from manyclass.kernels.jit import jit
 from manyclass.kernels.operations import conjugate_term, dual_step, loss_conjugate, loss_value, primal, value_term
-from manyclass.kernels.products import add_outer, add_outer_within, add_scores
+from manyclass.kernels.products import add_outer, add_outers, add_scores
 from manyclass.kernels.rows import n_rows, squared_norm
 from manyclass.kernels.targets import target_row
 
@@ -20,7 +20,6 @@ __all__ = [
     "balance_classes",
     "class_masses",
     "dual_image",
-    "dual_image_within",
     "evaluate_rows",
     "primal_weights",
     "penalty_sums",
@@ -28,6 +27,9 @@ __all__ = [
     "sdca_epoch",
     "weighted_sums",
 ]
+
+#: Rows that are added to the dual image together.
+_TOGETHER = 16
 
 
 @jit
@@ -126,36 +128,22 @@ def primal_weights(V, reg, W):
 
 
 @jit
-def dual_image(rows, weights, dual, inv_lam_n, V, lo, hi):
-    """Recompute ``V[:, lo:hi] = X^T (c * dual[:, lo:hi]) / (lam n)``."""
-    real = V.dtype.type
-    V[:, lo:hi] = 0
-    coef = np.empty(hi - lo, V.dtype)
-    for i in range(n_rows(rows)):
-        scale = real(weights[i]) * real(inv_lam_n)
-        largest = real(0)
-        for k in range(hi - lo):
-            coef[k] = scale * dual[i, lo + k]
-            largest = max(largest, abs(coef[k]))
-        if largest > 0:
-            add_outer(rows, i, coef, lo, hi, V)
+def dual_image(rows, weights, dual, inv_lam_n, V, lo, hi, first, last):
+    """Recompute ``V = X^T (c * dual) / (lam n)`` for the outputs lo <= k < hi and the features first <= j < last.
 
-
-@jit
-def dual_image_within(rows, weights, dual, inv_lam_n, V, first, last):
-    """`dual_image` for the features first <= j < last and all outputs; the result is the same to the last bit."""
+    The result is the same to the last bit, whatever ranges it is made in.
+    """
     real = V.dtype.type
-    outputs = dual.shape[1]
-    V[first:last] = 0
-    coef = np.zeros(V.shape[1], V.dtype)
-    for i in range(n_rows(rows)):
-        scale = real(weights[i]) * real(inv_lam_n)
-        largest = real(0)
-        for k in range(outputs):
-            coef[k] = scale * dual[i, k]
-            largest = max(largest, abs(coef[k]))
-        if largest > 0:
-            add_outer_within(rows, i, coef, first, last, V)
+    n = n_rows(rows)
+    V[first:last, lo:hi] = 0
+    coef = np.empty((_TOGETHER, hi - lo), V.dtype)
+    for i in range(0, n, _TOGETHER):
+        held = min(_TOGETHER, n - i)
+        for r in range(held):
+            scale = real(weights[i + r]) * real(inv_lam_n)
+            for k in range(hi - lo):
+                coef[r, k] = scale * dual[i + r, lo + k]
+        add_outers(rows, i, coef[:held], lo, hi, first, last, V)
 
 
 @jit

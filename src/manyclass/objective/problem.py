@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -369,22 +370,16 @@ class Problem:
             self.pull(dual, image)
             V[:] = image
             return
-        if self.n_threads > 1 and self.n_outputs < 64 * self.n_threads:
-            edges = self.feature_edges(self.n_threads)
-            run(
-                lambda at, _: kernels.dual_image_within(
-                    self.rows, self.sample_weight, dual, self.inv_lam_n, V, edges[at], edges[at + 1]
-                ),
-                ranges(self.n_threads, 1),
-                self.n_threads,
-            )
-        else:
-            width = max(64, -(-self.n_outputs // self.n_threads))
-            run(
-                lambda lo, hi: kernels.dual_image(self.rows, self.sample_weight, dual, self.inv_lam_n, V, lo, hi),
-                ranges(self.n_outputs, width),
-                self.n_threads,
-            )
+        d, width = self.n_features, max(64, -(-self.n_outputs // self.n_threads))
+        edges, pieces = [0, d], ranges(self.n_outputs, width)
+        if len(pieces) < self.n_threads:
+            edges, pieces = self.feature_edges(self.n_threads), [(0, self.n_outputs)]
+        parts = [(lo, hi, first, last) for lo, hi in pieces for first, last in pairwise(edges)]
+        run(
+            lambda at, _: kernels.dual_image(self.rows, self.sample_weight, dual, self.inv_lam_n, V, *parts[at]),
+            ranges(len(parts), 1),
+            self.n_threads,
+        )
 
     def feature_edges(self, parts: int) -> list[int]:
         """Bounds of ``parts`` ranges of features with about equally many stored values."""
