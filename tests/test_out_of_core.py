@@ -411,7 +411,6 @@ def test_sums_of_the_other_blocks(tmp_path):
         ),
         ({"loss": "hinge"}, "is for multinomial, got loss 'hinge': choose another solver"),
         ({"l1_ratio": 0.5}, "needs a penalty that is l2 alone, got elastic net .*: give l1_ratio=0"),
-        ({"class_weight": "balanced"}, "got class_weight: leave it out, and write the store with it"),
         ({"warm_start": True}, "has no warm start, got warm_start=True: fit.store, checkpoint=FOLDER. goes on"),
     ],
 )

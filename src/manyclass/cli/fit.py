@@ -240,6 +240,8 @@ def _fit_store(args: argparse.Namespace, screen: Screen, comm: Communicator | No
     screen.say(f"opened {args.data}: {describe_store(store)}")
     estimator = make(args, screen)
     estimator.solver = placed(estimator.solver, comm=comm, path=args.output)
+    judged = args.valid and (comm is None or comm.rank == 0)
+    valid = _read_valid(args, screen, estimator, store.dataset(end=1)) if judged else None
     screen.say(f"fitting {_aim(args, estimator)}; Ctrl-C keeps what is reached")
     estimator.fit(store, **_kept(args))
     if comm is not None and comm.rank:
@@ -248,8 +250,17 @@ def _fit_store(args: argparse.Namespace, screen: Screen, comm: Communicator | No
         _fitted.write_history(estimator, args.history)
     if args.plot:
         _fitted.plot(estimator, args)
+    metrics: dict[str, Any] = {}
+    if valid is not None:
+        try:
+            metrics = evaluate(estimator.model_, valid, n_jobs=estimator.n_jobs)
+        except KeyboardInterrupt:
+            screen.warn(f"interrupted: {args.output} is written, its metrics are not known")
+            return 0
+        if metrics["unseen_labels"]:
+            screen.warn(unseen_sentence(args.valid, metrics))
     if not screen.quiet:
-        _fitted.summarize(args, screen, estimator, {}, 0.0)
+        _fitted.summarize(args, screen, estimator, metrics, 0.0)
     return 0
 
 
@@ -287,7 +298,7 @@ def _check(args: argparse.Namespace, screen: Screen) -> None:
 
 
 #: Options that have no meaning for rows that stay on disk.
-_IN_MEMORY = ("sparsify", "valid", "labels", "n_features", "alphas", "cv")
+_IN_MEMORY = ("sparsify", "labels", "n_features", "alphas", "cv")
 
 
 def _stays_on_disk(args: argparse.Namespace) -> bool:

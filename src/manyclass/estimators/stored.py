@@ -29,6 +29,7 @@ def fit_store(
         alpha=None if estimator.alpha is None else float(estimator.alpha),
         intercept=estimator._takes_intercept(X.layout == "csr", solver),
         dtype=np.dtype(X.dtype if estimator.dtype is None else estimator.dtype),
+        class_weight=estimator.class_weight,
         parameters=estimator._recorded(),
         checkpoint=checkpoint,
         **estimator._settings(),
@@ -86,8 +87,7 @@ def _refuse(estimator: LinearClassifier, solver: StoreSolver, X: Any, y: Any, sa
         )
     if estimator.warm_start:
         raise ValueError(f"{who} has no warm start, got warm_start=True: fit(store, checkpoint=FOLDER) goes on")
-    stored = {"y": y, "sample_weight": sample_weight, "class_weight": estimator.class_weight}
-    for name, value in stored.items():
+    for name, value in {"y": y, "sample_weight": sample_weight}.items():
         if value is not None:
             raise ValueError(
                 f"{who} takes labels and weights of rows from the store, got {name}: leave it out, and write the store "

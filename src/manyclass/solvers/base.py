@@ -206,6 +206,8 @@ class StoreTask(NamedTuple):
         Whether to fit an intercept, without penalty.
     dtype : dtype
         Of the weights.
+    class_weight : dict or "balanced", optional
+        Weights of the classes, as in scikit-learn.
     parameters : dict
         Of the estimator, for the model to record.
     checkpoint, tol, max_iter, seed, verbose
@@ -216,6 +218,7 @@ class StoreTask(NamedTuple):
     alpha: float | None
     intercept: bool
     dtype: np.dtype[Any]
+    class_weight: Any
     parameters: dict[str, Any]
     checkpoint: str | Path | None
     tol: float

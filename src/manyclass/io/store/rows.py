@@ -261,13 +261,15 @@ class RowStore:
             raise DataFormatError(self.path, f"{width} features; expected {n_features}")
         self.shape = self.shape[0], int(n_features)
 
-    def dataset(self, *, mapped: bool = False) -> Dataset:
+    def dataset(self, *, mapped: bool = False, end: int | None = None) -> Dataset:
         """The store as a `Dataset`: mapped if it is a single shard, else read into memory.
 
         Parameters
         ----------
         mapped : bool
             Its `X` is a `RowView` instead, of which slices are taken; targets are read.
+        end : int, optional
+            The first rows alone, as many as this.
 
         Raises
         ------
@@ -276,8 +278,8 @@ class RowStore:
         """
         from manyclass.runtime.memory import human, require
 
-        everything = self.rows()
-        if self.n_shards > 1 and not mapped:
+        everything = self.rows(end=end)
+        if self.n_shards > 1 and not mapped and end is None:
             try:
                 require({"rows": self.nbytes}, "")
             except MemoryError as error:

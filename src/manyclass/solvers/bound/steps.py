@@ -182,9 +182,9 @@ def solve_definite(G: Array, u: Array) -> Array:
 
     Where rounding has made it indefinite, a ridge that grows from 1e-14 of its mean diagonal helps out.
     """
+    if not u.size:  # SciPy 1.11 refuses a system of no equations
+        return u
     diagonal = G.diagonal().copy()
-    lower = np.tril(G, -1) if not diagonal.all() else None
-    ridge = 0.0
     for power in range(-14, 1):
         try:
             factor = linalg.cholesky(G.T, lower=False, overwrite_a=False, check_finite=False)
@@ -193,7 +193,6 @@ def solve_definite(G: Array, u: Array) -> Array:
         except linalg.LinAlgError:
             ridge = 10.0**power * (float(diagonal.mean()) or 1.0)
             np.fill_diagonal(G, diagonal + ridge)
-    del lower
     raise linalg.LinAlgError("the curvature is not finite: scale the features")
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from manyclass.distributed import Communicator
-from manyclass.io.store.view import RowView
+from manyclass.io.store.view import RowView, Window
 from manyclass.kernels.scoring import Scorer
 from manyclass.objective.problem import Certificate
 from manyclass.runtime.threads import ranges
@@ -40,16 +40,20 @@ class Rows(NamedTuple):
         What sample weights are multiplied with, so that their mean over all ranks is 1.
     n : int
         Rows of all ranks.
+    by_class : ndarray of shape (n_classes,), optional
+        The weight of each class.
     """
 
     view: RowView
     window_bytes: int
     scale: float
     n: int
+    by_class: Array | None = None
 
-    def weights(self, given: Array | None, rows: int) -> Array:
+    def weights(self, window: Window) -> Array:
         """Of the rows of a window, float64."""
-        return np.ones(rows) if given is None else given * self.scale
+        given = np.ones(window.end - window.begin) if window.weights is None else window.weights
+        return given * self.scale if self.by_class is None else given * self.by_class[window.y] * self.scale
 
 
 class _Tile(NamedTuple):
@@ -65,7 +69,7 @@ class _Tile(NamedTuple):
 def _tiles(rows: Rows, lo: int, W: Array, bias: Array) -> Iterator[_Tile]:
     scorer = Scorer(W, bias)
     for window in rows.view.windows(rows.window_bytes):
-        c = rows.weights(window.weights, window.end - window.begin)
+        c = rows.weights(window)
         for begin, end in ranges(window.end - window.begin, max(1, _TILE // len(bias))):
             X = window.X[begin:end]
             S = X @ W + bias if isinstance(X, np.ndarray) else scorer.scores(X, None)
@@ -117,7 +121,7 @@ def certify(
             losses -= float(np.sum(tile.c[inside] * tile.S[inside, tile.y[inside]]))
     for window in rows.view.windows(rows.window_bytes):
         at = slice(window.begin - rows.view.begin, window.end - rows.view.begin)
-        losses += float(np.sum(rows.weights(window.weights, window.end - window.begin) * log_sums[at]))
+        losses += float(np.sum(rows.weights(window) * log_sums[at]))
     losses = float(comm.allreduce(np.float64(losses)))
     remove, share, taken = _balance(rows, blocks, block, log_sums, comm) if intercept else (None, None, None)
 

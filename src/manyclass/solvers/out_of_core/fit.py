@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
 
 from manyclass.distributed import Communicator
 from manyclass.kernels.jit import compile_clock
@@ -88,6 +89,7 @@ class BlockFit:
             "blocks": len(self.bounds) - 1,
             "alpha": task.alpha,
             "fit_intercept": task.intercept,
+            **({} if task.class_weight is None else {"class_weight": repr(task.class_weight)}),
             "average": solver.average,
             "window_bytes": solver.window_bytes,
             "random_state": self.seed,
@@ -132,8 +134,9 @@ class BlockFit:
         self.history = History([Record.of(row) for row in work.history], outcome="max_iter")
         self.together = saved = False
         try:
+            self.by_class = self._by_class()
             self.survey = self._survey()
-            self.rows = Rows(self.view, self.solver.window_bytes, self.survey.scale, len(self.store))
+            self.rows = Rows(self.view, self.solver.window_bytes, self.survey.scale, len(self.store), self.by_class)
             try:
                 self._descend()
             except KeyboardInterrupt:
@@ -172,9 +175,23 @@ class BlockFit:
             if certificate is not None and not self._evaluated():
                 self._evaluate(shown)
 
+    def _by_class(self) -> Array | None:
+        """The weight of each class, of the rows of all ranks."""
+        asked, store = self.task.class_weight, self.store
+        if asked is None:
+            return None
+        if asked != "balanced":
+            return np.asarray(compute_class_weight(asked, classes=store.classes, y=store.classes))
+        counts = np.zeros(store.n_outputs, np.int64)
+        for window in self.view.windows(self.solver.window_bytes):
+            counts += np.bincount(window.y, minlength=store.n_outputs)
+        counts = self.comm.allreduce(counts)
+        return np.asarray(len(store) / (store.n_outputs * np.maximum(counts, 1)))
+
     def _survey(self) -> _Survey:
         """One pass over the rows: whether they are fit for a fit, how large they are, how many steps they take."""
         comm, task, dense, batch = self.comm, self.task, self.store.layout == "dense", self.batch
+        weighed = Rows(self.view, self.solver.window_bytes, 1.0, len(self.store), self.by_class)
         steps = np.zeros(comm.size, np.int64)
         weight = squares = features = ones = 0.0
         for window in self.view.windows(self.solver.window_bytes):
@@ -183,7 +200,7 @@ class BlockFit:
             if fault:
                 raise ValueError(f"the window from row {window.begin} on of {self.store.path} has {fault}")
             steps[comm.rank] += steps_of(rows, batch)
-            c = np.ones(rows) if window.weights is None else window.weights
+            c = weighed.weights(window)
             weight += float(c.sum())
             values = window.X if dense else window.X.data
             squares += float(np.vdot(values, values)) if values.dtype == np.float64 else _squares(values)
@@ -258,7 +275,7 @@ class BlockFit:
                 window.X,
                 window.y,
                 self.bounds[block],
-                self.rows.weights(window.weights, rows),
+                self.rows.weights(window),
                 sums.others(block, begin, end),
                 rng.permutation(rows).astype(np.int32),
                 state,
