@@ -89,7 +89,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     max_iter : int, optional
         Maximum number of iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with
         ``warm_start``, of all calls together that resume one ``checkpoint``. None: 100; 300 for "accelerated",
-        "sdca_active" and "ds_mlr", 8 for "memoir", 10 for "out_of_core".
+        "sdca_active", "newton" and "ds_mlr", 8 for "memoir", 10 for "out_of_core".
     warm_start : bool, default=False
         Whether to start from the state of the previous fit if targets, loss and shapes are the same.
     random_state : int, RandomState or None, default=None

@@ -47,7 +47,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
     tol : float, default=1e-3
         Relative duality gap at which the fit stops, >= 0.
     max_iter : int, optional
-        Maximum number of iterations, >= 1, see `LinearClassifier`. None: 100; 300 for "accelerated".
+        Maximum number of iterations, >= 1, see `LinearClassifier`. None: 100; 300 for "accelerated" and "newton".
     warm_start : bool, default=False
         See `LinearClassifier`.
     random_state : int, RandomState or None, default=None
