@@ -122,7 +122,7 @@ class FolderKeeper:
 
 
 def _rows(state: State) -> list[str]:
-    """The arrays with a row for each example that a run goes on with."""
+    """The arrays with a row for each sample that a run goes on with."""
     names = [] if state["begun"] else ["lse"]
     if state["scored"]:
         names += ["total", "scores" if len(state["scores"]) else "own"]

@@ -15,7 +15,7 @@ from manyclass.solvers.ds_mlr.worker import Worker
 __all__ = ["fresh_epoch", "printed_epoch"]
 
 _PLAIN = L2()
-#: What a step may move an example's own scores by, in units of its residual: beyond 1 it overshoots.
+#: What a step may move a sample's own scores by, in units of its residual: beyond 1 it overshoots.
 _MOST = 1.0
 #: The same for the printed update, which is to show what it does; finite, so that no step size makes NaN.
 _MOST_PRINTED = 1e3

@@ -56,7 +56,7 @@ class Share:
 
 @dataclass
 class Worker:
-    """Arrays with a row for each example of a shard, by shard; and the rounds.
+    """Arrays with a row for each sample of a shard, by shard; and the rounds.
 
     The dictionaries may be those of all workers of a process, of which each works on its own shards; what visits do
     they may do for each other (see `shared_round`).

@@ -1,4 +1,4 @@
-"""A search index asked for the rivals of all examples of a problem."""
+"""Queries of a search index for the rival classes of all samples."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from manyclass.runtime.threads import ranges
 
 __all__ = ["ask"]
 
-#: Rows that are asked for at a time.
+#: Rows per query.
 _ROWS = 4096
 
 
 def ask(index: SearchIndex, problem: Problem, weights: Any, intercept: Array, most: int) -> Array:
-    """The ``most`` classes, or as many as there are, with the largest scores of every example but its own: (n, most).
+    """The ``most`` rival classes with the largest scores of each sample, of shape (n, min(most, K - 1)).
 
-    The index is built anew from the weights, an array or CSR matrix of shape (d, K). An intercept is one more feature,
-    which every row has.
+    The index is built from the weights, an array or CSR matrix of shape (d, K). An intercept is the weight of a
+    constant feature.
     """
-    assert isinstance(problem.targets, ClassTargets)  # those of a loss with a sparse dual
+    assert isinstance(problem.targets, ClassTargets)  # losses with a sparse dual have no other targets
     shifted = bool(np.any(intercept))
     if shifted:
         row = np.asarray(intercept, weights.dtype)[None]
