@@ -283,7 +283,7 @@ def test_the_rank_is_full_for_few_parameters_and_low_for_many():
 def test_what_is_not_log_linear_is_refused(solver):
     sign, classes = make_data("sign", K=3), make_data("class")
     for problem, message in (
-        (make_problem(LogisticLoss(), sign), "got log_loss with 3 outputs"),
+        (make_problem(LogisticLoss(), sign), "got 'log_loss' with 3 outputs"),
         (make_problem(SmoothHingeLoss(1.0), sign), "needs loss 'multinomial', or 'log_loss'"),
         (make_problem(MultinomialLoss(), classes, shift=np.ones((8, 4))), "without shift"),
     ):

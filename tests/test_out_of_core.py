@@ -407,7 +407,7 @@ def test_sums_of_the_other_blocks(tmp_path):
         ({"comm": "all"}, "'comm' parameter of OutOfCore"),
         (
             {"path": None},
-            r"writes its model to a folder, and path is None: name the folder.*OutOfCore\('codes.blocks'\)",
+            r"needs path, the folder of the model, got None: give it.*OutOfCore\('codes.blocks'\)",
         ),
         ({"loss": "hinge"}, "is for multinomial, got loss 'hinge': choose another solver"),
         ({"l1_ratio": 0.5}, "needs a penalty that is l2 alone, got elastic net .*: give l1_ratio=0"),

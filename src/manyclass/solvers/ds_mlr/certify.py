@@ -1,4 +1,4 @@
-"""The certificate, partitioned: both sides of the duality gap, from the parts that the workers hold."""
+"""The duality gap of partitioned rows and classes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["certify"]
 
 
 def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Certificate:
-    """P at the weights, whose scores are known, and D at the softmax probabilities that belong to them.
+    """P at the weights, whose scores are known, and D at their softmax probabilities.
 
-    With an intercept these are first balanced (see `Problem.balance`): the masses of the classes take one all-reduce
-    of K numbers. One round makes the dual image X^T (c * a) / (lam n), of which every worker keeps its blocks.
+    With an intercept the probabilities are first balanced (see `Problem.balance`), which takes an all-reduce of 2 K
+    numbers. One round computes the dual image X^T (c * a) / (lam n), of which every worker gets its blocks.
     """
     share = worker.share
     moving = worker.still()

@@ -1,4 +1,4 @@
-"""L-BFGS with the rows partitioned and the model on every process: a baseline."""
+"""A baseline: L-BFGS with the rows partitioned and the whole model in every process."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _OPTIMISM = 16.0
 
 
 class DataParallelLBFGS(LBFGS):
-    """L-BFGS for softmax regression, each process with its rows and all of the model: d K numbers all-reduced a step.
+    """Data-parallel L-BFGS for softmax regression: partitioned rows, and an all-reduce of d K numbers per step.
 
     Parameters
     ----------
     comm : Communicator or "mpi", optional
-        Of the processes. None: there is one.
+        The processes. None: one process. "mpi": all processes of the MPI job.
     history_size : int, default=10
-        Pairs that are kept, >= 1.
+        Number of pairs that are kept, >= 1.
 
     Attributes
     ----------
     scale : float
-        Mean of this process's sample weights where those of all processes have mean 1; to be set before a run.
+        Mean of the sample weights of this process, where those of all processes have mean 1; set it before a run.
 
     Raises
     ------
@@ -132,14 +132,14 @@ class DataParallelLBFGS(LBFGS):
         return float(totals[-1]) / n + problem.lam * problem.penalty_value(W)
 
     def _image_of_all(self, problem: Problem, dual: Array, V: Array) -> None:
-        """The dual image of all processes' responses."""
+        """Write the dual image of the dual variables of all processes to V."""
         problem.dual_image(dual, V)
         V *= V.dtype.type(self.scale * problem.n_samples / self._whole(problem)[0])
         if self._comm.size > 1:
             V[:] = self._comm.allreduce(V)
 
     def _cautious(self, problem: Problem) -> float:
-        """As ever, of all rows: every process must take the same step."""
+        """As in the base class, but for the rows of all processes, which must take the same step."""
         _, value, norms = self._whole(problem)
         return _OPTIMISM / (0.5 * (norms + value**2) + problem.lam)
 
@@ -147,7 +147,7 @@ class DataParallelLBFGS(LBFGS):
         return point[:-1], problem.dtype.type(self._whole(problem)[1]) * point[-1]
 
     def _whole(self, problem: Problem) -> tuple[int, float, float]:
-        """Of all processes: rows, the value of the feature that carries the intercept, the mean squared row norm."""
+        """Number of rows, value of the constant feature, and mean squared row norm, of all processes."""
         if self._facts is None or self._facts[0] is not problem:
             c = np.asarray(problem.sample_weight, np.float64) * self.scale
             n, norms, weights = self._comm.allreduce(np.array([len(c), c @ problem.norms, c.sum()])).tolist()

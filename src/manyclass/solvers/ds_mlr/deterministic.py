@@ -1,7 +1,7 @@
-"""The second phase: L-BFGS where weights, gradients and pairs stay cut in blocks of classes, and scores in shards.
+"""The second phase of DS-MLR: L-BFGS with weights, gradients and pairs partitioned by classes, and scores by rows.
 
-The two-loop recursion runs on coefficients: a direction is a combination of 2 m + 1 vectors, and all it asks for are
-their inner products. Each worker adds those of its blocks; one small all-reduce an iteration makes them known.
+The two-loop recursion computes coefficients: a direction is a combination of 2 m + 1 vectors, and only their inner
+products are needed. Each worker computes those of its blocks; one small all-reduce per iteration sums them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["Blocks", "Memory", "begin", "descend", "two_loop"]
 
 
 class Memory(NamedTuple):
-    """What every worker knows of the pairs.
+    """What every worker knows about the pairs.
 
     Attributes
     ----------
     gram : ndarray of shape (2m + 1, 2m + 1)
-        Inner products of the m moves, the m turns of the gradient, and the gradient.
+        Inner products of the m moves (changes of the weights), the m turns (changes of the gradient), and the gradient.
     pairs : int
-        Pairs so far; the newest is in slot (pairs - 1) % m.
+        Number of pairs so far; the newest is in slot (pairs - 1) % m.
     value : float
         Objective at the weights.
     """
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The vectors of one worker, by block: (d + 1, K_b), and a stack of 2 m of these."""
+    """Arrays of shape (d + 1, K_b) for the blocks of one worker; ``stack`` has the m moves, then the m turns."""
 
     weights: Mapping[int, Array]
     gradient: Mapping[int, Array]
@@ -48,7 +48,7 @@ class Blocks(NamedTuple):
 
 
 def begin(worker: Worker, scores: Scores, blocks: Blocks, n: int, m: int) -> Memory:
-    """Gradient and objective at the weights, whose scores are known; no pairs."""
+    """Compute gradient and objective at the weights, whose scores are known; returns a `Memory` without pairs."""
     _gradient(worker, scores, blocks, n)
     losses = scores.losses()
     parts = {}
@@ -72,12 +72,12 @@ def descend(
     first: float,
     metric: Metric | None = None,
 ) -> tuple[Memory, Found]:
-    """One iteration. ``first``: the length of a step along the gradient where neither pair nor metric tells better."""
+    """One iteration of L-BFGS; ``first`` is the step size along the gradient without pairs and metric."""
     gram, pairs, value = memory
     m = len(gram) // 2
     shares = two_loop(gram, pairs, first)
     fall = _along(shares, gram[:, -1])
-    ends: Mapping[int, Array] = blocks.gradient  # what the last share is of
+    ends: Mapping[int, Array] = blocks.gradient  # the vectors of the last coefficient
     if metric is not None:
         ends, shares, fall = _through(worker, blocks, memory, metric)
     if not fall < 0:
@@ -93,7 +93,7 @@ def descend(
     noise = 8.0 * float(np.finfo(worker.share.dtype).eps) * abs(value)
     found = scores.search(blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise))
     if not found.step:
-        # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
+        # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
         return _restart(gram, value), found
     slot = pairs % m
     for block, W in blocks.weights.items():
@@ -123,15 +123,16 @@ def descend(
 
 
 def two_loop(gram: Array, pairs: int, first: float) -> Array:
-    """Coefficients of the direction -H g (Liu & Nocedal 1989) on moves, turns and gradient.
+    """Coefficients of the direction -H g (Liu & Nocedal 1989) with respect to moves, turns and gradient.
 
     Parameters
     ----------
     gram : ndarray of shape (2m + 1, 2m + 1)
         See `Memory`.
     pairs : int
+        See `Memory`.
     first : float
-        H is this times the identity where there is no pair.
+        Without pairs, H is this times the identity.
     """
     m = len(gram) // 2
     slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
@@ -146,7 +147,8 @@ def two_loop(gram: Array, pairs: int, first: float) -> Array:
 
 
 def _through(worker: Worker, blocks: Blocks, memory: Memory, metric: Metric) -> tuple[dict[int, Array], Array, float]:
-    """The two-loop recursion with a metric in its middle: the product with it, shares of moves and of it, the slope."""
+    """The two-loop recursion with a metric: its product with the vector between the loops, by block; coefficients of
+    the moves and of that product; and the slope along the direction."""
     gram, pairs, _ = memory
     m = len(gram) // 2
     slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
@@ -170,7 +172,7 @@ def _through(worker: Worker, blocks: Blocks, memory: Memory, metric: Metric) -> 
 
 
 def _backward(gram: Array, slots: list[int]) -> tuple[Array, dict[int, float]]:
-    """The first of the two loops: coefficients of -g less its parts along the turns, and these parts."""
+    """The first of the two loops: coefficients of the vector between the loops, and the alphas by slot."""
     m = len(gram) // 2
     shares = np.zeros(len(gram))
     shares[-1] = -1.0
@@ -182,12 +184,12 @@ def _backward(gram: Array, slots: list[int]) -> tuple[Array, dict[int, float]]:
 
 
 def _along(shares: Array, products: Array) -> float:
-    """Their inner product, summed in order: that of a library may depend on where arrays lie in memory."""
+    """The inner product, summed in order: with BLAS rounding may depend on the alignment of the arrays."""
     return float(sum(a * b for a, b in zip(shares.tolist(), products.tolist())))
 
 
 def _gradient(worker: Worker, scores: Scores, blocks: Blocks, n: int) -> None:
-    """The gradient of P at the weights, in place."""
+    """Write the gradient of P at the weights to ``blocks.gradient``."""
     for block, G in scores.pull(blocks.weights, worker.still()).items():
         W, gradient = blocks.weights[block], blocks.gradient[block]
         np.multiply(G, W.dtype.type(1.0 / n), out=gradient)
@@ -207,7 +209,7 @@ def _square(w: Array) -> float:
 
 
 def _quadratic(w: Array, d: Array) -> Array:
-    """<w, w>, <w, d> and <d, d> in float64."""
+    """The inner products <w, w>, <w, d> and <d, d>, in float64."""
     out = np.zeros((3, 3))
     kernels.block_dots(np.zeros((0, w.size), w.dtype), w, d, d, out)
     return np.array([out[0, 0], out[0, 1], out[1, 1]])

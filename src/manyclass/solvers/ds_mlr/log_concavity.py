@@ -1,4 +1,4 @@
-"""LC, a baseline: the classes apart, by the concavity of the logarithm; the model partitioned, the data whole."""
+"""A baseline: LC, which bounds the log-partition function so that classes are independent problems."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["LogConcavity"]
 
-#: Classes whose log-sum-exp is one number.
+#: Classes per log-sum-exp; fixed, so that sums do not depend on the number of threads.
 _GROUP = 8
 _PLAIN = L2()
 _DECREASE = 1e-4
@@ -32,22 +32,22 @@ _HALVINGS = 40
 class LogConcavity(BatchSolver):
     """LC (Gopal & Yang 2013) for softmax regression with an l2 penalty.
 
-    log Z <= a Z - log a - 1 holds for every a > 0, and with equality at a = 1/Z: with the a_i fixed the classes are
-    problems of their own,
+    log Z <= a Z - log a - 1 for every a > 0, with equality at a = 1/Z. With fixed a_i the classes are independent
+    problems,
 
         min over w_k  (lam/2) ||w_k||^2 + (1/n) sum_i c_i (a_i exp(w_k . x_i) - [y_i = k] w_k . x_i)
 
-    An iteration takes a few steps of L-BFGS on each of them, then refreshes the a_i. The classes are shared out among
-    processes and threads; every process has all rows, and n numbers are all-reduced an iteration.
+    An iteration takes ``inner`` steps of L-BFGS on each of them, then updates the a_i. The classes are divided among
+    processes and threads. Every process has all rows; an iteration all-reduces the weights and 2 n numbers.
 
     Parameters
     ----------
     comm : Communicator or "mpi", optional
-        Of the processes. None: there is one.
+        The processes. None: one process. "mpi": all processes of the MPI job.
     inner : int, default=10
-        Steps of L-BFGS on each class, an iteration, >= 1.
+        Steps of L-BFGS per class and iteration, >= 1.
     history_size : int, default=5
-        Pairs of L-BFGS, which starts anew in each iteration, >= 1.
+        Number of pairs of L-BFGS, which restarts in each iteration, >= 1.
 
     References
     ----------
@@ -65,7 +65,7 @@ class LogConcavity(BatchSolver):
     """
 
     name = "log_concavity"
-    summary = "classes as problems of their own below a bound of the log-partition function (LC), for comparison"
+    summary = "a bound on the log-partition function that makes classes independent (LC), for comparison"
     synonyms = ("lc",)
     needs_penalty = frozenset({"gradient"})
     distributed = True
@@ -96,7 +96,7 @@ class LogConcavity(BatchSolver):
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
-        # Of each row, the log-sum-exp of its scores.
+        # The log-sum-exp of the scores of each row.
         return {**state, "total": np.full(problem.n_samples, np.log(problem.n_outputs))}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -105,19 +105,19 @@ class LogConcavity(BatchSolver):
             "weights and gradients": 2 * (problem.n_features + 1) * problem.n_outputs * size,
             "pairs of L-BFGS": (2 * self.history_size + 4) * (problem.n_features + 1) * mine * size,
             "scores": 2 * problem.n_samples * mine * size,
-            "responses of the losses": problem.n_samples * problem.n_outputs * size,
+            "gradients of the losses": problem.n_samples * problem.n_outputs * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         K, rank, size = problem.n_outputs, self._comm.rank, self._comm.size
         begin, end = K * rank // size, K * (rank + 1) // size
-        # Whole groups of classes a thread: the sums below are of groups in their order, whatever the threads.
+        # Whole groups of classes per thread: the sums below are over groups, in order, for any number of threads.
         width = _GROUP * max(1, -(-(end - begin) // (_GROUP * problem.n_threads)))
         pieces = [(begin + lo, begin + hi) for lo, hi in ranges(end - begin, width)]
         while True:
             point = state["point"].copy()
             tops = run(partial(self._classes, problem, state, point), pieces, problem.n_threads)
-            # Log-sum-exps of parts of the classes, into one.
+            # Combine the log-sum-exps of the groups.
             own = np.full(problem.n_samples, -np.inf)
             for top in tops:
                 for group in top.T:
@@ -131,7 +131,7 @@ class LogConcavity(BatchSolver):
             yield self._ended(state, self.inner)
 
     def _classes(self, problem: Problem, state: State, point: Array, lo: int, hi: int) -> Array:
-        """Steps on the classes lo <= k < hi, at once, each with a step length of its own; log-sum-exps of groups."""
+        """Steps on the classes lo <= k < hi, each with its own step size; returns log-sum-exps by group of classes."""
         n, lam, total = problem.n_samples, problem.lam, state["total"]
         y, c, bar = problem.targets.y, problem.sample_weight, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
         W = np.ascontiguousarray(point[:, lo:hi])
@@ -180,7 +180,7 @@ class LogConcavity(BatchSolver):
         return lse
 
     def _directions(self, G: Array, pairs: list[tuple[Array, Array, Array]], problem: Problem) -> Array:
-        """The two-loop recursion, for each class by itself; a pair that bends the wrong way counts for nothing."""
+        """The two-loop recursion for each class; pairs with nonpositive curvature are ignored."""
         D = -G.astype(np.float64)
         shares = []
         for move, turn, bend in reversed(pairs):
@@ -200,5 +200,5 @@ class LogConcavity(BatchSolver):
 
 
 def _columns(one: Array, two: Array) -> Array:
-    """Inner products of the columns."""
+    """The inner products of corresponding columns, in float64."""
     return np.asarray(np.einsum("jk,jk->k", one, two, dtype=np.float64))

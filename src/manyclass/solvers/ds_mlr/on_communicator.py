@@ -1,4 +1,4 @@
-"""Solvers whose copies run on one communicator: it is shared with the object of the user, never copied."""
+"""Copies of distributed solvers, which share the communicator with the original."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ S = TypeVar("S", bound=Any)
 
 
 def communicator_of(solver: Any) -> Communicator:
-    """The communicator that the parameter ``comm`` of a solver stands for.
+    """The communicator for the parameter ``comm`` of a solver: None is one process.
 
-    None is one process; "mpi" is a new one of all processes of the job, which the caller closes.
+    "mpi" is a new communicator of all processes of the MPI job, which the caller must close.
     """
     if solver.comm is None:
         return SerialCommunicator()
@@ -27,7 +27,7 @@ def communicator_of(solver: Any) -> Communicator:
 
 
 def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",), comm: Communicator | None = None) -> S:
-    """A checked copy of a distributed solver with its ``facts``, on a communicator: by default that of the original."""
+    """A checked copy of a distributed solver, with its attributes ``facts``, on ``comm`` or that of the original."""
     solver.check()
     copy: S = type(solver)(**solver.get_params(deep=False))
     comm = getattr(solver, "_comm", None) if comm is None else comm

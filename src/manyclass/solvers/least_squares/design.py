@@ -99,7 +99,7 @@ class Design:
         Products of float32 features are computed in float32 and summed over the chunks in float64. If that is not
         accurate enough for ``ridge`` (`systems.rounding`), a second pass computes them in float64.
         """
-        require(self.needs(), "a feature block with fewer features, or without a feature block system='cg'")
+        require(self.needs(), "a smaller block of features, or system='cg' if there is no feature block")
         found = self._moments(self.dtype, responses)
         if self.dtype == np.float32 and rounding(ridge, found.trace):
             found = self._moments(np.dtype(np.float64), responses)

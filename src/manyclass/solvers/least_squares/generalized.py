@@ -17,6 +17,7 @@ from manyclass.solvers.least_squares.solver import momentum
 from manyclass.solvers.least_squares.systems import System
 
 __all__ = [
+    "LINKS",
     "GeneralizedFit",
     "Link",
     "Step",
@@ -29,7 +30,7 @@ __all__ = [
 #: A function of scores (n, K) that returns predictions (n, K).
 Link = Callable[[Array], Array]
 #: Links by name, with their Lipschitz constants in the Euclidean norm.
-_LINKS: dict[str, tuple[Link, float]] = {
+LINKS: dict[str, tuple[Link, float]] = {
     "identity": (identity, 1.0),
     "softmax": (softmax, 0.5),
     "sigmoid": (sigmoid, 0.25),
@@ -38,7 +39,7 @@ _LINKS: dict[str, tuple[Link, float]] = {
 
 def named_link(name: str) -> tuple[Link, float]:
     """The link "identity", "softmax" or "sigmoid", and its Lipschitz constant."""
-    return _LINKS[name]
+    return LINKS[name]
 
 
 def apply_link(link: Link, scores: Array) -> Array:
