@@ -182,7 +182,7 @@ def test_after_an_error_the_folder_is_kept_and_of_another_fit_refused(tmp_path, 
 def test_what_the_disk_has_no_room_for_is_refused(tmp_path, monkeypatch, stores):
     usage = module.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(MemoryError, match="take another disk"):
+    with pytest.raises(MemoryError, match="use another disk"):
         made(tmp_path / "m").fit(stores[0]["sparse"])
     with pytest.raises(FileNotFoundError, match="does not exist"):
         made(tmp_path / "no" / "m").fit(stores[0]["sparse"])

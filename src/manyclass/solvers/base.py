@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 
+from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.objective.component import Component
 from manyclass.objective.history import History, Spent
+from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import ranges
 
 if TYPE_CHECKING:
     from manyclass.io.store.rows import RowStore
     from manyclass.models.sharded import ShardedModel
 
 __all__ = [
+    "PLAIN",
     "STREAM_DECAY",
     "BaseSolver",
     "Keeping",
@@ -32,7 +37,16 @@ __all__ = [
     "StoreTask",
     "Stream",
     "Warm",
+    "row_matrix",
+    "tasks",
 ]
+
+#: The penalty whose primal map is the identity: a kernel that takes V and a penalty then takes the weights themselves.
+PLAIN = L2()
+#: Multiply-adds after which a kernel returns to Python, which handles Ctrl-C: about a second.
+_WORK = 2e9
+#: Minimum number of outputs per thread: a few cache lines, so that threads do not share one.
+_COLUMNS = 64
 
 #: Decay of the step sizes in a stream whose alpha is 1 / (rows so far): such a penalty gives no strong convexity to
 #: derive step sizes from. Step t is eta_0 (1 + STREAM_DECAY t)^(-1/2), which needs none (Nemirovski, Juditsky, Lan and
@@ -301,6 +315,26 @@ class Keeping(Protocol):
 
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> Keeps:
         """The writer of checkpoints; arguments as for `manyclass.optimize.checkpoint.Keeper`."""
+
+
+def row_matrix(problem: Problem) -> Any:
+    """The rows of a problem as an array or a CSR matrix that shares their memory."""
+    rows = problem.rows
+    if isinstance(rows, CSRRows):
+        return sp.csr_matrix(tuple(rows), shape=(problem.n_samples, problem.n_features), copy=False)
+    return rows.x
+
+
+def tasks(problem: Problem, n: int, batch: int = 1) -> tuple[list[tuple[int, int]], list[tuple[int, int]], int]:
+    """How stochastic steps on n samples are divided: ranges of samples for a call, ranges of outputs, and threads.
+
+    The outputs of a separable loss are divided among threads. The ranges of samples are multiples of ``batch``.
+    """
+    threads = 1 if problem.loss.joint else problem.n_threads
+    width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
+    work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
+    size = max(1, int(n * min(1.0, _WORK / max(work, 1.0)) / batch)) * batch
+    return ranges(n, size), ranges(problem.n_outputs, width), threads
 
 
 def _provided(loss: Any) -> frozenset[str]:

@@ -15,9 +15,9 @@ import numpy as np
 from manyclass.kernels import bound as kernels
 from manyclass.kernels.rows import CSRRows, DenseRows, Rows, n_stored
 from manyclass.kernels.targets import ClassTargets, SignTargets
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
 from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.bound.labels import Labels
 
 __all__ = ["Form", "KroneckerForm"]
@@ -32,7 +32,6 @@ _BLOCKS = 2**21
 _PANEL = 512
 #: Maximum density at which outer products of sparse rows are faster than dense products by BLAS.
 _SPARSE = 0.2
-_PLAIN = L2()
 
 
 class Form(ABC):
@@ -201,7 +200,7 @@ class KroneckerForm(Form):
         else:
             S = np.empty((end - begin, V.shape[1]))
             run(
-                lambda b, e: kernels.range_scores(self.rows, W, _PLAIN, begin + b, begin + e, S[b:e]),
+                lambda b, e: kernels.range_scores(self.rows, W, PLAIN, begin + b, begin + e, S[b:e]),
                 ranges(end - begin, max(1, PIECE // (4 * self.n_threads))),
                 self.n_threads,
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.problem import Array, Certificate
+from manyclass.objective.problem import Array, Certificate, balancing
 from manyclass.solvers.ds_mlr.deterministic import _penalized, _square
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
@@ -56,14 +56,12 @@ def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> t
         kernels.masses(S, begin, share.y, share.weights, worker.total[shard], lo, table[0], table[1])
 
     scores.each(weights, count)
-    wanted, present = worker.comm.allreduce(table)
-    lacking = np.maximum(wanted - present, 0.0)
-    if not lacking.sum() > 0:
+    moving = balancing(*worker.comm.allreduce(table))
+    if moving is None:
         return worker.still()
-    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
 
     def give(shard: int, S: Array, lo: int) -> None:
-        kernels.moved_mass(S, worker.total[shard], remove, lo, worker.moved[shard])
+        kernels.moved_mass(S, worker.total[shard], moving[0], lo, worker.moved[shard])
 
     scores.each(weights, give)
-    return remove, lacking / lacking.sum()
+    return moving

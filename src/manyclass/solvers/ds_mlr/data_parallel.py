@@ -10,19 +10,16 @@ from sklearn.utils._param_validation import StrOptions
 
 from manyclass.distributed import Communicator
 from manyclass.kernels import respond, sdca as kernels
-from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.problem import Array, Certificate, Problem, balancing
 from manyclass.solvers.base import State
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.ds_mlr.solver import require_softmax
+from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
+from manyclass.solvers.primal.descent import OPTIMISM
 from manyclass.solvers.primal.lbfgs import LBFGS
 
 __all__ = ["DataParallelLBFGS"]
 
-#: See `manyclass.solvers.primal.descent`.
-_OPTIMISM = 16.0
 
-
-class DataParallelLBFGS(LBFGS):
+class DataParallelLBFGS(DistributedSolver, LBFGS):
     """Data-parallel L-BFGS for softmax regression: partitioned rows, and an all-reduce of d K numbers per step.
 
     Parameters
@@ -66,31 +63,15 @@ class DataParallelLBFGS(LBFGS):
     """
 
     name = "lbfgs_dp"
-
-    distributed = True
-    one_margin = False
-    takes_shift = False
-    scale = 1.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LBFGS._parameter_constraints,
         "comm": [Communicator, StrOptions({"mpi"}), None],
     }
-    _comm: Communicator
     _facts: tuple[Problem, tuple[int, float, float]] | None = None
 
     def __init__(self, *, comm: Communicator | str | None = None, history_size: int = 10) -> None:
         super().__init__(history_size=history_size)
         self.comm = comm
-
-    def prepare(self, problem: Problem) -> DataParallelLBFGS:
-        """A checked copy on the same communicator."""
-        copy = on_communicator(self)
-        copy.check_problem(problem)
-        return copy
-
-    def check_problem(self, problem: Problem) -> None:
-        super().check_problem(problem)
-        require_softmax(problem, self.name)
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self._parts(problem, state["point"])
@@ -104,11 +85,9 @@ class DataParallelLBFGS(LBFGS):
         if problem.intercept:
             masses = np.empty((2, problem.n_outputs))
             kernels.class_masses(y, c, dual, masses[0], masses[1])
-            wanted, present = self._comm.allreduce(self.scale * masses)
-            lacking = np.maximum(wanted - present, 0.0)
-            if lacking.sum() > 0:
-                remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
-                kernels.balance_classes(y, c, dual, remove, lacking / lacking.sum())
+            moves = balancing(*self._comm.allreduce(self.scale * masses))
+            if moves is not None:
+                kernels.balance_classes(y, c, dual, *moves)
         conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, dual, 0, problem.n_samples)
         losses, conjugates = self._comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
         self._image_of_all(problem, dual, V)
@@ -141,7 +120,7 @@ class DataParallelLBFGS(LBFGS):
     def _cautious(self, problem: Problem) -> float:
         """As in the base class, but for the rows of all processes, which must take the same step."""
         _, value, norms = self._whole(problem)
-        return _OPTIMISM / (0.5 * (norms + value**2) + problem.lam)
+        return OPTIMISM / (0.5 * (norms + value**2) + problem.lam)
 
     def _parts(self, problem: Problem, point: Array) -> tuple[Array, Array]:
         return point[:-1], problem.dtype.type(self._whole(problem)[1]) * point[-1]

@@ -16,7 +16,7 @@ from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.metric import Metric
 from manyclass.solvers.ds_mlr.views import Line, Scores
 from manyclass.solvers.ds_mlr.worker import Worker
-from manyclass.solvers.primal.descent import Found
+from manyclass.solvers.primal.descent import Found, rounding
 
 __all__ = ["Blocks", "Memory", "begin", "descend", "two_loop"]
 
@@ -90,7 +90,7 @@ def descend(
         directions[block] = D
         parts[block] = _quadratic(_penalized(W), _penalized(D))
     ww, wd, dd = worker.by_block(parts, 3).tolist()
-    noise = 8.0 * float(np.finfo(worker.share.dtype).eps) * abs(value)
+    noise = rounding(worker.share.dtype, value)
     found = scores.search(blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise))
     if not found.step:
         # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.

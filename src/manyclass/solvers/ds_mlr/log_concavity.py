@@ -12,24 +12,21 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.ds_mlr.solver import require_softmax
+from manyclass.solvers.base import PLAIN, Progress, State
+from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
 from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["LogConcavity"]
 
 #: Classes per log-sum-exp; fixed, so that sums do not depend on the number of threads.
 _GROUP = 8
-_PLAIN = L2()
 _DECREASE = 1e-4
 _HALVINGS = 40
 
 
-class LogConcavity(BatchSolver):
+class LogConcavity(DistributedSolver, BatchSolver):
     """LC (Gopal & Yang 2013) for softmax regression with an l2 penalty.
 
     log Z <= a Z - log a - 1 for every a > 0, with equality at a = 1/Z. With fixed a_i the classes are independent
@@ -68,31 +65,16 @@ class LogConcavity(BatchSolver):
     summary = "a bound on the log-partition function that makes classes independent (LC), for comparison"
     synonyms = ("lc",)
     needs_penalty = frozenset({"gradient"})
-    distributed = True
-    one_margin = False
-    takes_shift = False
-    scale = 1.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "comm": [Communicator, StrOptions({"mpi"}), None],
         "inner": [Interval(Integral, 1, None, closed="left")],
         "history_size": [Interval(Integral, 1, None, closed="left")],
     }
-    _comm: Communicator
 
     def __init__(self, *, comm: Communicator | str | None = None, inner: int = 10, history_size: int = 5) -> None:
         self.comm = comm
         self.inner = inner
         self.history_size = history_size
-
-    def prepare(self, problem: Problem) -> LogConcavity:
-        """A checked copy on the same communicator."""
-        copy = on_communicator(self)
-        copy.check_problem(problem)
-        return copy
-
-    def check_problem(self, problem: Problem) -> None:
-        super().check_problem(problem)
-        require_softmax(problem, self.name)
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
@@ -136,7 +118,7 @@ class LogConcavity(BatchSolver):
         y, c, bar = problem.targets.y, problem.sample_weight, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
         W = np.ascontiguousarray(point[:, lo:hi])
         S, T = (np.empty((n, hi - lo), problem.dtype) for _ in range(2))
-        kernels.block_scores(problem.rows, 0, n, W, bar, _PLAIN, S, 0)
+        kernels.block_scores(problem.rows, 0, n, W, bar, PLAIN, S, 0)
 
         def gradient() -> Array:
             G = np.zeros_like(W)
@@ -155,7 +137,7 @@ class LogConcavity(BatchSolver):
         G = gradient()
         for _ in range(self.inner):
             D = self._directions(G, pairs, problem)
-            kernels.block_scores(problem.rows, 0, n, D, bar, _PLAIN, T, 0)
+            kernels.block_scores(problem.rows, 0, n, D, bar, PLAIN, T, 0)
             fall = _columns(G, D)
             before = along(np.zeros(hi - lo))
             steps, accepted = np.ones(hi - lo), np.zeros(hi - lo, bool)

@@ -1,12 +1,15 @@
-"""Copies of distributed solvers, which share the communicator with the original."""
+"""What the distributed solvers share: their copies, which use the communicator of the original, and their checks."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.objective.losses import MultinomialLoss
+from manyclass.objective.problem import Problem
+from manyclass.solvers.base import Solver
 
-__all__ = ["communicator_of", "on_communicator"]
+__all__ = ["DistributedSolver", "communicator_of", "on_communicator"]
 
 S = TypeVar("S", bound=Any)
 
@@ -35,3 +38,30 @@ def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",), comm: Commun
     for name in facts:
         setattr(copy, name, getattr(solver, name))
     return copy
+
+
+class DistributedSolver(Solver):
+    """A solver for softmax regression with a parameter ``comm``, the processes that run it together."""
+
+    distributed = True
+    one_margin = False
+    takes_shift = False
+    #: Mean of the sample weights of this process where those of all processes have mean 1 (`Problem` makes it 1).
+    scale = 1.0
+    #: Attributes that copies have too.
+    facts: ClassVar[tuple[str, ...]] = ("scale",)
+    _comm: Communicator
+
+    def prepare(self, problem: Problem) -> Solver:
+        """A checked copy on the same communicator."""
+        copy = on_communicator(self, self.facts)
+        copy.check_problem(problem)
+        return copy
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
+            raise ValueError(
+                f"solver {self.name!r} is for softmax regression, got loss {problem.loss.name!r}: give "
+                "loss='multinomial', or choose another solver (solver='auto' chooses for you)"
+            )

@@ -14,22 +14,22 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.memory import available
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
+from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
+from manyclass.solvers.primal.descent import OPTIMISM
 
-__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES", "require_softmax"]
+__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
 
 SCHEDULES = ("ring", "queue")
 ALGORITHMS = ("two_phase", "stochastic", "printed")
@@ -37,8 +37,6 @@ PRECONDITIONERS = ("auto", "spectrum", "diagonal", "none")
 
 #: Passes over the data per iteration: one for scores, half a one, without exponentials, for weights or gradient.
 _PASSES = 1.5
-#: The first step size along the gradient is this divided by the curvature, which overestimates the eigenvalues.
-_OPTIMISM = 16.0
 #: Blocks per worker with a queue, so that a worker need not wait for the next block.
 _EACH = 4
 #: Number of features below which ``precondition="auto"`` is "spectrum", else "diagonal".
@@ -49,7 +47,7 @@ _REFRESH = {"spectrum": 10, "diagonal": 5}
 _START = 2
 
 
-class DSMLR(Solver):
+class DSMLR(DistributedSolver):
     """Softmax regression with rows and classes partitioned (Raman et al. 2019) over threads, processes and machines.
 
     Each worker has some shards of the rows; blocks of classes, with their weights, are sent from worker to worker. In
@@ -117,10 +115,7 @@ class DSMLR(Solver):
     needs_loss = frozenset({"gradient", "conjugate"})
     needs_penalty = frozenset({"gradient"})
     default_max_iter = 300
-    one_margin = False
-    distributed = True
-    #: Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
-    scale = 1.0
+    facts = ("scale", "slow")
     #: For experiments: see `Worker.slow`; one number per worker.
     slow: Sequence[float] = ()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -136,7 +131,6 @@ class DSMLR(Solver):
         "keep_scores": ["boolean", None],
         "precondition": [StrOptions(set(PRECONDITIONERS))],
     }
-    _comm: Communicator
     _extent: tuple[Problem, Extent] | None = None
     _team: Team | None = None
     _spectrum: Spectrum | None = None
@@ -173,15 +167,8 @@ class DSMLR(Solver):
         """Whether the same seed gives the same model: with a queue the timing of the workers decides."""
         return self.schedule == "ring"
 
-    def prepare(self, problem: Problem) -> DSMLR:
-        """A checked copy on the same communicator."""
-        copy = on_communicator(self, ("scale", "slow"))
-        copy.check_problem(problem)
-        return copy
-
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
-        require_softmax(problem, self.name)
         cuts(problem.n_outputs, self._comm.size * self.n_workers, self.block_classes, self.n_shards, self._each)
 
     @property
@@ -285,8 +272,7 @@ class DSMLR(Solver):
             if self.algorithm != "two_phase" or first:
                 eta = self.eta0 / (extent.largest or 1.0) / math.sqrt(iteration + 1.0)
                 state["ready"] = state["scored"] = np.zeros((), np.int64)
-                epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
-                team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
+                self._stochastic(team, state, eta, seed, iteration)
             else:
                 if not state["ready"]:
                     passes += self._begin(team, state)
@@ -296,6 +282,11 @@ class DSMLR(Solver):
             state["iteration"] = np.asarray(iteration + 1)
             state["passes"] = np.asarray(state["passes"] + passes)
             yield Progress(iteration + 1, float(state["passes"]))
+
+    def _stochastic(self, team: Team, state: State, eta: float, seed: int, iteration: int) -> None:
+        """An iteration of the first phase."""
+        epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
+        team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         team = self._workers(problem, state)
@@ -397,7 +388,7 @@ class DSMLR(Solver):
     def _descend(self, problem: Problem, team: Team, state: State) -> None:
         extent = team.extent
         memory = Memory(state["gram"], int(state["pairs"]), float(state["value"]))
-        first = _OPTIMISM / (extent.curvature + extent.share.lam)
+        first = OPTIMISM / (extent.curvature + extent.share.lam)
         metric = self._metric(problem, team, state)
         found = team.run(
             lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first, metric)
@@ -440,15 +431,6 @@ class DSMLR(Solver):
             found = team.run(lambda worker, scores: bends(worker, scores, _weights(worker, state), extent.n))
             state["bends"] = found[0]
         return Spectral(self._spectrum, state["bends"], extent.share.lam)
-
-
-def require_softmax(problem: Problem, solver: str) -> None:
-    """Raise a ValueError if the loss is not multinomial, or has a margin."""
-    if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
-        raise ValueError(
-            f"solver {solver!r} is for softmax regression, got loss {problem.loss.name!r}: give loss='multinomial', or "
-            "choose another solver (solver='auto' chooses for you)"
-        )
 
 
 def _weights(worker: Worker, state: State) -> dict[int, Array]:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.ds_mlr.worker import Worker
 
 __all__ = ["fresh_epoch", "printed_epoch"]
 
-_PLAIN = L2()
 #: Maximum change of the scores of a row by its own step, in units of its residual: above 1 it overshoots.
 _MOST = 1.0
 #: The same for the published update, large enough to leave it unchanged, but finite to prevent NaN.
@@ -72,7 +71,7 @@ def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed
     def count(shard: int, block: int, W: Array) -> None:
         for begin, end, part in worker.pieces(shard, W.shape[1]):
             S = np.empty((end - begin, W.shape[1]), W.dtype)
-            kernels.block_scores(share.rows, begin, end, W, W.dtype.type(share.constant), _PLAIN, S, 0)
+            kernels.block_scores(share.rows, begin, end, W, W.dtype.type(share.constant), PLAIN, S, 0)
             kernels.block_logsumexp(S, 0, W.shape[1], worker.lse[shard][part], block)
 
     share = worker.share
@@ -104,34 +103,12 @@ def _take_steps(
     lo = worker.grid.classes(block)[0]
     constant = W.dtype.type(share.constant)
     for _, _, part in worker.pieces(shard, 2 * W.shape[1]):
-        common = (lo, W, constant, eta, decay)
+        rows = (share.rows, begin, order[part], share.y, share.weights, share.norms)
+        step = (lo, W, constant, eta, decay)
         if multiplier is None:
-            kernels.fresh_steps(
-                share.rows,
-                begin,
-                order[part],
-                share.y,
-                share.weights,
-                share.norms,
-                worker.lse[shard],
-                block,
-                *common,
-                _MOST,
-                _PLAIN,
-            )
+            kernels.fresh_steps(*rows, worker.lse[shard], block, *step, _MOST, PLAIN)
         else:
-            kernels.multiplier_steps(
-                share.rows,
-                begin,
-                order[part],
-                share.y,
-                share.weights,
-                share.norms,
-                multiplier,
-                *common,
-                _MOST_PRINTED,
-                _PLAIN,
-            )
+            kernels.multiplier_steps(*rows, multiplier, *step, _MOST_PRINTED, PLAIN)
         decay = 1.0
 
 

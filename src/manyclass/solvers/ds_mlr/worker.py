@@ -12,15 +12,14 @@ import numpy as np
 from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.kernels.rows import Rows
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.ds_mlr.grid import Grid
 from manyclass.solvers.ds_mlr.rounds import Rounds, Visit
 
 __all__ = ["Share", "Worker"]
 
-_PLAIN = L2()
 #: Multiply-adds after which a kernel returns to Python, which sends messages and handles Ctrl-C.
 _WORK = 5e7
 
@@ -204,7 +203,7 @@ class Worker:
     def score_block(self, shard: int, W: Array, S: Array, at: int) -> None:
         """Write the scores of a block at a shard to the columns of S from ``at`` on."""
         for begin, end, part in self.pieces(shard, W.shape[1]):
-            kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), _PLAIN, S[part], at)
+            kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), PLAIN, S[part], at)
 
     def pull_block(self, shard: int, block: int, S: Array, at: int, G: Array, moving: tuple[Array, Array]) -> None:
         """Add the part of a shard in sum_i c_i (p_i - e_y) x_i^T to G.

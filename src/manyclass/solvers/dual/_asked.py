@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import ClassTargets
 from manyclass.mips import SearchIndex
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import row_matrix
 
 __all__ = ["ask"]
 
@@ -33,21 +33,11 @@ def ask(index: SearchIndex, problem: Problem, weights: Any, intercept: Array, mo
     index.build(weights, n_jobs=problem.n_threads)
     k = min(most, problem.n_outputs - 1)
     asked = np.empty((problem.n_samples, k), np.int32)
+    rows = row_matrix(problem)
     for begin, end in ranges(problem.n_samples, _ROWS):
-        X = _part(problem, begin, end, shifted)
+        X = rows[begin:end] if sp.issparse(rows) else np.asarray(rows[begin:end], problem.dtype)
+        if shifted:
+            ones = np.ones((end - begin, 1), X.dtype)
+            X = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
         asked[begin:end] = index.query(X, k, problem.targets.y[begin:end], n_jobs=problem.n_threads)[0]
     return asked
-
-
-def _part(problem: Problem, begin: int, end: int, shifted: bool) -> Any:
-    rows = problem.rows
-    if not isinstance(rows, CSRRows):
-        part = np.asarray(rows.x[begin:end], problem.dtype)
-        return np.hstack([part, np.ones((end - begin, 1), part.dtype)]) if shifted else part
-    lo, hi = rows.indptr[begin], rows.indptr[end]
-    found = sp.csr_matrix(
-        (rows.data[lo:hi], rows.indices[lo:hi], rows.indptr[begin : end + 1] - lo),
-        shape=(end - begin, problem.n_features),
-        copy=False,
-    )
-    return sp.hstack([found, np.ones((end - begin, 1), found.dtype)], format="csr") if shifted else found

@@ -15,7 +15,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
 
-__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image"]
+__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image", "table_matrix"]
 
 STORAGES = ("auto", "dense", "sparse")
 
@@ -152,14 +152,18 @@ class TableImage:
         return float(g), float(conjugate)
 
     def weights(self, problem: Problem, state: State) -> Any:
-        table, d = self.view(state), problem.n_features
-        indptr = np.empty(d + 1, np.int64)
-        none = np.zeros(0, np.int32), np.zeros(0, problem.dtype)
-        tables.compress(table, problem.penalty, indptr, *none)
-        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], problem.dtype)
-        if len(indices):
-            tables.compress(table, problem.penalty, indptr, indices, data)
-        return sp.csr_matrix((data, indices, indptr), shape=(d, problem.n_outputs), copy=False)
+        return table_matrix(self.view(state), problem.penalty, problem.n_outputs)
+
+
+def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int) -> sp.csr_matrix[Any]:
+    """The primal weights of a table as a CSR matrix of shape (d, n_classes)."""
+    d, dtype = len(table.start), table.values.dtype
+    indptr = np.empty(d + 1, np.int64)
+    tables.compress(table, penalty, indptr, np.empty(0, np.int32), np.empty(0, dtype))
+    indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], dtype)
+    if len(indices):
+        tables.compress(table, penalty, indptr, indices, data)
+    return sp.csr_matrix((data, indices, indptr), shape=(d, n_classes), copy=False)
 
 
 def make_image(storage: str, problem: Problem) -> Image:

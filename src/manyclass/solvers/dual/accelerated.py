@@ -36,6 +36,7 @@ from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
+from manyclass.solvers.primal.base import momentum
 
 __all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
 
@@ -259,8 +260,8 @@ class AcceleratedSDCA(SDCA):
         back, moved = np.sum(_each(problem, lambda b, e: kernels.momentum(V, reg, Y, W, b, e)), axis=0).tolist()
         state["moved"] = np.asarray(moved)
         theta = 1.0 if back > 0 else float(state["theta"])
-        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * theta * theta))
-        return following, min((theta - 1.0) / following, beta)
+        fista, following = momentum(theta)
+        return following, min(fista, beta)
 
     def _begin(self, problem: Problem, state: State, eta: float) -> None:
         """Set xi_1 = (1 + eta^-2) (P(0) - D(0)); the paper numbers the outer steps from 2."""

@@ -26,7 +26,7 @@ from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.dual.sdca import SDCA, Epoch
@@ -291,11 +291,10 @@ class ActiveSetSDCA(SDCA):
         share = (1.0 / np.maximum(np.bincount(y, minlength=K), 1)).astype(problem.dtype)
         found = np.empty((problem.n_samples, min(self.first, K - 1)), np.int32)
         if isinstance(rows, CSRRows):
-            X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(problem.n_samples, problem.n_features))
             member = sp.csr_matrix(
                 (share[y], y, np.arange(problem.n_samples + 1)), shape=(problem.n_samples, K), dtype=problem.dtype
             )
-            centroids = (X.T.tocsr() @ member).tocsr()
+            centroids = (row_matrix(problem).T.tocsr() @ member).tocsr()
             run(
                 lambda begin, end: proposals.centroid_rivals(
                     rows.data,

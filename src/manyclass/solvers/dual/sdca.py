@@ -20,22 +20,17 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import sdca as kernels
-from manyclass.kernels.rows import n_stored
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import OPTIONS, Segment
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, Solver, State, tasks
 
 __all__ = ["SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
 
 SAMPLINGS = ("permutation", "uniform", "importance")
 
-#: Multiply-adds after which a kernel returns to Python, which handles Ctrl-C: about a second.
-_WORK = 2e9
-#: Minimum number of outputs per thread: a few cache lines, so that threads do not share one.
-_COLUMNS = 64
 #: Every so many epochs shrinking is suspended and all samples are visited.
 _ALL = 5
 
@@ -177,14 +172,9 @@ class SDCA(Solver):
         return np.asarray(np.minimum(drawn, n - 1), np.int32)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
-        problem = epoch.problem
-        threads = problem.n_threads if not problem.loss.joint else 1
-        width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
-        work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
-        slices = ranges(len(order), max(1, int(len(order) * min(1.0, _WORK / max(work, 1.0)))))
-        for begin, end in slices:
-            part = order[begin:end]
-            run(partial(_step, epoch, state, part, live), ranges(problem.n_outputs, width), threads)
+        calls, outputs, threads = tasks(epoch.problem, len(order))
+        for begin, end in calls:
+            run(partial(_step, epoch, state, order[begin:end], live), outputs, threads)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         if problem.intercept:

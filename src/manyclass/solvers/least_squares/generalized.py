@@ -13,8 +13,8 @@ from manyclass.objective.links.identity import identity
 from manyclass.objective.links.sigmoid import sigmoid
 from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.design import Design, Moments
-from manyclass.solvers.least_squares.solver import momentum
 from manyclass.solvers.least_squares.systems import System
+from manyclass.solvers.primal.base import momentum
 
 __all__ = [
     "LINKS",

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
-from manyclass.kernels import primal as kernels
-from manyclass.kernels.rows import CSRRows, DenseRows
+from manyclass.kernels.rows import DenseRows
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
+from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
-from manyclass.solvers.primal.base import ROWS, BatchSolver, constant
+from manyclass.solvers.primal.base import ROWS, BatchSolver, constant, momentum, respond_to
 
-__all__ = ["GeneralizedLeastSquares", "certify", "lipschitz", "matrix", "momentum"]
+__all__ = ["GeneralizedLeastSquares", "certify", "lipschitz"]
 
 #: Elements of X per matrix product.
 _CHUNK = 2**22
@@ -67,19 +64,13 @@ class GeneralizedLeastSquares(BatchSolver):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import MultinomialLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
+    >>> from sklearn.datasets import load_iris
+    >>> from manyclass import LinearClassifier
     >>> from manyclass.solvers import GeneralizedLeastSquares
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
-    >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
-    >>> minimize(problem, GeneralizedLeastSquares(), tol=1e-6).n_iter < 100
+    >>> X, y = load_iris(return_X_y=True)
+    >>> X[:, 0] *= 1000  # an ill-conditioned problem
+    >>> model = LinearClassifier("multinomial", solver=GeneralizedLeastSquares(), alpha=0.1, tol=1e-6).fit(X, y)
+    >>> bool(model.duality_gap_ <= 1e-6)
     True
     """
 
@@ -171,7 +162,7 @@ class GeneralizedLeastSquares(BatchSolver):
         """The system L Sigma + lam I over the features and the constant feature, which is last and not penalized."""
         L = lipschitz(problem)
         design = Design(
-            matrix(problem),
+            row_matrix(problem),
             weights=problem.sample_weight,
             intercept=problem.intercept,
             dtype=problem.dtype,
@@ -188,12 +179,6 @@ class GeneralizedLeastSquares(BatchSolver):
         return design.system(problem.lam, L, factored=True, moments=held["moments"])
 
 
-def momentum(t: float) -> tuple[float, float]:
-    """Nesterov's beta_t, and t of the next iteration."""
-    later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
-    return (t - 1.0) / later, later
-
-
 def lipschitz(problem: Problem) -> float:
     """The Lipschitz constant L of the gradient of a loss with respect to the scores, in the Euclidean norm."""
     # The smoothness of Crammer and Singer's loss is that in the differences of scores, a map of norm sqrt(K).
@@ -207,15 +192,6 @@ def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array) -> C
     return problem.certify(W, bias, losses, dual, V, lambda dual, V: _dual_image(problem, dual, V))
 
 
-def matrix(problem: Problem) -> Any:
-    """The rows as an array or a CSR matrix that shares their memory."""
-    rows = problem.rows
-    if isinstance(rows, CSRRows):
-        shape = problem.n_samples, problem.n_features
-        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)
-    return rows.x
-
-
 def _pieces(problem: Problem) -> list[tuple[int, int]]:
     return ranges(problem.n_samples, max(ROWS, _CHUNK // max(1, problem.n_features)))
 
@@ -227,12 +203,7 @@ def _respond(problem: Problem, W: Array, bias: Array, dual: Array) -> float:
     for begin, end in _pieces(problem):
         np.matmul(np.asarray(problem.rows.x[begin:end], problem.dtype), W, out=dual[begin:end])
     dual += bias
-    losses = run(
-        lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, dual, b, e),
-        ranges(problem.n_samples, ROWS),
-        problem.n_threads,
-    )
-    return float(np.sum(losses))
+    return respond_to(problem, dual)
 
 
 def _dual_image(problem: Problem, dual: Array, V: Array) -> None:

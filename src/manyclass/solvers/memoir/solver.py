@@ -15,7 +15,7 @@ from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.models.prune import rate
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Problem
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.memoir.learner import (
     TRUNCATIONS,
     MemoirLearner,
@@ -173,7 +173,7 @@ class Memoir(Solver):
         return {"weights": copies * d * K * problem.dtype.itemsize}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        X, y, c = _matrix(problem), problem.targets.y, np.asarray(problem.sample_weight)  # type: ignore[union-attr]
+        X, y, c = row_matrix(problem), problem.targets.y, np.asarray(problem.sample_weight)  # type: ignore[union-attr]
         held = self._held_out(problem, seed)
         kept = np.setdiff1d(np.arange(len(y)), held)
         weights = None if np.all(c == c[0]) else c / c[kept].mean()
@@ -203,7 +203,7 @@ class Memoir(Solver):
         held = self._held_out(problem, seed)
         if len(held):
             y = problem.targets.y[held]  # type: ignore[union-attr]
-            judged = rate(W, _matrix(problem)[held], y, self.validation_metric, problem.n_threads)
+            judged = rate(W, row_matrix(problem)[held], y, self.validation_metric, problem.n_threads)
             found["validation"] = judged
             best: Any = state["best"]
             if judged > best[0]:
@@ -327,7 +327,7 @@ class MemoirStream:
         learner.alpha = learner.l2 + learner.l1
         batch = self._solver._batch(problem.n_outputs)
         y = problem.targets.y  # type: ignore[union-attr]
-        learner.epoch(_matrix(problem), y, np.arange(len(y)), batch_size=batch, weights=weights)
+        learner.epoch(row_matrix(problem), y, np.arange(len(y)), batch_size=batch, weights=weights)
 
     def weights(self) -> tuple[Any, Array]:
         """``(W, b)``."""
@@ -342,12 +342,3 @@ def _split(problem: Problem) -> tuple[float, float]:
     if isinstance(problem.penalty, L2):
         return problem.lam, 0.0
     return problem.lam, problem.lam * float(problem.penalty.threshold)
-
-
-def _matrix(problem: Problem) -> Any:
-    """The rows, an array or a CSR matrix; a view."""
-    rows = problem.rows
-    if isinstance(rows, CSRRows):
-        shape = problem.n_samples, problem.n_features
-        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)
-    return rows.x

@@ -11,8 +11,9 @@ from manyclass.kernels import memoir as kernels, table as tables
 from manyclass.kernels.live_bounds import BLOCK, LiveBounds, Scratch, follow, make_bounds, make_scratch, no_bounds
 from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.kernels.scoring import Scorer
-from manyclass.objective.penalties import L2
 from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import PLAIN
+from manyclass.solvers.dual._image import table_matrix
 
 __all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
 
@@ -251,15 +252,7 @@ class TableWeights:
         return sp.csr_matrix((data, indices, indptr), shape=(len(ids), len(self._table.start)), copy=False)
 
     def export(self) -> Any:
-        d = len(self._table.start)
-        indptr = np.empty(d + 1, np.int64)
-        tables.compress(self._table, L2(), indptr, np.empty(0, np.int32), np.empty(0, self.dtype))
-        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], self.dtype)
-        if len(indices):
-            tables.compress(self._table, L2(), indptr, indices, data)
-        if indptr[-1] < 2**31:
-            indptr = indptr.astype(np.int32)
-        weights = sp.csr_matrix((data, indices, indptr), shape=(d, self.n_classes), copy=False)
+        weights = table_matrix(self._table, PLAIN, self.n_classes)
         weights.sort_indices()
         return weights
 
@@ -295,7 +288,7 @@ class TableWeights:
 
     def squares(self) -> float:
         # `table_sums` returns ||U||^2 / 2, the l2 penalty.
-        return 2.0 * float(tables.table_sums(self._table, L2())[0])
+        return 2.0 * float(tables.table_sums(self._table, PLAIN)[0])
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from manyclass.distributed import Communicator
 from manyclass.io.store.view import RowView
 from manyclass.kernels.scoring import Scorer
-from manyclass.objective.problem import Certificate
+from manyclass.objective.problem import Certificate, balancing
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.out_of_core.steps import accumulate
 
@@ -177,13 +177,11 @@ def _balance(
             present[lo:hi] += tile.c @ np.exp(tile.S - log_sums[tile.at, None])
             inside = np.flatnonzero((tile.y >= 0) & (tile.y < hi - lo))
             wanted[lo:hi] += np.bincount(tile.y[inside], tile.c[inside], minlength=hi - lo)
-    wanted, present = comm.allreduce(masses)
-    lacking = np.maximum(wanted - present, 0.0)
-    if not lacking.sum() > 0:
+    moves = balancing(*comm.allreduce(masses))
+    if moves is None:
         return None, None, None
-    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
     taken = np.zeros(len(rows.view))
     for number, lo, hi in blocks:
         for tile in _tiles(rows, lo, *block(number)):
-            taken[tile.at] += np.exp(tile.S - log_sums[tile.at, None]) @ remove[lo:hi]
-    return remove, lacking / lacking.sum(), taken
+            taken[tile.at] += np.exp(tile.S - log_sums[tile.at, None]) @ moves[0][lo:hi]
+    return *moves, taken

@@ -9,7 +9,7 @@ from scipy.linalg import get_blas_funcs
 
 from manyclass.kernels import block_sgd
 from manyclass.kernels.rows import CSRRows, make_rows
-from manyclass.objective.penalties import L2
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.out_of_core.state import BlockState
 
 __all__ = ["Schedule", "accumulate", "batch_of", "curvature", "steps_of", "visit"]
@@ -24,8 +24,6 @@ _LEAST = 512
 _MEAN_EVERY = 8
 #: Multiply-adds after which the kernel returns to Python, which handles Ctrl-C: about a second.
 _WORK = 2e9
-#: Its primal map is the identity: says to the kernel that it is given the weights themselves.
-_PLAIN = L2()
 
 
 class Schedule(NamedTuple):
@@ -128,7 +126,7 @@ def visit(
             carry[:] = 1.0, 1.0, 0.0
         part = slice(done, done + most)
         done += block_sgd.block_steps(
-            rows, y, lo, weights, order[part], others, _PLAIN, *state, schedule.lam, sizes[part], schedule.gain,
+            rows, y, lo, weights, order[part], others, PLAIN, *state, schedule.lam, sizes[part], schedule.gain,
             averaged + done if averaged else 0.0, carry, own,
         )  # fmt: skip
     block_sgd.fold(state.W, state.mean, carry[0], carry[1], carry[2], averaged > 0)

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg.lapack import dposv
 
 from manyclass.kernels import columns, coordinate
 from manyclass.kernels.rows import CSRRows, DenseRows, n_stored
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import row_matrix
 
 __all__ = ["FULL", "ColumnView", "DenseColumns", "Gram", "Model", "SparseColumns", "column_view"]
 
@@ -165,7 +165,7 @@ class SparseColumns:
         self.rows = problem.rows
         self.n, self.d, self.intercept = problem.n_samples, problem.n_features, problem.intercept
         self.n_threads = problem.n_threads if problem.n_outputs == 1 else 1
-        X = sp.csr_matrix(tuple(problem.rows), shape=(self.n, self.d)).tocsc()
+        X = row_matrix(problem).tocsc()
         self.X = X.data, X.indices, X.indptr
         self.stored = max(1, n_stored(problem.rows))
         self.all = np.arange(self.d)

@@ -12,13 +12,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from manyclass.kernels import primal as kernels
 from manyclass.kernels.sdca import weighted_sums
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import PLAIN, Progress, Solver, State
 
-__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature"]
+__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "fill_scores", "momentum", "respond_to"]
 
 #: Rows per task of a parallel sum. Fixed: sums must not depend on the number of threads.
 ROWS = 4096
@@ -93,6 +95,28 @@ class BatchSolver(PrimalSolver):
             slope[-1] = -constant(problem) / problem.n_samples * weighted_sums(problem.sample_weight, dual)
         else:
             slope[-1] = 0
+
+
+def fill_scores(problem: Problem, W: Array, bias: Array, scores: Array) -> None:
+    """Set ``scores`` to X W + b; one pass over the data."""
+    pieces = ranges(problem.n_samples, ROWS)
+    run(lambda b, e: kernels.scores(problem.rows, W, bias, PLAIN, scores, b, e), pieces, problem.n_threads)
+
+
+def respond_to(problem: Problem, scores: Array) -> float:
+    """Replace scores by the negative loss gradients there; returns the weighted sum of the losses."""
+    losses = run(
+        lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
+        ranges(problem.n_samples, ROWS),
+        problem.n_threads,
+    )
+    return float(np.sum(losses))
+
+
+def momentum(t: float) -> tuple[float, float]:
+    """Nesterov's (t_k - 1) / t_{k+1}, and t_{k+1} (Beck & Teboulle 2009, equations 4.2 and 4.3)."""
+    later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+    return (t - 1.0) / later, later
 
 
 def constant(problem: Problem) -> float:

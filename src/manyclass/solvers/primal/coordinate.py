@@ -58,16 +58,11 @@ class CoordinateDescent(Solver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import SquaredLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L1
-    >>> X, y = np.eye(3), np.array([[3.0], [-6.0], [0.5]])
-    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), 1 / 3, n_features=3)
-    >>> np.round(minimize(lasso, CoordinateDescent(), tol=1e-9).weights.T, 6)
-    array([[ 2., -5.,  0.]])
+    >>> from manyclass import LinearRegressor
+    >>> from manyclass.solvers import CoordinateDescent
+    >>> lasso = LinearRegressor(solver=CoordinateDescent(), alpha=1 / 3, l1_ratio=1.0, fit_intercept=False, tol=1e-9)
+    >>> np.round(lasso.fit(np.eye(3), [3.0, -6.0, 0.5]).coef_, 6)
+    array([ 2., -5.,  0.])
     """
 
     name = "cd"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.primal.base import BatchSolver, curvature
 
-__all__ = ["DescentSolver", "Found", "line_search", "rounding"]
+__all__ = ["OPTIMISM", "DescentSolver", "Found", "line_search", "rounding"]
 
 #: Sufficient decrease and curvature of the weak Wolfe conditions.
 _DECREASE, _CURVATURE = 1e-4, 0.9
 #: Maximum number of trial steps of a line search; further steps would differ by rounding only.
 _TRIALS = 40
 #: The first step size is this divided by `curvature`, which overestimates the largest eigenvalue.
-_OPTIMISM = 16.0
+OPTIMISM = 16.0
 
 
 class Found(NamedTuple):
@@ -105,9 +105,9 @@ def _secant(low: float, slope_low: float, high: float, slope_high: float, fall: 
     return min(max(guess, low + 0.1 * width), high - 0.1 * width)
 
 
-def rounding(problem: Problem, value: float) -> float:
-    """The rounding error of differences between objectives near ``value``."""
-    return 8.0 * float(np.finfo(problem.dtype).eps) * abs(value)
+def rounding(dtype: np.dtype[Any], value: float) -> float:
+    """The rounding error of differences between objectives near ``value``, computed with ``dtype``."""
+    return 8.0 * float(np.finfo(dtype).eps) * abs(value)
 
 
 class DescentSolver(BatchSolver):
@@ -151,8 +151,8 @@ class DescentSolver(BatchSolver):
             new = self._descend(problem, trial, state, gradient)
             return new, problem.inner_product(gradient, direction)
 
-        return line_search(evaluate, value, fall, rounding(problem, value), first=first, within=within)
+        return line_search(evaluate, value, fall, rounding(problem.dtype, value), first=first, within=within)
 
     def _cautious(self, problem: Problem) -> float:
         """The first trial step along the negative gradient."""
-        return _OPTIMISM / (curvature(problem) + problem.lam)
+        return OPTIMISM / (curvature(problem) + problem.lam)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from manyclass.kernels import primal as kernels, respond
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature
+from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature, fill_scores, momentum, respond_to
+from manyclass.solvers.primal.descent import rounding
 
 __all__ = ["FISTA"]
 
@@ -51,19 +50,11 @@ class FISTA(BatchSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import SquaredLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L1
+    >>> from manyclass import LinearRegressor
     >>> from manyclass.solvers import FISTA
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(50, 5))
-    >>> y = X[:, :1] - 2 * X[:, 1:2]
-    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), lam=0.1, n_features=5)
-    >>> result = minimize(lasso, FISTA(), tol=1e-6)
-    >>> np.flatnonzero(result.weights).tolist()
+    >>> X = np.random.default_rng(0).normal(size=(50, 5))
+    >>> lasso = LinearRegressor(solver=FISTA(), alpha=0.1, l1_ratio=1.0).fit(X, X[:, 0] - 2 * X[:, 1])
+    >>> np.flatnonzero(lasso.coef_).tolist()
     [0, 1]
     """
 
@@ -105,10 +96,9 @@ class FISTA(BatchSolver):
             self._evaluate(problem, state["last"], earlier)
         while True:
             point, last = state["point"], state["last"]
-            t = float(state["momentum"])
-            later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
-            _extrapolate(point, last, (t - 1.0) / later, start)
-            _extrapolate(scores, earlier, (t - 1.0) / later, state["dual"])
+            beta, later = momentum(float(state["momentum"]))
+            _extrapolate(point, last, beta, start)
+            _extrapolate(scores, earlier, beta, state["dual"])
             smooth = self._respond(problem, start, state)
             taken = self._step(problem, state, start, new, earlier, smooth)
             L = taken.L
@@ -127,31 +117,26 @@ class FISTA(BatchSolver):
     def _evaluate(self, problem: Problem, point: Array, scores: Array) -> float:
         """F at a point; writes its ``scores``."""
         W, bias = self._split(problem, point)
-        pieces = ranges(problem.n_samples, ROWS)
-        run(lambda b, e: kernels.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
+        fill_scores(problem, W, bias, scores)
         losses = run(
             lambda b, e: kernels.losses_at(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
-            pieces,
+            ranges(problem.n_samples, ROWS),
             problem.n_threads,
         )
         return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
 
     def _respond(self, problem: Problem, start: Array, state: State) -> float:
         """f at ``start``, whose scores in ``dual`` are replaced by the negative loss gradients; writes the slope."""
-        losses = run(
-            lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, state["dual"], b, e),
-            ranges(problem.n_samples, ROWS),
-            problem.n_threads,
-        )
+        losses = respond_to(problem, state["dual"])
         self._slope(problem, state)
-        value = problem.objective(float(np.sum(losses)), problem.penalty_value(start[:-1]))
+        value = problem.objective(losses, problem.penalty_value(start[:-1]))
         return value - problem.lam * _penalty(problem, start)
 
     def _step(self, problem: Problem, state: State, start: Array, new: Array, scores: Array, smooth: float) -> _Step:
         """Write ``new``, the proximal step from ``start``, where f is ``smooth``, and its ``scores``."""
         pieces = ranges(len(start), ROWS)
         slope, point, reg = state["slope"], state["point"], problem.penalty
-        noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(smooth)
+        noise = rounding(problem.dtype, smooth)
         # An upper bound on L (the smoothness of Crammer and Singer's loss is per output, hence K): it needs no test, so
         # that the search ends even if the rounding error of a small f exceeds ``noise``.
         safe = problem.n_outputs * curvature(problem)
@@ -193,8 +178,6 @@ def _extrapolate(new: Array, old: Array, share: float, out: Array) -> None:
     out += new
 
 
-#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
-_PLAIN = L2()
 #: The first L is `curvature` divided by this: backtracking increases it if it is too small.
 _OPTIMISM = 64.0
 #: The test of L is meaningful if its quadratic term is at least this many times the rounding error of f.

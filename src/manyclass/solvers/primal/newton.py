@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from manyclass.kernels import newton as kernels, primal
+from manyclass.kernels import newton as kernels
 from manyclass.kernels.sdca import weighted_sums
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import ROWS, constant
+from manyclass.solvers.primal.base import ROWS, constant, fill_scores, respond_to
 from manyclass.solvers.primal.descent import DescentSolver, Found, line_search, rounding
 
 __all__ = ["Newton"]
@@ -103,18 +102,13 @@ class Newton(DescentSolver):
 
     def _respond(self, problem: Problem, point: Array, state: State, scores: Array, gradient: Array) -> float:
         """P at ``point``; writes its ``scores`` and its ``gradient``."""
-        pieces = ranges(problem.n_samples, ROWS)
         W, bias = self._split(problem, point)
-        run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
+        fill_scores(problem, W, bias, scores)
         state["dual"][:] = scores
-        losses = run(
-            lambda b, e: primal.respond_at(problem.targets, problem.sample_weight, problem.loss, state["dual"], b, e),
-            pieces,
-            problem.n_threads,
-        )
+        losses = respond_to(problem, state["dual"])
         self._slope(problem, state)
         self._add_penalty(problem, point, state, gradient)
-        return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
+        return problem.objective(losses, problem.penalty_value(W))
 
     def _solve(
         self,
@@ -161,13 +155,12 @@ class Newton(DescentSolver):
 
     def _bend(self, problem: Problem, state: State, search: Array, scores: Array, along: Array, damping: float) -> None:
         """Set ``state["slope"] = H search``, and ``along`` to the scores of ``search``; one pass."""
-        pieces = ranges(problem.n_samples, ROWS)
         W, bias = self._split(problem, search)
         dual, bent = state["dual"], state["slope"]
-        run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, along, b, e), pieces, problem.n_threads)
+        fill_scores(problem, W, bias, along)
         run(
             lambda b, e: kernels.bend_at(problem.targets, problem.loss, scores, along, dual, b, e),
-            pieces,
+            ranges(problem.n_samples, ROWS),
             problem.n_threads,
         )
         problem.pull(dual, bent[:-1])
@@ -212,7 +205,7 @@ class Newton(DescentSolver):
                 float(slope) / problem.n_samples + problem.lam * (tilt + step * square),
             )
 
-        return line_search(evaluate, value, fall, rounding(problem, value), within=_WITHIN)
+        return line_search(evaluate, value, fall, rounding(problem.dtype, value), within=_WITHIN)
 
 
 def _forcing(size: float, last: float, old: float) -> float:
@@ -230,8 +223,6 @@ def _add(total: Array, part: Array, share: float) -> None:
         total[begin:end] += total.dtype.type(share) * part[begin:end]
 
 
-#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
-_PLAIN = L2()
 #: Maximum Hessian-vector products per iteration; relative residual of the first system; ``within`` of the line search.
 _PRODUCTS, _LOOSE, _WITHIN = 250, 0.25, 0.1
 #: Rows per block in `_add`.

@@ -12,9 +12,9 @@ from manyclass.kernels.rows import DenseRows
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design, Moments
-from manyclass.solvers.least_squares.solver import certify, lipschitz, matrix
+from manyclass.solvers.least_squares.solver import certify, lipschitz
 from manyclass.solvers.least_squares.systems import FACTORED, Factor
 from manyclass.solvers.primal.base import constant
 from manyclass.solvers.primal.lbfgs import LBFGS
@@ -58,19 +58,13 @@ class PreconditionedLBFGS(LBFGS):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import MultinomialLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
+    >>> from sklearn.datasets import load_iris
+    >>> from manyclass import LinearClassifier
     >>> from manyclass.solvers import PreconditionedLBFGS
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
-    >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
-    >>> minimize(problem, PreconditionedLBFGS(), tol=1e-6).n_iter < 40
+    >>> X, y = load_iris(return_X_y=True)
+    >>> X[:, 0] *= 1000  # an ill-conditioned problem
+    >>> model = LinearClassifier("multinomial", solver=PreconditionedLBFGS(), alpha=0.1, tol=1e-6).fit(X, y)
+    >>> bool(model.duality_gap_ <= 1e-6)
     True
     """
 
@@ -96,7 +90,7 @@ class PreconditionedLBFGS(LBFGS):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         design = Design(
-            matrix(problem),
+            row_matrix(problem),
             weights=problem.sample_weight,
             intercept=problem.intercept,
             dtype=problem.dtype,

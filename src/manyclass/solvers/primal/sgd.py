@@ -10,24 +10,17 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import sgd as kernels
-from manyclass.kernels.rows import n_stored
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.intercept import first_intercept
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
-from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import STREAM_DECAY, Progress, State
+from manyclass.runtime.threads import run
+from manyclass.solvers.base import PLAIN, STREAM_DECAY, Progress, State, tasks
 from manyclass.solvers.primal.base import PrimalSolver, constant
 
 __all__ = ["GAINS", "SGD", "SGDStream"]
 
 #: Schedules of the step size.
 GAINS = ("optimal", "constant", "tau", "inverse")
-
-#: Multiply-adds after which the kernel returns to Python, which handles Ctrl-C: about a second.
-_WORK = 2e9
-#: Minimum number of outputs per thread: a few cache lines, so that threads do not share one.
-_COLUMNS = 64
 
 
 class SGD(PrimalSolver):
@@ -198,15 +191,12 @@ class SGD(PrimalSolver):
         problem. ``vanishing``: see `Solver.open_stream`.
         """
         weights = np.asarray(problem.sample_weight) if weights is None else weights
-        threads = 1 if problem.loss.joint else problem.n_threads
-        width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         if rate is None:
             rate = first_rate(problem, weights) if self.eta0 is None else float(self.eta0)
         decay, power = (STREAM_DECAY, 0.5) if vanishing and self.gain == "optimal" else self._decay(problem, rate)
         batch = self.batch_size
-        work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
-        most = len(order) * min(1.0, _WORK / max(work, 1.0))
-        for begin, end in ranges(len(order), max(1, int(most / batch)) * batch):
+        calls, outputs, threads = tasks(problem, len(order), batch)
+        for begin, end in calls:
 
             def part(lo: int, hi: int, begin: int = begin, end: int = end) -> None:
                 kernels.sgd_epoch(
@@ -215,7 +205,7 @@ class SGD(PrimalSolver):
                     weights,
                     order[begin:end],
                     problem.loss,
-                    _PLAIN,
+                    PLAIN,
                     state["W"],
                     state["bias"],
                     mean,
@@ -232,7 +222,7 @@ class SGD(PrimalSolver):
                     hi,
                 )
 
-            run(part, ranges(problem.n_outputs, width), threads)
+            run(part, outputs, threads)
 
     def _decay(self, problem: Problem, rate: float) -> tuple[float, float]:
         """``decay`` and ``power`` of ``eta_t = eta_0 (1 + decay t)^-power``."""
@@ -316,7 +306,3 @@ def first_rate(problem: Problem, weights: Array) -> float:
     sizes = weights.astype(np.float64) * (problem.norms + constant(problem) ** 2)
     gamma = float(problem.loss.smoothness) or 1.0
     return 1.0 / (float(sizes.max(initial=0.0)) / gamma + problem.lam)
-
-
-#: Its primal map is the identity: says to the kernel that it is given the weights themselves.
-_PLAIN = L2()
