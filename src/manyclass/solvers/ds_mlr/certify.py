@@ -22,7 +22,7 @@ def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int
     numbers. One round computes the dual image X^T (c * a) / (lam n), of which every worker gets its blocks.
     """
     share = worker.share
-    moving = worker.still()
+    moving = worker.unbalanced()
     if share.constant:
         moving = _balanced(worker, scores, weights)
     remove, shares = moving
@@ -58,7 +58,7 @@ def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> t
     scores.each(weights, count)
     moving = balancing(*worker.comm.allreduce(table))
     if moving is None:
-        return worker.still()
+        return worker.unbalanced()
 
     def give(shard: int, S: Array, lo: int) -> None:
         kernels.moved_mass(S, worker.total[shard], moving[0], lo, worker.moved[shard])

@@ -190,7 +190,7 @@ def _along(shares: Array, products: Array) -> float:
 
 def _gradient(worker: Worker, scores: Scores, blocks: Blocks, n: int) -> None:
     """Write the gradient of P at the weights to ``blocks.gradient``."""
-    for block, G in scores.pull(blocks.weights, worker.still()).items():
+    for block, G in scores.pull(blocks.weights, worker.unbalanced()).items():
         W, gradient = blocks.weights[block], blocks.gradient[block]
         np.multiply(G, W.dtype.type(1.0 / n), out=gradient)
         gradient[:-1] += W.dtype.type(worker.share.lam) * W[:-1]

@@ -294,13 +294,13 @@ class DSMLR(DistributedSolver):
         # A certificate must not change the iterations: the first phase continues with the log-sum-exps it had.
         kept = None if scored else state["lse"].copy()
 
-        def look(worker: Worker, scores: Scores) -> Certificate:
+        def evaluate(worker: Worker, scores: Scores) -> Certificate:
             weights = _weights(worker, state)
             if not scored:
                 scores.load(weights)
             return certify(worker, scores, weights, self._known(problem).n)
 
-        found = team.run(look)[0]
+        found = team.run(evaluate)[0]
         if kept is None:
             return found
         if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self._first(problem)):
@@ -419,11 +419,11 @@ class DSMLR(DistributedSolver):
             held = {block: state[f"curvature.{block}"] for block in extent.blocks}
             if stale:
 
-                def look(worker: Worker, scores: Scores) -> None:
+                def evaluate(worker: Worker, scores: Scores) -> None:
                     pairs = {block: (W, held[block]) for block, W in _weights(worker, state).items()}
                     curvatures(worker, scores, pairs, extent.n)
 
-                team.run(look)
+                team.run(evaluate)
             return Diagonal(held)
         if self._spectrum is None:
             self._spectrum = spectrum(extent.share, self._comm, extent.n, problem.n_features)

@@ -240,7 +240,7 @@ class Worker:
             constant = H.dtype.type(share.constant)
             kernels.block_curvature(share.rows, begin, end, S[part], at, share.weights, total, constant, H)
 
-    def still(self) -> tuple[Array, Array]:
+    def unbalanced(self) -> tuple[Array, Array]:
         """The argument ``moving`` of `pull_block` without balancing; sets `moved` to 0."""
         for shard in self.shards:
             self.moved[shard][:] = 0.0

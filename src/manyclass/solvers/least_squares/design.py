@@ -107,28 +107,28 @@ class Design:
 
     def _moments(self, dtype: np.dtype[Any], responses: Array | None) -> Moments:
         p, q = self.n_features, self.q
-        room_for_all = np.zeros(q * q)
-        features = room_for_all[: p * p].reshape(p, p)
+        storage = np.zeros(q * q)
+        features = storage[: p * p].reshape(p, p)
         sums = np.zeros(p)
         cross = None if responses is None else np.zeros((q, responses.shape[1]))
-        room = np.zeros((p, p), dtype) if dtype == np.float32 else None
+        buffer = np.zeros((p, p), dtype) if dtype == np.float32 else None
         for begin, end, F in self.chunks():
             c = None if self.weights is None else self.weights[begin:end]
-            self._add_square(F, c, features, room)
+            self._add_square(F, c, features, buffer)
             sums += self._sum(F, np.ones(end - begin) if c is None else c)
             if cross is not None and responses is not None:
                 self._add_cross(F, responses[begin:end], c, cross)
-        matrix = room_for_all.reshape(q, q)
+        matrix = storage.reshape(q, q)
         if self.intercept:
             # From p x p to q x q in place, from the last row on: a second matrix would double the memory.
             for row in range(p - 1, 0, -1):
-                matrix[row, :p] = room_for_all[row * p : (row + 1) * p].copy()
+                matrix[row, :p] = storage[row * p : (row + 1) * p].copy()
             matrix[p, :p] = sums
             matrix[p, p] = self.n_samples if self.weights is None else self.weights.sum()
         matrix /= self.n_samples
         return Moments(matrix, None if cross is None else cross / self.n_samples, p)
 
-    def _add_square(self, F: Any, c: Array | None, G: Array, room: Array | None) -> None:
+    def _add_square(self, F: Any, c: Array | None, G: Array, buffer: Array | None) -> None:
         """``G += F' diag(c) F``, lower triangle only."""
         if sp.issparse(F):
             parts = read_only(F.data), read_only(F.indices), read_only(F.indptr)
@@ -140,21 +140,21 @@ class Design:
             )
             return
         if not isinstance(F, np.ndarray):
-            F = as_double(F) if room is None else F
+            F = as_double(F) if buffer is None else F
             weighted = F if c is None else F * like(c[:, None], F)
             G += to_numpy(weighted.T @ F)
             return
         if c is not None:
             F = F * np.sqrt(c).astype(F.dtype)[:, None]
-        if room is None:
+        if buffer is None:
             # BLAS is column-major: it gets transposes, whose upper triangle is our lower one, and adds to G in place.
             F = np.ascontiguousarray(F, np.float64)
             blas.dsyrk(1.0, F.T, beta=1.0, c=G.T, overwrite_c=1, lower=0)
         else:
             F = np.ascontiguousarray(F)
-            blas.ssyrk(1.0, F.T, beta=0.0, c=room.T, overwrite_c=1, lower=0)
+            blas.ssyrk(1.0, F.T, beta=0.0, c=buffer.T, overwrite_c=1, lower=0)
             for begin, end in ranges(self.n_features, 512):
-                G[begin:end, :end] += room[begin:end, :end]
+                G[begin:end, :end] += buffer[begin:end, :end]
 
     @staticmethod
     def _sum(F: Any, c: Array) -> Array:

@@ -75,7 +75,7 @@ class ConjugateGradient(DescentSolver):
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        gradient, trial, room = (np.empty_like(state["point"]) for _ in range(3))
+        gradient, trial, buffer = (np.empty_like(state["point"]) for _ in range(3))
         direction = state["direction"]
         if state["iteration"] == 0:  # a new run, possibly a warm start
             direction[:], state["last"], state["passes"] = 0, np.zeros(()), np.ones(())
@@ -90,14 +90,14 @@ class ConjugateGradient(DescentSolver):
             tried, last = 0, 0.0
             if fall < 0:
                 step, found, tried = self._search(
-                    problem, state, direction, value, fall, trial, room, first=first, within=self._within
+                    problem, state, direction, value, fall, trial, buffer, first=first, within=self._within
                 )
                 if step:
                     value, last = found, step * (fall if self._by_decrease else 1.0)
                     state["point"], trial = trial, state["point"]
-                    gradient, room = room, gradient
-                    # The previous gradient is in ``room``, which may be overwritten.
-                    self._turn(problem, gradient, np.subtract(gradient, room, out=room), direction)
+                    gradient, buffer = buffer, gradient
+                    # The previous gradient is in ``buffer``, which may be overwritten.
+                    self._turn(problem, gradient, np.subtract(gradient, buffer, out=buffer), direction)
             state["last"] = np.asarray(last)
             yield self._ended(state, tried)
 

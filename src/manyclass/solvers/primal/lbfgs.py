@@ -87,29 +87,29 @@ class LBFGS(DescentSolver):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         point = state["point"]
-        gradient, direction, trial, room = (np.empty_like(point) for _ in range(4))
+        gradient, direction, trial, buffer = (np.empty_like(point) for _ in range(4))
         if state["iteration"] == 0:  # a new run, possibly a warm start
             state["pairs"], state["passes"] = np.zeros((), np.int64), np.ones(())
         # Not in the state: a warm start may have other data, and so another objective.
         value = self._descend(problem, point, state, gradient)
         while True:
             point = state["point"]
-            self._direct(problem, state, gradient, direction, room)
+            self._direct(problem, state, gradient, direction, buffer)
             fall = problem.inner_product(gradient, direction)
             found = Found(0.0, value, 0)
             if fall < 0:
-                found = self._search(problem, state, direction, value, fall, trial, room)
+                found = self._search(problem, state, direction, value, fall, trial, buffer)
             if found.step:
                 value = found.value
-                self._remember(problem, state, trial, gradient, room)
+                self._remember(problem, state, trial, gradient, buffer)
                 state["point"], trial = trial, point
-                gradient, room = room, gradient
+                gradient, buffer = buffer, gradient
             else:
                 # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
                 state["pairs"] = np.zeros((), np.int64)
             yield self._ended(state, found.tried)
 
-    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, room: Array) -> None:
+    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, buffer: Array) -> None:
         """Set ``direction = -H gradient`` by the two-loop recursion."""
         pairs = int(state["pairs"])
         slots = [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
@@ -119,14 +119,14 @@ class LBFGS(DescentSolver):
         shares = {}
         for slot in reversed(slots):
             shares[slot] = problem.inner_product(moves[slot], direction) / bends[slot]
-            direction -= np.multiply(turns[slot], shares[slot], out=room)
+            direction -= np.multiply(turns[slot], shares[slot], out=buffer)
         if slots:
             self._begin(problem, state, direction, turns[slots[-1]], bends[slots[-1]])
         else:
             self._begin(problem, state, direction, None, 0.0)
         for slot in slots:
             share = shares[slot] - problem.inner_product(turns[slot], direction) / bends[slot]
-            direction += np.multiply(moves[slot], share, out=room)
+            direction += np.multiply(moves[slot], share, out=buffer)
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
         """Multiply ``direction`` by the initial inverse Hessian: the identity, scaled by the newest pair."""
