@@ -93,7 +93,7 @@ def minimize_columns(
     begun, compiled = time.perf_counter(), compile_clock.seconds
     history = History()
     with Reporter(verbose, tol, len(pieces)) as reporter:
-        tally = _Tally(problem, len(pieces), begun, history, reporter)
+        tally = _Tally(problem, begun, history, reporter)
 
         def fit(lo: int, hi: int) -> None:
             part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
@@ -197,12 +197,11 @@ _BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED
 class _Tally:
     """The sums over the finished ranges. Threads add results in any order; sums are computed in a fixed order."""
 
-    def __init__(self, problem: Problem, pieces: int, begun: float, history: History, reporter: Reporter) -> None:
+    def __init__(self, problem: Problem, begun: float, history: History, reporter: Reporter) -> None:
         self._problem, self._begun, self._history, self._reporter = problem, begun, history, reporter
         self._lock = threading.Lock()
         self._parts: dict[int, Result] = {}
         self.outcome = Outcome.CONVERGED
-        self.pieces = pieces
 
     @property
     def done(self) -> int:

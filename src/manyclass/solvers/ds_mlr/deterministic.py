@@ -16,7 +16,7 @@ from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.metric import Metric
 from manyclass.solvers.ds_mlr.views import Line, Scores
 from manyclass.solvers.ds_mlr.worker import Worker
-from manyclass.solvers.primal.descent import Found, rounding
+from manyclass.solvers.primal.descent import rounding
 
 __all__ = ["Blocks", "Memory", "begin", "descend", "two_loop"]
 
@@ -71,7 +71,7 @@ def descend(
     n: int,
     first: float,
     metric: Metric | None = None,
-) -> tuple[Memory, Found]:
+) -> Memory:
     """One iteration of L-BFGS; ``first`` is the step size along the gradient without pairs and metric."""
     gram, pairs, value = memory
     m = len(gram) // 2
@@ -81,7 +81,7 @@ def descend(
     if metric is not None:
         ends, shares, fall = _through(worker, blocks, memory, metric)
     if not fall < 0:
-        return _restart(gram, value), Found(0.0, value, 0)
+        return Memory(gram, 0, value)
     directions, parts = {}, {}
     for block, W in blocks.weights.items():
         D = np.empty_like(W)
@@ -94,7 +94,7 @@ def descend(
     found = scores.search(blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise))
     if not found.step:
         # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
-        return _restart(gram, value), found
+        return Memory(gram, 0, value)
     slot = pairs % m
     for block, W in blocks.weights.items():
         move, turn = blocks.stack[block][slot], blocks.stack[block][m + slot]
@@ -117,9 +117,7 @@ def descend(
         gram[at, : 2 * m] = gram[: 2 * m, at] = table[row, : 2 * m]
     for row, at in enumerate((slot, m + slot, 2 * m)):
         gram[at, 2 * m] = gram[2 * m, at] = table[row, 2 * m + 2]
-    if not gram[slot, m + slot] > 0:
-        return _restart(gram, found.value), found
-    return Memory(gram, pairs + 1, found.value), found
+    return Memory(gram, pairs + 1 if gram[slot, m + slot] > 0 else 0, found.value)
 
 
 def two_loop(gram: Array, pairs: int, first: float) -> Array:
@@ -194,10 +192,6 @@ def _gradient(worker: Worker, scores: Scores, blocks: Blocks, n: int) -> None:
         W, gradient = blocks.weights[block], blocks.gradient[block]
         np.multiply(G, W.dtype.type(1.0 / n), out=gradient)
         gradient[:-1] += W.dtype.type(worker.share.lam) * W[:-1]
-
-
-def _restart(gram: Array, value: float) -> Memory:
-    return Memory(gram, 0, value)
 
 
 def _penalized(W: Array) -> Array:

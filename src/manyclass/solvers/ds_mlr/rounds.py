@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
@@ -33,8 +32,6 @@ class Rounds:
 
     Attributes
     ----------
-    waited : float
-        Seconds that this worker has waited for blocks.
     skipped : int
         Number of blocks that were sent on without a visit.
     """
@@ -42,7 +39,6 @@ class Rounds:
     def __init__(self, comm: Communicator, grid: Grid) -> None:
         self.comm = comm
         self.grid = grid
-        self.waited = 0.0
         self.skipped = 0
         self._round = 0
         self._early: dict[int, list[tuple[int, int, Array]]] = {}
@@ -154,12 +150,10 @@ class Rounds:
         while True:
             message = self.comm.poll()
             if message is None and wait:
-                begun = time.perf_counter()
                 try:
                     message = self.comm.receive()
                 except DeadlineError as error:
                     raise DeadlineError(f"{error}; it waited for a block of round {self._round}") from error
-                self.waited += time.perf_counter() - begun
             if message is None:
                 return
             wait = False

@@ -393,7 +393,7 @@ class DSMLR(DistributedSolver):
         found = team.run(
             lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first, metric)
         )
-        _keep(state, found[0][0])
+        _keep(state, found[0])
 
     def _first(self, problem: Problem) -> int:
         """Number of iterations of the first phase."""

@@ -85,10 +85,6 @@ class Scores(ABC):
     def losses(self) -> float:
         """The weighted sum of the losses over all rows."""
 
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Size in bytes of the arrays."""
-
 
 class Kept(Scores):
     """Scores are kept: 2 n K / P numbers in each of P workers.
@@ -169,9 +165,6 @@ class Kept(Scores):
             for shard, S in self._own()
         }
         return float(worker.by_shard(parts)[0])
-
-    def nbytes(self) -> int:
-        return sum(2 * S.nbytes for _, S in self._own())
 
 
 class Made(Scores):
@@ -314,6 +307,3 @@ class Made(Scores):
             c = np.asarray(worker.share.weights[begin:end], np.float64)
             parts[shard] = float(c @ (worker.total[shard] - self.own[shard][:, 0]))
         return float(worker.by_shard(parts)[0])
-
-    def nbytes(self) -> int:
-        return sum((3 * len(_POWERS) + 2) * 8 * len(total) for total in self.worker.total.values())

@@ -46,7 +46,7 @@ class Epoch:
     loss : NamedTuple
         The loss, or a `Segment` of it.
     bias_step : float
-        1 / (kappa n): how far the intercept moves for one unit of sum_i c_i a_i; 0 without an intercept.
+        1 / (kappa n), the change of the intercept per unit of sum_i c_i a_i; 0 without an intercept.
     """
 
     problem: Problem

@@ -80,7 +80,7 @@ class Factor:
             factor, order, self.rank, _ = lapack.dpstrf(matrix.T, lower=1, overwrite_a=1, tol=least)
             self._picked = order[: self.rank] - 1
             factor = np.asfortranarray(factor[: self.rank, : self.rank])
-        self._factor, self._lower = factor, int(self._picked is not None)
+        self._factor = factor
 
     def solve(self, B: Array) -> Array:
         """The solution X of A X = B, of shape (q, K), for B in the range of A."""

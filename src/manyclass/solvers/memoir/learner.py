@@ -260,7 +260,7 @@ class MemoirLearner:
         chosen: Array | None = None,
         judged: _Judged | None = None,
     ) -> None:
-        """One step on a batch of rows (CSR, of the dtype of the weights, int32 indices), y int32."""
+        """One step on a batch of rows: a CSR matrix from `rows_of`, and int32 classes y; arguments as for `epoch`."""
         eta, b = self._eta(), len(y)
         if self.l1 and self.truncation == "lazy":
             self.U.settle(batch.indices, self.total, self.stamp)
