@@ -51,7 +51,7 @@ _COLUMNS = 64
 #: Decay of the step sizes in a stream whose alpha is 1 / (rows so far): such a penalty gives no strong convexity to
 #: derive step sizes from. Step t is eta_0 (1 + STREAM_DECAY t)^(-1/2), which needs none (Nemirovski, Juditsky, Lan and
 #: Shapiro, SIAM J. Optimization 2009). Of 1, 1e-1, 1e-2, 3e-3 and 1e-3, on streams of 1e3 to 2e4 rows with and without
-#: label noise, 1e-3 was close to the best throughout.
+#: noise, 1e-3 was close to the best throughout.
 STREAM_DECAY = 1e-3
 
 #: The arrays that determine the next iterations, by name: a run that is resumed from them gives the same bits.
@@ -69,7 +69,7 @@ class Progress:
     passes : float
         Number of passes over the data so far.
     bound : Certificate, optional
-        The certificate of ``state`` if the iteration has computed it.
+        The certificate of ``state``, as with ``final=True``, if the iteration has computed it.
     """
 
     iteration: int
