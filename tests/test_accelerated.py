@@ -130,7 +130,9 @@ def test_threads_and_a_killed_run_change_nothing(inner, tmp_path):
 
 def test_what_is_refused_and_said():
     for wrong in ({"inner": 0}, {"inner": "exact"}, {"rule": "time"}, {"rule": "rate"}, {"option": "VI"}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))}.* (parameter of AcceleratedSDCA|bounds the method)"):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(wrong))}.* (parameter of AcceleratedSDCA|needs inner='accuracy')"
+        ):
             AcceleratedSDCA(**wrong).check()
     problem = make_problem(SquaredLoss(), make_data("real"), intercept=True)
     with pytest.raises(ValueError, match="intercept"):

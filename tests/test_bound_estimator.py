@@ -123,8 +123,8 @@ def test_a_curvature_that_does_not_fit_is_refused_with_advice():
         ({"order": "down"}, "'order' parameter"),
         ({"stochastic": "yes"}, "'stochastic' parameter"),
         ({"alpha": 0.0}, "'alpha' parameter of LinearClassifier"),
-        ({"rank": 2, "stochastic": False}, "goes with stochastic=True"),
-        ({"rank": 2, "batch_size": 5}, "goes with the full curvature"),
+        ({"rank": 2, "stochastic": False}, "needs stochastic=True"),
+        ({"rank": 2, "batch_size": 5}, "batch_size must be None with rank=2"),
     ],
 )
 def test_parameters_out_of_range_are_refused(options, message):

@@ -250,9 +250,9 @@ def test_memory_is_told_before():
         (BoundMajorization(eta=2.0), "The 'eta' parameter of BoundMajorization must be a float"),
         (BoundMajorization(rank=0), "The 'rank' parameter of BoundMajorization must be an int"),
         (BoundMajorization(rank="low"), "The 'rank' parameter of BoundMajorization must be an int"),
-        (BoundMajorization(rank=1, schedule="literal"), "rank=1 goes with .*: the others are of full rank"),
-        (BoundMajorization(rank=1, stochastic=False), "rank=1 goes with .*: the others are of full rank"),
-        (BoundMajorization(rank=1, batch_size=5), "batch_size=5 goes with the full curvature"),
+        (BoundMajorization(rank=1, schedule="literal"), "rank=1 needs .* and schedule='literal': give these"),
+        (BoundMajorization(rank=1, stochastic=False), "rank=1 needs .*, got stochastic=False .*: give these"),
+        (BoundMajorization(rank=1, batch_size=5), "batch_size must be None with rank=1, .*, got 5: leave"),
         (BoundMajorization(stochastic=False, eta=0.0), "The 'eta' parameter of BoundMajorization must be a float"),
         (BoundMajorization(stochastic=False, order="up"), "The 'order' parameter of BoundMajorization must be a str"),
     ],
@@ -283,8 +283,8 @@ def test_the_rank_is_full_for_few_parameters_and_low_for_many():
 def test_what_is_not_log_linear_is_refused(solver):
     sign, classes = make_data("sign", K=3), make_data("class")
     for problem, message in (
-        (make_problem(LogisticLoss(), sign), "got log_loss with 3 outputs"),
-        (make_problem(SmoothHingeLoss(1.0), sign), "takes log-linear models"),
+        (make_problem(LogisticLoss(), sign), "got 'log_loss' with 3 outputs"),
+        (make_problem(SmoothHingeLoss(1.0), sign), "needs loss 'multinomial', or 'log_loss'"),
         (make_problem(MultinomialLoss(), classes, shift=np.ones((8, 4))), "without shift"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -397,5 +397,5 @@ def test_memory_is_told_before():
     data = make_data("real", n=50, d=40)
     told = CoordinateDescent().nbytes(make_problem(SquaredLoss(), data))
     X = sp.csr_matrix(data.X)
-    assert told["a copy of X by columns"] >= 12 * X.nnz
+    assert told["a copy of X in column order"] >= 12 * X.nnz
     assert told["weights"] == 8 * 40 * 4

@@ -122,7 +122,7 @@ def test_progress_and_memory_are_told(capsys, monkeypatch):
     ds_mlr(verbose=1).fit(X, y)
     assert "relative gap" in capsys.readouterr().err
     monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 1000)
-    with pytest.raises(MemoryError, match="blocks of 3 classes at home"):
+    with pytest.raises(MemoryError, match="blocks of 3 classes"):
         ds_mlr().fit(X, y)
 
 

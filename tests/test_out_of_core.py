@@ -182,7 +182,7 @@ def test_after_an_error_the_folder_is_kept_and_of_another_fit_refused(tmp_path, 
 def test_what_the_disk_has_no_room_for_is_refused(tmp_path, monkeypatch, stores):
     usage = module.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(MemoryError, match="take another disk"):
+    with pytest.raises(MemoryError, match="use another disk"):
         made(tmp_path / "m").fit(stores[0]["sparse"])
     with pytest.raises(FileNotFoundError, match="does not exist"):
         made(tmp_path / "no" / "m").fit(stores[0]["sparse"])
@@ -407,7 +407,7 @@ def test_sums_of_the_other_blocks(tmp_path):
         ({"comm": "all"}, "'comm' parameter of OutOfCore"),
         (
             {"path": None},
-            r"writes its model to a folder, and path is None: name the folder.*OutOfCore\('codes.blocks'\)",
+            r"needs path, the folder of the model, got None: give it.*OutOfCore\('codes.blocks'\)",
         ),
         ({"loss": "hinge"}, "is for multinomial, got loss 'hinge': choose another solver"),
         ({"l1_ratio": 0.5}, "needs a penalty that is l2 alone, got elastic net .*: give l1_ratio=0"),

@@ -359,7 +359,7 @@ def test_only_some_solvers_stream():
     X, y = iris()
     assert not hasattr(LinearClassifier(solver=BoundMajorization(rank=3)), "partial_fit")
     assert hasattr(LinearClassifier(solver=BoundMajorization(rank="full")), "partial_fit")
-    with pytest.raises(ValueError, match=r"rank=None is 8 for as many parameters: take rank='full', fewer features"):
+    with pytest.raises(ValueError, match=r"got rank=8, which rank=None is for .*: give rank='full', reduce"):
         LinearClassifier(solver="bound").partial_fit(sp.csr_matrix((150, 5000)), y)
     with pytest.raises(ValueError, match="class_weight is not supported by partial_fit"):
         LinearClassifier(solver="sgd", class_weight="balanced").partial_fit(X, y)

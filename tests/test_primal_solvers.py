@@ -436,7 +436,7 @@ def test_the_matrix_is_a_pass_too(monkeypatch):
 
 def test_too_many_features_for_a_matrix_are_refused():
     data = make_data("class", n=5, d=10_000, K=2)
-    with pytest.raises(ValueError, match="10000; expected fewer than 10000: choose 'lbfgs'"):
+    with pytest.raises(ValueError, match="needs fewer than 10000 features, got 10000: choose solver 'lbfgs'"):
         minimize(make_problem(MultinomialLoss(), data, view="csr"), PreconditionedLBFGS())
 
 

@@ -145,5 +145,5 @@ def test_what_is_refused():
     for wrong in (0.0, 1.0, -1.0, np.nan):
         with pytest.raises(ValueError, match="eps must be None or a number between 0 and 1"):
             minimize(problem, SlightL2(SDCA(), eps=wrong))
-    with pytest.raises(ValueError, match="'sdca \\+ slight l2' is for a pure l1 penalty, got 'l2'"):
+    with pytest.raises(ValueError, match="'sdca \\+ slight l2' needs a pure l1 penalty, got 'l2'"):
         minimize(make_problem(SquaredLoss(), data, reg=L2()), SlightL2(SDCA()))

@@ -155,7 +155,7 @@ def test_storage():
     with pytest.raises(ValueError, match=r"The 'storage' parameter of ActiveSetSDCA must be a str among .* Got 'disk'"):
         ActiveSetSDCA(storage="disk").check()
     data = make_data("class", n=20, d=3, K=4)
-    with pytest.raises(ValueError, match="storage='sparse' is for sparse rows, got dense ones"):
+    with pytest.raises(ValueError, match="storage='sparse' needs sparse rows, got dense rows"):
         ActiveSetSDCA(storage="sparse").prepare(make_problem(CrammerSingerLoss(0.1), data, view="dense"))
 
 

@@ -37,7 +37,7 @@ from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import GeneralizedLeastSquares
 from manyclass.solvers.least_squares.arrays import is_foreign
 from manyclass.solvers.least_squares.generalized import (
-    LIPSCHITZ,
+    LINKS,
     GeneralizedFit,
     apply_link,
     fit_generalized,
@@ -168,7 +168,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LinearEstimator._parameter_constraints,
         **StreamedMixin._parameter_constraints,
-        "link": [StrOptions(set(LIPSCHITZ)), callable],
+        "link": [StrOptions(set(LINKS)), callable],
         "alpha": LinearEstimator._parameter_constraints["alpha"],
         "alphas": ["array-like", None],
         "accelerated": ["boolean"],

@@ -408,11 +408,9 @@ class Problem:
         y = self.targets.y  # type: ignore[union-attr]
         wanted, present = np.empty(self.n_outputs), np.empty(self.n_outputs)
         kernels.class_masses(y, self.sample_weight, dual, wanted, present)
-        lacking = np.maximum(wanted - present, 0.0)
-        if not lacking.sum() > 0:
-            return
-        remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
-        kernels.balance_classes(y, self.sample_weight, dual, remove, lacking / lacking.sum())
+        moves = balancing(wanted, present)
+        if moves is not None:
+            kernels.balance_classes(y, self.sample_weight, dual, *moves)
 
     def _balance_columns(self, dual: Array) -> None:
         weights = np.asarray(self.sample_weight)
@@ -438,6 +436,18 @@ def stored(W: Array) -> Array:
 def _pieces(W: Array) -> list[tuple[int, int]]:
     """Ranges of the rows of ``stored(W)``."""
     return ranges(len(stored(W)), _ROWS)
+
+
+def balancing(wanted: Array, present: Array) -> tuple[Array, Array] | None:
+    """How the probabilities of classes change from sums ``present`` to ``wanted``; None if they are equal.
+
+    Two arrays of shape (K,): the fraction of its probability that each class loses, and its share of what is removed.
+    """
+    lacking = np.maximum(wanted - present, 0.0)
+    if not lacking.sum() > 0:
+        return None
+    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
+    return remove, lacking / lacking.sum()
 
 
 def _length(part: Rows | Targets) -> int:

@@ -15,21 +15,19 @@ import threading
 import time
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from manyclass.kernels.jit import compile_clock
-from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import RealTargets, SignTargets, Targets
 from manyclass.objective.history import History, Record, Reporter
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Solver, State
+from manyclass.solvers.base import Solver, State, row_matrix
 from manyclass.solvers.dual.sdca import SDCA
 
 __all__ = ["WIDTH", "minimize_columns"]
@@ -95,7 +93,7 @@ def minimize_columns(
     begun, compiled = time.perf_counter(), compile_clock.seconds
     history = History()
     with Reporter(verbose, tol, len(pieces)) as reporter:
-        tally = _Tally(problem, len(pieces), begun, history, reporter)
+        tally = _Tally(problem, begun, history, reporter)
 
         def fit(lo: int, hi: int) -> None:
             part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
@@ -187,18 +185,9 @@ class _Start:
         taken = np.asarray(part.sample_weight)[rows] * self.dual[rows] * part.dtype.type(part.inv_lam_n)
         member = sp.csr_matrix((taken, (np.arange(len(rows)), signs.indices)), shape=(len(rows), part.n_outputs))
         if len(rows):
-            change = (_rows_of(part, rows).T @ member).tocoo()
+            change = (sp.csr_matrix(row_matrix(part)[rows]).T @ member).tocoo()
             V[change.row, change.col] -= change.data.astype(part.dtype)
         return state
-
-
-def _rows_of(problem: Problem, chosen: Array) -> Any:
-    """The chosen rows as a sparse matrix."""
-    rows = problem.rows
-    if isinstance(rows, CSRRows):
-        shape = problem.n_samples, problem.n_features
-        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape)[chosen]
-    return sp.csr_matrix(rows.x[chosen])
 
 
 #: Outcomes of a range from good to bad: the outcome of the fit is the worst one.
@@ -208,12 +197,11 @@ _BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED
 class _Tally:
     """The sums over the finished ranges. Threads add results in any order; sums are computed in a fixed order."""
 
-    def __init__(self, problem: Problem, pieces: int, begun: float, history: History, reporter: Reporter) -> None:
+    def __init__(self, problem: Problem, begun: float, history: History, reporter: Reporter) -> None:
         self._problem, self._begun, self._history, self._reporter = problem, begun, history, reporter
         self._lock = threading.Lock()
         self._parts: dict[int, Result] = {}
         self.outcome = Outcome.CONVERGED
-        self.pieces = pieces
 
     @property
     def done(self) -> int:

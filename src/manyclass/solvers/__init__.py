@@ -1,4 +1,4 @@
-"""Solvers: objects with parameters for users; generators that improve a state for the fitting loop, but for one."""
+"""Solvers: they minimize a `Problem` in the fitting loop, or, `OutOfCore`, fit rows in a store."""
 
 from manyclass.solvers.base import BaseSolver, Progress, Solver, State, StoreSolver
 from manyclass.solvers.bound.majorization import BoundMajorization
@@ -48,7 +48,7 @@ __all__ = [
     "largest_penalty",
 ]
 
-#: Name -> solver. The one list from which choices, help, refusals, documentation tables, tests and benchmarks are made.
+#: The solvers by name: estimators, the command line, documentation tables, tests and benchmarks read this list.
 SOLVERS: dict[str, type[BaseSolver]] = {
     solver.name: solver
     for solver in (

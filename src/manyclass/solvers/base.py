@@ -1,4 +1,4 @@
-"""What the fitting loop asks of a solver, and what a solver says of itself to users."""
+"""Base classes of the solvers: what the fitting loop calls, and what estimators and the documentation read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 
+from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.objective.component import Component
 from manyclass.objective.history import History, Spent
+from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import ranges
 
 if TYPE_CHECKING:
     from manyclass.io.store.rows import RowStore
     from manyclass.models.sharded import ShardedModel
 
 __all__ = [
+    "PLAIN",
     "STREAM_DECAY",
     "BaseSolver",
     "Keeping",
@@ -32,30 +37,39 @@ __all__ = [
     "StoreTask",
     "Stream",
     "Warm",
+    "row_matrix",
+    "tasks",
 ]
 
-#: Where the penalty of a stream is one over the rows so far, it says nothing of how step t is to fall: steps that fell
-#: with it would stay as long as the first. They are eta_0 (1 + STREAM_DECAY t)^(-1/2), which needs no strong convexity
-#: (Nemirovski, Juditsky, Lan and Shapiro, SIAM J. Optimization 2009). Of 1, 1e-1, 1e-2, 3e-3 and 1e-3 the last was,
-#: on streams of 1e3 to 2e4 rows, near the best without noise and with it.
+#: The penalty whose primal map is the identity: a kernel that takes V and a penalty then takes the weights themselves.
+PLAIN = L2()
+#: Multiply-adds after which a kernel returns to Python, which handles Ctrl-C: about a second.
+_WORK = 2e9
+#: Minimum number of outputs per thread: a few cache lines, so that threads do not share one.
+_COLUMNS = 64
+
+#: Decay of the step sizes in a stream whose alpha is 1 / (rows so far): such a penalty gives no strong convexity to
+#: derive step sizes from. Step t is eta_0 (1 + STREAM_DECAY t)^(-1/2), which needs none (Nemirovski, Juditsky, Lan and
+#: Shapiro, SIAM J. Optimization 2009). Of 1, 1e-1, 1e-2, 3e-3 and 1e-3, on streams of 1e3 to 2e4 rows with and without
+#: noise, 1e-3 was close to the best throughout.
 STREAM_DECAY = 1e-3
 
-#: Everything a solver must remember between iterations, by name: saved, restored, and resumed to the same bits.
+#: The arrays that determine the next iterations, by name: a run that is resumed from them gives the same bits.
 State: TypeAlias = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One iteration done.
+    """What a solver yields after an iteration.
 
     Attributes
     ----------
     iteration : int
-        Iterations so far, those before a resumption counted.
+        Number of iterations so far, including those before the run was resumed.
     passes : float
-        Passes over the data so far.
+        Number of passes over the data so far.
     bound : Certificate, optional
-        The certificate of ``state``, where the iteration has just computed it, in full precision.
+        The certificate of ``state``, as with ``final=True``, if the iteration has computed it.
     """
 
     iteration: int
@@ -64,56 +78,56 @@ class Progress:
 
 
 class BaseSolver(Component):
-    """What every solver says of itself to users; `Solver` runs in the fitting loop, `StoreSolver` fits by itself.
+    """Base class of all solvers: `Solver` runs in the fitting loop, `StoreSolver` has a loop of its own.
 
-    What only one solver understands is a parameter of its class.
+    An option of a single solver is a parameter of its class.
     """
 
-    #: Iterations where ``max_iter`` is None.
+    #: Maximum number of iterations if ``max_iter`` is None.
     default_max_iter: ClassVar[int] = 100
-    #: Whether a fit ends with a duality gap. If not, ``tol`` has no meaning and every iteration is run.
+    #: Whether it computes duality gaps. If not, ``tol`` has no effect and ``max_iter`` iterations are run.
     certified: ClassVar[bool] = True
-    #: Whether two classes are one column of weights, their margin; if not, a column each (of twice the penalty).
+    #: Whether two classes are fitted as one column of weights, the margin; if not, as two with twice the penalty.
     one_margin: ClassVar[bool] = True
-    #: Whether it can fit an unpenalized intercept, and minimize with a ``shift`` (see `Problem`).
+    #: Whether it can fit an unpenalized intercept, and a problem with a ``shift`` (see `Problem`).
     takes_intercept: ClassVar[bool] = True
     takes_shift: ClassVar[bool] = False
-    #: Whether `partial_fit` can stream with it, and whether classes may be new in later calls.
+    #: Whether it supports ``partial_fit``, and there new classes after the first call.
     streams: ClassVar[bool] = False
     grows: ClassVar[bool] = False
-    #: Whether the processes of a job run it together; it then has a parameter ``comm``.
+    #: Whether several processes run one fit together, through a parameter ``comm``.
     distributed: ClassVar[bool] = False
     #: Whether the same seed gives the same model.
     reproducible: ClassVar[bool] = True
-    #: Parameters that say where a fit runs and writes, not what it computes: no model records them, and the command
-    #: line sets them itself.
+    #: Parameters that do not change what is computed, only where: models do not record them, and the command line sets
+    #: them itself.
     local: ClassVar[tuple[str, ...]] = ("comm",)
 
 
 class Solver(BaseSolver):
-    """A method of minimizing a `Problem`: an object with parameters for users, a generator for the fitting loop.
+    """Minimizes a `Problem`: an object with parameters for users, and a generator of iterations for the fitting loop.
 
-    A solver never evaluates the objective for show, prints, or looks at the clock: the fitting loop
-    (`manyclass.optimize.loop`) does. An object may be used for several fits: `prepare` makes the copy that one fit
-    runs. If it is ``distributed``, each process has rows of its own.
+    A solver does not report, print, or measure time: the fitting loop (`manyclass.optimize.loop`) does. One object
+    may be used for several fits: `prepare` returns the copy that a fit runs. If the solver is ``distributed``, each
+    process passes the problem of its own rows.
     """
 
-    #: What it asks of a loss and of a penalty, by the names these list in ``provides``; of a loss also
-    #: "smooth_gradient", no kinks, and "separate_outputs", that it is not joint.
+    #: Operations it needs of the loss and of the penalty, named as in their ``provides``; of the loss also
+    #: "smooth_gradient" (smoothness > 0) and "separate_outputs" (not joint).
     needs_loss: ClassVar[frozenset[str]]
     needs_penalty: ClassVar[frozenset[str]]
-    #: Whether it certifies itself as it goes (``Progress.bound``), so that the loop need not.
+    #: Whether its iterations compute the certificate (``Progress.bound``), so that the loop does not.
     certifies: bool = False
 
     def prepare(self, problem: Problem) -> Solver:
-        """The solver that is run on this problem: a checked copy, or another one that this one stands for.
+        """The solver that runs on this problem: a checked copy, or a copy of another solver that replaces this one.
 
-        The one place where a solver refuses: what `prepare` lets pass, the other methods can do.
+        All checks are made here; the other methods make none.
 
         Raises
         ------
         ValueError
-            If a parameter is out of range, or the problem is not one that the solver takes.
+            If a parameter is out of range, or the solver does not support the problem.
         """
         self.check()
         self.check_problem(problem)
@@ -121,9 +135,9 @@ class Solver(BaseSolver):
         return copy
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise a ValueError, by name, if the problem is not one that this solver takes; nothing is allocated yet.
+        """Raise a ValueError if this solver does not support the problem; called before anything is allocated.
 
-        By the declarations above. A subclass adds what these cannot say.
+        The base class checks the class attributes above; subclasses add conditions that these cannot express.
         """
         loss, penalty = problem.loss, problem.penalty
         for kind, part, lacks in (
@@ -135,7 +149,7 @@ class Solver(BaseSolver):
                 raise ValueError(
                     f"solver {self.name!r} needs a {kind} with {_noun(need)}, and {part.name!r} has none: choose "
                     f"another solver (solver='auto' chooses for you) or another {kind}"
-                    + (", or give this one a gamma > 0" if smooth else "")
+                    + (", or set gamma > 0" if smooth else "")
                 )
         if problem.intercept and not self.takes_intercept:
             raise ValueError(
@@ -153,63 +167,64 @@ class Solver(BaseSolver):
 
     @abstractmethod
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        """Bytes of the arrays a fit holds besides the data, by what they are."""
+        """Size in bytes of the arrays that a fit holds besides the data, by a description of each."""
 
     @abstractmethod
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        """Improve ``state`` in place, for ever; yields after each iteration."""
+        """Update ``state`` in place, without end; yields after each iteration."""
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
-        """The duality gap of ``state``. ``final`` asks for the one that holds whatever rounding the iterations left."""
+        """The duality gap of ``state``; with ``final``, free of rounding errors that iterations have accumulated."""
         return Certificate(float("nan"), float("nan"))
 
     def report(self, problem: Problem, state: State, seed: int) -> tuple[dict[str, float], str | None]:
-        """What a solver without a certificate knows after an iteration, by name; and why the fit ends here, if it does.
+        """The quantities that a solver without a certificate reports after an iteration, by name, for the history.
 
-        Called off the solver's clock; shown to people, and kept in the history.
+        The second value is the name of an `Outcome`, in lower case, if the fit ends here; else None. The time this
+        takes is not counted as solver time.
         """
         return {}, None
 
     def open_stream(self, problem: Problem, *, vanishing: bool = False) -> Stream:
-        """What learns a stream whose first rows are those of ``problem``; of solvers with ``streams`` alone.
+        """A `Stream` for ``partial_fit``, whose first rows are those of ``problem``; only if ``streams``.
 
-        ``vanishing``: the strength of the penalty is one over the rows so far, and falls (see `STREAM_DECAY`).
-        Where classes may be new (``grows``) it has a method ``start(weights)`` to go on from a model.
+        ``vanishing``: alpha is 1 / (rows so far), see `STREAM_DECAY`. If ``grows``, the stream has a method
+        ``start(weights)``, which continues from the weights of a model.
         """
-        raise TypeError(f"solver {self.name!r} learns no streams")
+        raise TypeError(f"partial_fit needs a solver that supports it, got solver {self.name!r}: choose 'sgd'")
 
     def pack(self, state: State) -> dict[str, Array]:
-        """The state as arrays alone, for a checkpoint."""
+        """The state as a flat dictionary of arrays, for a checkpoint."""
         return state
 
     def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
-        """Bring a fresh state to what `pack` has taken apart, each array in the order of the one it replaces."""
+        """Load the arrays that `pack` returned into a new state, each in the order of the array it replaces."""
         for name, array in arrays.items():
             column_by_column = name in state and np.isfortran(state[name])
             state[name] = np.asfortranarray(array) if column_by_column else array
 
     @abstractmethod
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
-        """``(W, b)``: d x K, an array or a CSR matrix, and K."""
+        """``(W, b)``: weights of shape (d, K), an array or a CSR matrix, and intercepts of shape (K,)."""
 
 
 class StoreTask(NamedTuple):
-    """What an estimator asks of a `StoreSolver`: its objective, with an l2 penalty, on the rows of a store.
+    """The arguments of `StoreSolver.fit_store`: rows in a store, an l2 penalty, and the options of the fit.
 
     Attributes
     ----------
     store : RowStore
-        With a class for each row, and sample weights if it is weighted.
+        Rows with classes and, optionally, sample weights.
     alpha : float, optional
-        Strength of the penalty; None is 1 / the sum of the sample weights, which the solver finds.
+        Strength of the penalty, > 0; None is 1 / (sum of the sample weights), which the solver computes.
     intercept : bool
         Whether to fit an intercept, without penalty.
     dtype : dtype
-        Of the weights.
+        float32 or float64, of the weights.
     class_weight : dict or "balanced", optional
         Weights of the classes, as in scikit-learn.
     parameters : dict
-        Of the estimator, for the model to record.
+        Parameters of the estimator, recorded in the model.
     checkpoint, tol, max_iter, seed, verbose
         As in `manyclass.optimize.loop.minimize`.
     """
@@ -228,7 +243,7 @@ class StoreTask(NamedTuple):
 
 
 class StoreFit(NamedTuple):
-    """What `StoreSolver.fit_store` returns: the model, and what an estimator tells of its fit."""
+    """The result of `StoreSolver.fit_store`."""
 
     model: ShardedModel
     history: History
@@ -238,34 +253,35 @@ class StoreFit(NamedTuple):
 
 
 class StoreSolver(BaseSolver):
-    """A method of fitting a row store to a model in blocks of classes, where no process holds all rows or all weights.
+    """Fits rows in a store to a model in blocks of classes; no process holds all rows or all weights in memory.
 
-    There is no `Problem`, and no state that the fitting loop could hold: the solver runs by itself, times and certifies
-    the fit, keeps it on disk and writes the model. If it is ``distributed``, every process is given the whole store.
+    The fitting loop is not used, because problem and state would not fit in memory: the solver itself measures time,
+    computes certificates, writes checkpoints and writes the model. If it is ``distributed``, every process gets the
+    whole store.
     """
 
     one_margin = False
-    #: Names of the losses it minimizes.
+    #: Names of the losses that it supports.
     losses: ClassVar[frozenset[str]]
 
     @abstractmethod
     def fit_store(self, task: StoreTask) -> StoreFit:
-        """Fit; ``history.outcome`` is the name of an `Outcome`, in lower case.
+        """Fit the model; ``history.outcome`` is the name of an `Outcome`, in lower case.
 
         Raises
         ------
         ValueError
-            Before any work, if a parameter or the store is not what it should be.
+            If a parameter or the store is invalid; raised before any work is done.
         MemoryError
-            If there is no room, in memory or on the disk.
+            If memory or disk space does not suffice.
         """
 
 
 class Stream(Protocol):
-    """What learns a stream of rows, each once, in their order."""
+    """A model that is updated by rows as they arrive, each used once, in order."""
 
     def take(self, problem: Problem, weights: Array | None) -> None:
-        """Learn the rows of a problem; ``weights`` are their sample weights as they are, not scaled."""
+        """Update the model by the rows of a problem; ``weights`` are their sample weights, not scaled to mean 1."""
 
     def weights(self) -> tuple[Any, Array]:
         """``(W, b)``."""
@@ -273,46 +289,66 @@ class Stream(Protocol):
 
 @runtime_checkable
 class Warm(Protocol):
-    """A solver with more in its state than the duals or weights reached, and what its final certificate makes of them.
+    """A solver that converts the state of an earlier run into a warm start.
 
-    Without this method a warm start is the old state, and ``certificate(final=True)`` on the new problem.
+    Without this method a warm start is the old state after ``certificate(final=True)`` on the new problem.
     """
 
     def warm(self, problem: Problem, state: State) -> State:
-        """A state to begin from, made of what a run on the same targets, loss and shapes has left; in place or not."""
+        """The start from the ``state`` of a run with the same targets, loss and shapes; may change it in place."""
 
 
 class Keeps(Protocol):
-    """What the fitting loop asks of that which keeps a run on disk; see `manyclass.optimize.checkpoint.Keeper`.
+    """Writes and reads the checkpoint of a run; see `manyclass.optimize.checkpoint.Keeper`.
 
-    ``history.outcome`` is kept with the rest: how a finished run has ended, empty of one that may go on.
+    A checkpoint includes ``history.outcome``: the outcome of a finished run, empty if the run may be resumed.
     """
 
     def restore(self, state: State, history: History) -> Spent:
-        """Load what is kept, if there is anything, into ``state`` and ``history``."""
+        """Load the checkpoint, if any, into ``state`` and ``history``; returns the cost of the fit up to it."""
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
-        """Write, if the last write is long enough ago."""
+        """Write the checkpoint if the last write was at least the minimum time ago."""
 
     def write(self, state: State, history: History, spent: Spent) -> None:
-        """Write now."""
+        """Write the checkpoint."""
 
 
 @runtime_checkable
 class Keeping(Protocol):
-    """A solver that keeps its checkpoints in a way of its own: in a folder, say, that several processes write to."""
+    """A solver with its own format of checkpoints, such as a folder that several processes write to."""
 
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> Keeps:
-        """As `manyclass.optimize.checkpoint.Keeper`, of the same arguments."""
+        """The writer of checkpoints; arguments as for `manyclass.optimize.checkpoint.Keeper`."""
+
+
+def row_matrix(problem: Problem) -> Any:
+    """The rows of a problem as an array or a CSR matrix that shares their memory."""
+    rows = problem.rows
+    if isinstance(rows, CSRRows):
+        return sp.csr_matrix(tuple(rows), shape=(problem.n_samples, problem.n_features), copy=False)
+    return rows.x
+
+
+def tasks(problem: Problem, n: int, batch: int = 1) -> tuple[list[tuple[int, int]], list[tuple[int, int]], int]:
+    """How stochastic steps on n samples are divided: ranges of samples for a call, ranges of outputs, and threads.
+
+    The outputs of a separable loss are divided among threads. The ranges of samples are multiples of ``batch``.
+    """
+    threads = 1 if problem.loss.joint else problem.n_threads
+    width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
+    work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
+    size = max(1, int(n * min(1.0, _WORK / max(work, 1.0)) / batch)) * batch
+    return ranges(n, size), ranges(problem.n_outputs, width), threads
 
 
 def _provided(loss: Any) -> frozenset[str]:
-    """What a solver may ask of a loss, what follows from its numbers included."""
+    """The operations of a loss, and its properties under the names that solvers use in ``needs_loss``."""
     more = {"smooth_gradient": loss.smoothness > 0, "separate_outputs": not loss.joint}
     return frozenset(loss.provides).union(name for name, there in more.items() if there)
 
 
 def _noun(need: str) -> str:
-    """What is asked for, as an error says it."""
+    """The name of an operation in an error message."""
     words = need.replace("_", " ")
     return words if words.endswith("s") else f"a {words}"

@@ -1,4 +1,4 @@
-"""Curvatures of log-linear models: the quadratic bound of the partition function, full and of low rank."""
+"""Bound majorization: quadratic upper bounds on the partition functions of log-linear models."""
 
 from manyclass.solvers.bound.low_rank import LowRankDiagonal
 from manyclass.solvers.bound.partition import PartitionBound, partition_bound

@@ -1,4 +1,4 @@
-"""Log-linear models whose joint features are given one by one: f(x, y) and h(x, y) over label sets."""
+"""Log-linear models with explicit joint features: f(x, y) and h(x, y) for every label y of every sample x."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ __all__ = ["FeatureForm"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Numbers of the dense features of a piece.
+#: Elements of the dense features that are processed at a time.
 _PIECE_SIZE = 2**21
 
 
 class FeatureForm(Form):
-    """Features of all labels of all examples, a row each, dense or CSR, and where each example's begin.
-
-    A point is a column of D parameters; all of them bear the penalty.
+    """A `Form` with one row of features per label of each sample; a point has shape (D, 1), and is penalized.
 
     Parameters
     ----------
     features : ndarray or CSR matrix of shape (N, D)
+        f(x, y) of all labels, sample by sample.
     offsets : ndarray of shape (n + 1,)
+        Index of the first row of each sample.
     y : ndarray of shape (n,)
-        The observed label of each example, counted from its first.
+        Index of the observed label among those of the sample.
     scale : ndarray of shape (n,)
+        c_i / n, with the sample weights c.
     log_measure : ndarray of shape (N,), optional
-        log h(y).
+        log h(x, y). None: zeros.
     """
 
     def __init__(self, features: Any, offsets: Array, y: Array, scale: Array, log_measure: Array | None = None) -> None:
@@ -74,7 +75,7 @@ class FeatureForm(Form):
     def take(self, index: Array) -> FeatureForm:
         sizes = np.diff(self.offsets)[index]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        # Position within the chosen example, plus where that begins.
+        # Index within the sample, plus the index of its first row.
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[index] - offsets[:-1], sizes)
         measure = None if self.log_measure is None else self.log_measure[rows]
         return FeatureForm(
@@ -116,7 +117,7 @@ class FeatureForm(Form):
         return Y, Z.T @ Y
 
     def _mixed(self, C: Array, begin: int, end: int) -> tuple[Array, Array]:
-        """The dense features of a range of examples, and the blocks times them."""
+        """The dense features F of a range of samples, and C F."""
         F = _dense(self.features[self.rows_of(begin, end)])
         offsets = self.offsets[begin : end + 1]
         squares = np.concatenate([[0], np.cumsum(np.diff(offsets) ** 2)])
@@ -126,5 +127,5 @@ class FeatureForm(Form):
 
 
 def _dense(features: Any) -> Array:
-    """A few rows as a float64 array."""
+    """Rows as a float64 array."""
     return np.ascontiguousarray(features.toarray() if sp.issparse(features) else features, np.float64)

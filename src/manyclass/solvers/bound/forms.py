@@ -1,9 +1,8 @@
-"""Where the features of the labels come from: the maps between parameters and scores of labels.
+"""The linear maps between parameters and scores of the labels of log-linear models.
 
-A log-linear model gives label y of example i the score theta . f_i(y). What a solver asks of the features is here:
-scores of a range of examples, the transposed map, and the matrix sum_i F_i' C_i F_i of blocks C_i in the space of the
-labels (see `manyclass.solvers.bound.labels`). For softmax regression f_i(y) = x_i (kron) e_y, and none of them ever
-forms it.
+The score of label y of sample i is theta . f_i(y). With the features F_i of all labels of sample i as rows, a `Form`
+computes scores, products with the transposes F_i', and sum_i F_i' C_i F_i for the matrices C_i of
+`manyclass.solvers.bound.labels`. Softmax regression has f_i(y) = x_i (kron) e_y, which is never formed.
 """
 
 from __future__ import annotations
@@ -16,45 +15,45 @@ import numpy as np
 from manyclass.kernels import bound as kernels
 from manyclass.kernels.rows import CSRRows, DenseRows, Rows, n_stored
 from manyclass.kernels.targets import ClassTargets, SignTargets
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
 from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.bound.labels import Labels
 
 __all__ = ["Form", "KroneckerForm"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Rows whose scores are made at a time. Fixed: the sums must not depend on the number of threads.
+#: Samples that are processed at a time. Fixed: sums must not depend on the number of threads.
 PIECE = 1024
-#: Numbers in the blocks of such a piece.
+#: Maximum number of elements of the matrices C_i that are held at a time.
 _BLOCKS = 2**21
-#: Columns of a product that feeds BLAS well.
+#: Columns of a matrix product at which BLAS is efficient.
 _PANEL = 512
-#: Share of stored values up to which outer products of sparse rows are cheaper than dense ones by BLAS.
+#: Maximum density at which outer products of sparse rows are faster than dense products by BLAS.
 _SPARSE = 0.2
-_PLAIN = L2()
 
 
 class Form(ABC):
-    """A log-linear model's features. A point is a (rows, n_outputs) array of float64.
+    """The features of a log-linear model. A point (its parameters) is a float64 array of shape (rows, n_outputs).
 
     Attributes
     ----------
     n : int
-        Examples.
+        Number of samples.
     shape : tuple
-        Of a point.
+        Shape of a point.
     scale : ndarray of shape (n,)
-        c_i / n: the objective is a weighted mean.
+        c_i / n, with the sample weights c: the objective is a weighted mean.
     offsets : ndarray of shape (n + 1,)
-        Where the labels of an example begin.
+        Index of the first label of each sample.
     true : ndarray of shape (n,)
-        The position of the observed label.
+        Index of the observed label of each sample.
     penalized : ndarray of shape (rows, 1)
-        1 where a row of the point bears the penalty, 0 for an intercept.
+        1 for penalized rows of a point, 0 for an intercept.
     reduced : int
-        Parameters that are left without what changes no probability: the size of a full curvature.
+        Number of reduced parameters, those that are left when directions which change no probability are eliminated:
+        the size of a full curvature.
     """
 
     n: int
@@ -67,76 +66,76 @@ class Form(ABC):
 
     @abstractmethod
     def scores(self, V: Array, begin: int, end: int) -> Array:
-        """What a point adds to the logarithms of a range of examples, a column for each of V's, before `spread`."""
+        """The scores of a range of samples at a point V, or at several points stacked as columns."""
 
     @abstractmethod
     def add_slope(self, R: Array, begin: int, end: int, V: Array) -> None:
-        """``V += F' R``: the transposed map of `scores`."""
+        """``V += F' R``, the transpose of `scores`."""
 
     def rows_of(self, begin: int, end: int) -> slice:
-        """Which rows of what `scores` returns for all examples belong to a range of them."""
+        """The rows of the scores of all samples that belong to a range of samples."""
         return slice(begin, end)
 
     def spread(self, S: Array) -> Array:
-        """Scores of labels, flat, of what `scores` returns for one point."""
+        """The scores of all labels, flat, from the result of `scores` at one point."""
         return S.reshape(-1)
 
     def gather(self, r: Array) -> Array:
-        """The transposed map of `spread`."""
+        """The transpose of `spread`."""
         return r.reshape(-1, self.shape[1])
 
     @abstractmethod
     def measured(self, S: Array, begin: int, end: int) -> Array:
-        """log a(y): `spread`, and the logarithm of the base measure; a new array."""
+        """log a(y), the result of `spread` plus the logarithm of the base measure; a new array."""
 
     @abstractmethod
     def take(self, index: Array) -> Form:
-        """Some examples, their features dense."""
+        """The form of some samples, with dense features."""
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Ranges of examples to work on at a time, so that their blocks take a few megabytes."""
+        """Ranges of samples whose matrices C_i take at most a few megabytes."""
         squares = float(np.mean(np.diff(self.offsets).astype(np.float64) ** 2)) if self.n else 1.0
         return ranges(self.n, max(1, min(PIECE, int(_BLOCKS / squares))))
 
     @abstractmethod
     def add_diagonal(self, labels: Labels, share: float, begin: int, end: int, V: Array) -> None:
-        """Add the diagonal of the curvature of a range of examples to a point."""
+        """Add the diagonal of the curvature of a range of samples to V, which has the shape of a point."""
 
     # --- full rank ---
 
     @abstractmethod
     def add_gram(self, C: Array, begin: int, end: int, G: Array) -> None:
-        """``G += sum_i F_i' C_i F_i`` in reduced parameters, for blocks C of a range; `finish_gram` has to follow."""
+        """``G += sum_i F_i' C_i F_i`` over a range, in reduced parameters; call `finish_gram` after the last range."""
 
-    def finish_gram(self, G: Array) -> None:  # noqa: B027 - a hook: nothing to do is the default
-        """Fill what `add_gram` has left to symmetry."""
+    def finish_gram(self, G: Array) -> None:  # noqa: B027 - empty by default
+        """Complete, by symmetry, the part of G that `add_gram` does not compute."""
 
     @abstractmethod
     def add_penalty(self, lam: float, G: Array, *, intercept: bool = False) -> None:
-        """Add the Hessian of lam ||theta||^2 / 2 in reduced parameters; of the intercept too, where asked for."""
+        """Add the Hessian of lam ||theta||^2 / 2 in reduced parameters, with ``intercept`` including the intercept."""
 
     @abstractmethod
     def reduce(self, V: Array) -> Array:
-        """A gradient in reduced parameters, (reduced,)."""
+        """A gradient, of the shape of a point, in reduced parameters, of shape (reduced,)."""
 
     @abstractmethod
     def expand(self, u: Array) -> Array:
-        """Reduced parameters as a point."""
+        """The point of reduced parameters."""
 
     @abstractmethod
     def times(self, M: Array, C: Array) -> tuple[Array, Array]:
-        """``M Z`` and ``Z' M Z`` for a factor Z of the matrix of all blocks, sum_i F_i' C_i F_i = Z Z'."""
+        """``M Z`` and ``Z' M Z`` for a factor Z of the curvature of all samples, Z Z' = sum_i F_i' C_i F_i."""
 
-    def settle(self, point: Array) -> None:  # noqa: B027 - a hook
-        """Take out of a point, in place, what changes no probability and only costs penalty."""
+    def settle(self, point: Array) -> None:  # noqa: B027 - empty by default
+        """Remove from a point, in place, the component that changes no probability but increases the penalty."""
 
 
 class KroneckerForm(Form):
-    """Softmax regression, and logistic regression as its case of two labels with one of the scores at rest.
+    """Softmax regression; and logistic regression, as two labels of which the first has score 0.
 
-    Softmax leaves a freedom: the same vector added to the weights of all classes changes no probability. In the
-    curvature it is taken out: K - 1 classes are left, the last weights are minus the sum of the others, and the
-    unpenalized intercept is determined.
+    A vector added to the weights of all classes changes no probability of softmax regression. The reduced parameters
+    eliminate it: the weights of the last class are minus the sum of the others, and the unpenalized intercept is
+    unique.
     """
 
     def __init__(
@@ -170,9 +169,9 @@ class KroneckerForm(Form):
 
     @classmethod
     def of(cls, problem: Problem, constant: float) -> KroneckerForm:
-        """The form of a problem with loss `MultinomialLoss`, or `LogisticLoss` of one margin.
+        """The form of a problem with loss `MultinomialLoss`, or `LogisticLoss` with one output.
 
-        ``constant`` is the value of the feature that carries an intercept, 0 without one.
+        ``constant`` is the value of the constant feature of the intercept, 0 without an intercept.
         """
         targets = problem.targets
         if isinstance(targets, ClassTargets):
@@ -180,7 +179,7 @@ class KroneckerForm(Form):
         elif isinstance(targets, SignTargets):
             y = np.diff(targets.indptr).astype(np.int64)
         else:
-            raise TypeError("unreachable: the solver has refused such targets")
+            raise TypeError("unreachable: check_problem allows no other targets")
         return cls(
             problem.rows,
             y,
@@ -201,7 +200,7 @@ class KroneckerForm(Form):
         else:
             S = np.empty((end - begin, V.shape[1]))
             run(
-                lambda b, e: kernels.range_scores(self.rows, W, _PLAIN, begin + b, begin + e, S[b:e]),
+                lambda b, e: kernels.range_scores(self.rows, W, PLAIN, begin + b, begin + e, S[b:e]),
                 ranges(end - begin, max(1, PIECE // (4 * self.n_threads))),
                 self.n_threads,
             )
@@ -311,7 +310,7 @@ class KroneckerForm(Form):
         at = np.arange(self.width if intercept else self.shape[0] - 1)
         for a in range(self.free):
             for b in range(self.free):
-                # The last weights are minus the sum of the others: every pair of classes meets in them.
+                # The last class, minus the sum of the others, contributes to the blocks of all pairs of classes.
                 blocks[a, at, b, at] += lam * ((a == b) + (not self.binary))
 
     def reduce(self, V: Array) -> Array:
@@ -335,10 +334,7 @@ class KroneckerForm(Form):
             point -= point.mean(axis=1, keepdims=True)
 
     def times(self, M: Array, C: Array) -> tuple[Array, Array]:
-        """``M Z`` and ``Z' M Z`` for a factor Z of the blocks' matrix, F' C F = Z Z', in reduced parameters.
-
-        Z has K - 1 columns an example and is never formed: x_i (kron) the factor of C_i.
-        """
+        """As `Form.times`; Z, x_i (kron) the factor of C_i, has K - 1 columns per sample and is never formed."""
         C = self._reduced_blocks(C)
         root = _roots(C)
         x = self._dense(0, self.n)
@@ -348,7 +344,7 @@ class KroneckerForm(Form):
         return Y, np.einsum("alr,lab->lbr", T, root).reshape(Y.shape[1], -1)
 
     def _dense(self, begin: int, end: int) -> Array:
-        """Rows with the constant feature, float64."""
+        """Dense float64 rows, including the constant feature."""
         x = np.empty((end - begin, self.width))
         if isinstance(self.rows, DenseRows):
             x[:, : self.shape[0] - 1] = self.rows.x[begin:end]
@@ -367,7 +363,7 @@ class KroneckerForm(Form):
 
 
 def _roots(C: Array) -> Array:
-    """Factors R with R R' = C of small positive semi-definite matrices, (n, m, m)."""
+    """Factors R, R R' = C, of positive semidefinite matrices of shape (n, m, m)."""
     if C.shape[1] == 1:
         return np.sqrt(np.maximum(C, 0.0))
     w, U = np.linalg.eigh(C)

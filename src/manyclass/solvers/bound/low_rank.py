@@ -1,4 +1,4 @@
-"""Curvatures of low rank plus a diagonal: safe updates, inverses by Woodbury's formula."""
+"""Low-rank plus diagonal matrices: updates that keep an upper bound, and inverses by Woodbury's formula."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class LowRankDiagonal:
-    """``V' diag(s) V + diag(d)``: V with k orthonormal rows, s and d not negative.
+    """The matrix ``V' diag(s) V + diag(d)`` with k orthonormal rows V and nonnegative s and d.
 
-    Memory is k + 1 numbers a parameter. `add` keeps it above all that has been added, in the order of symmetric
-    matrices; what no longer fits the rank goes to the diagonal.
+    It takes k + 1 numbers per parameter. After `add` it is an upper bound, in the Loewner order, on the sum of all
+    terms so far: what exceeds rank k is added to the diagonal.
 
     Parameters
     ----------
     diagonal : ndarray of shape (size,)
-        d at the start, such as the weight of a penalty; not negative.
+        The first d, such as the strength of a penalty; finite, >= 0.
     rank : int
-        k, at least 1; at most the size is used.
+        k, >= 1; reduced to ``size`` if larger.
 
     Attributes
     ----------
     basis : ndarray of shape (k, size)
-        V; rows of zeros where s is still zero.
+        V; a row is zero while its s is zero.
     values : ndarray of shape (k,)
         s, in descending order.
     diagonal : ndarray of shape (size,)
@@ -37,13 +37,13 @@ class LowRankDiagonal:
     Raises
     ------
     ValueError
-        If the rank is less than 1, or a number of the diagonal is negative or not finite.
+        If ``rank`` is less than 1, or an element of ``diagonal`` is negative or not finite.
 
     Notes
     -----
-    The update often given, to project sqrt(w) l on V and to put what is left over into the diagonal, loses the cross
-    term between the two and is no upper bound. Here the residual joins the basis, the (k + 1) x (k + 1) matrix is
-    diagonalised, and the least eigenpair (w, u) is replaced by diag(w |u_i| sum_l |u_l|), which lies above w u u':
+    The published update, which projects sqrt(w) l on V and adds the residual to the diagonal, omits the cross term of
+    the two and is not an upper bound. Here the residual extends the basis, the (k + 1) x (k + 1) matrix is
+    diagonalized, and the smallest eigenpair (w, u) is replaced by its upper bound diag(w |u_i| sum_l |u_l|):
     2 |u_i u_l x_i x_l| <= |u_i u_l| (x_i^2 + x_l^2).
 
     References
@@ -68,7 +68,10 @@ class LowRankDiagonal:
     def __init__(self, diagonal: Array, rank: int) -> None:
         found = np.array(diagonal, np.float64)
         if found.ndim != 1 or not np.isfinite(found).all() or found.min(initial=0.0) < 0:
-            raise ValueError("diagonal must be a one-dimensional array of finite numbers of at least 0")
+            raise ValueError(
+                f"diagonal must be a vector of finite numbers >= 0, got shape {found.shape} with minimum "
+                f"{found.min(initial=0.0)}: check its numbers"
+            )
         if rank < 1:
             raise ValueError(f"rank must be an integer of at least 1, got {rank!r}")
         self.diagonal = found
@@ -77,11 +80,11 @@ class LowRankDiagonal:
         self.values = np.zeros(rank)
 
     def add(self, row: Array, weight: float = 1.0) -> None:
-        """Add ``weight l l'``, for l = ``row`` and a weight of at least 0: the result lies above the sum. O(k size)."""
+        """Add ``weight l l'`` for l = ``row`` and ``weight`` >= 0, or an upper bound on it; O(k size) operations."""
         q = np.sqrt(weight) * np.asarray(row, np.float64)
         share = self.basis @ q
         rest = q - share @ self.basis
-        again = self.basis @ rest  # once more: the residual of a row close to the basis is rounding otherwise
+        again = self.basis @ rest  # a second time, because rounding dominates the residual of a row near the span
         rest -= again @ self.basis
         share += again
         length = float(np.linalg.norm(rest))
@@ -94,35 +97,32 @@ class LowRankDiagonal:
         joint += np.outer(tail, tail)
         w, U = np.linalg.eigh(joint)
         rows = U.T @ np.vstack([self.basis, rest])
-        self._drop(max(float(w[0]), 0.0) * 1.0, rows[0])
+        size = np.abs(rows[0])
+        self.diagonal += max(float(w[0]), 0.0) * size * size.sum()
         self.values = np.maximum(w[:0:-1], 0.0)
         self.basis = rows[:0:-1]
 
-    def _drop(self, value: float, row: Array) -> None:
-        size = np.abs(row)
-        self.diagonal += value * size * size.sum()
-
     def solve(self, u: Array) -> Array:
-        """The inverse times ``u``: D^-1 u - D^-1 V' (S^-1 + V D^-1 V')^-1 V D^-1 u, with the minus.
+        """The inverse times ``u``: D^-1 u - D^-1 V' (S^-1 + V D^-1 V')^-1 V D^-1 u.
 
         Raises
         ------
         ValueError
-            If a number of the diagonal is zero.
+            If an element of the diagonal is zero.
         """
         if not self.diagonal.min() > 0:
-            raise ValueError("the diagonal has a zero: the inverse does not exist, add a penalty")
+            raise ValueError("diagonal must be positive to solve, got a zero: add a penalty to the diagonal")
         return woodbury(self.diagonal, np.sqrt(self.values)[:, None] * self.basis, np.asarray(u, np.float64))
 
     def dense(self) -> Array:
-        """The matrix itself, (size, size)."""
+        """The matrix as an array of shape (size, size)."""
         found: Array = (self.basis.T * self.values) @ self.basis
         found[np.diag_indices_from(found)] += self.diagonal
         return found
 
 
 def woodbury(diagonal: Array, rows: Array, u: Array) -> Array:
-    """``(rows' rows + diag)^-1 u``, in O(k size)."""
+    """``(rows' rows + diag)^-1 u`` by Woodbury's formula, in O(k^2 size) operations."""
     scaled = rows / diagonal
     inner = scaled @ rows.T
     inner[np.diag_indices_from(inner)] += 1.0
@@ -131,7 +131,7 @@ def woodbury(diagonal: Array, rows: Array, u: Array) -> Array:
 
 
 def nystrom(basis: Array, products: Array) -> Array:
-    """Rows B with B'B <= A, equal to A on the span of ``basis`` (k, size) where ``products`` are A's with it."""
+    """The Nystrom approximation B'B <= A, exact on the span of ``basis``, as B; ``products`` is ``basis @ A``."""
     inner = basis @ products.T
     w, U = np.linalg.eigh(0.5 * (inner + inner.T))
     kept = w > 1e-12 * max(float(w.max(initial=0.0)), 1e-300)

@@ -1,4 +1,4 @@
-"""Bound majorization: steps from the quadratic bound of the partition function, in batches and stochastic."""
+"""Bound majorization: steps from quadratic bounds on the log-partition functions, batch and stochastic."""
 
 from __future__ import annotations
 
@@ -31,73 +31,73 @@ from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["SCHEDULES", "BoundMajorization", "BoundStream", "reduced_size"]
 
-#: What may follow the first stochastic pass of `BoundMajorization`; see there.
+#: What follows the first stochastic pass, see `BoundMajorization`.
 SCHEDULES = ("tightening", "restart", "literal")
-#: How much of the bound the first curvature of all examples holds: the pass before has been a step with all of it.
+#: Share of the bound in the first curvature of all samples, after the stochastic pass with a share of 1.
 _FIRST = 0.1
-#: Least number of batches of a pass where their size is left to the solver.
+#: Minimum number of batches per pass if ``batch_size`` is None.
 _BATCHES = 8
-#: Parameters up to which ``rank=None`` takes the full curvature: 128 MB of it, and a second or two for its factor.
+#: Maximum number of parameters for which ``rank=None`` is the full curvature: 128 MB, and a second or two to factor.
 _FULL = 4000
-#: The rank it takes beyond.
+#: The rank that ``rank=None`` stands for with more parameters.
 _RANK = 8
 
 
 class BoundMajorization(BatchSolver):
-    """Bound majorization: stochastic (Choromanska and Jebara 2013) or batch (Jebara and Choromanska 2012).
+    """Bound majorization, stochastic (Choromanska and Jebara 2013) or batch (Jebara and Choromanska 2012).
 
-    ``schedule="tightening"``: the first iteration is a pass over random batches. After each, the quadratic bounds of
-    its examples are added to those so far, and the point moves by their inverse times the batch's gradient (recursive
-    least squares, were the bound exact). An exact search along the whole way ends the pass. From then on the bound is
-    taken away: an iteration is one pass with the curvature (1 - w) Hessian + w bound of all examples, followed by an
-    exact search. w begins at 1/10, falls to a tenth where the search takes more than half of the step, and grows to
-    min(1, 3 w + 1e-3) elsewhere. P never rises, nothing is to be tuned, and the last iterations converge as Newton's.
+    ``schedule="tightening"``: the first iteration is a pass over random batches. For each batch the quadratic bounds of
+    its samples are added to a sum, and the step is the inverse of the sum times the gradient of the batch (recursive
+    least squares, if the bounds were exact). A line search between start and end of the pass follows. Each further
+    iteration is a Newton-like step, one pass over the data, with the curvature (1 - w) Hessian + w bound of all
+    samples, and a line search. w starts at 1/10; it is divided by 10 if the step size is above 1/2, else it becomes
+    min(1, 3 w + 1e-3). P never increases, nothing has to be tuned, and the last iterations converge like Newton's.
 
-    ``schedule="literal"``: their algorithm 2, every pass alike; curvature and mean gradient are never forgotten, so
-    that the point overshoots from the second pass on and comes in slowly. ``"restart"``: the same, but each pass begins
-    anew; it converges linearly, and slowly where the bound is loose. Both are there for comparison, and neither
-    searches.
+    ``schedule="literal"``: every pass as in their algorithm 2. Curvature and mean gradient are accumulated over all
+    passes, so that the weights overshoot from the second pass on and then converge slowly. ``"restart"``: the same, but
+    each pass starts with new sums; it converges linearly, and slowly if the bound is loose. Both have no line search
+    and are for comparison.
 
-    ``rank=k`` keeps the curvature as k directions and a diagonal, k + 1 numbers a weight: the directions are those in
-    which it is largest, followed from pass to pass by subspace iteration, the diagonal is that of the rest. An exact
-    search on the plane of the step and the last move makes up for what such a curvature does not know: P never rises,
-    and nothing is to be tuned. An iteration takes 1 + k passes, products of sparse rows with k points.
+    ``rank=k`` approximates the curvature by a matrix of rank k, in the directions in which it is largest (subspace
+    iteration from pass to pass), plus a diagonal: k + 1 numbers per weight. An exact search over the step and the last
+    step compensates for the approximation: P never increases. An iteration takes 1 + k passes.
 
-    ``stochastic=False`` is the batch method (the paper's BBM): with Sigma the bound's curvature at the point, an
-    iteration is point -= eta (Sigma + lam I)^-1 gradient, one pass over the data. For eta in (0, 2) every step lowers
-    the objective, which the quadratic touches at the point and lies above elsewhere. The bound is loose near the
-    optimum: convergence is linear, and takes tens to hundreds of passes.
+    ``stochastic=False`` is the batch method, BBM in the paper: W <- W - eta (Sigma + lam I)^-1 gradient with the
+    curvature Sigma of the bound, one pass over the data per iteration. The quadratic is an upper bound on P that is
+    tight at W, so that P decreases in every iteration for eta in (0, 2). Convergence is linear, and takes tens to
+    hundreds of passes, because the bound is loose near the optimum.
 
     Parameters
     ----------
     stochastic : bool, default=True
-        False: the batch method, of full rank.
+        Whether the stochastic method is used; False: the batch method, with rank "full".
     rank : int or "full", optional
-        Of the curvature: "full", all (d K)^2 numbers; k >= 1, k directions and a diagonal, k + 1 numbers a weight.
-        None: full up to 4000 parameters, 8 beyond.
+        Rank of the curvature. "full": (d K)^2 numbers. k >= 1: rank k plus a diagonal, k + 1 numbers per weight. None:
+        "full" for up to 4000 parameters, else 8.
     batch_size : int, optional
-        Examples of a stochastic step, >= 1. None: as many as make the curvature's factor cost no more than its sum: a
-        third of the parameters, at most an eighth of the examples. 1 is the paper's choice, at a cost of
-        K (d K)^2 operations an example.
+        Samples of a stochastic step, >= 1. None: a third of the number of parameters, with which factoring the
+        curvature costs no more than summing it, but at most an eighth of the samples. 1 is the choice of the paper, at
+        a cost of K (d K)^2 operations per sample.
     eta : float, default=1.0
-        Length of the steps where no search is made, in (0, 2): of "restart", "literal" and the batch method.
+        Step size without a line search, in (0, 2): with schedule "restart" or "literal", and in the batch method.
     schedule : {"tightening", "restart", "literal"}, default="tightening"
-        What follows the first pass; of a number for ``rank`` "tightening" alone.
+        What follows the first pass; "tightening" if ``rank`` is a number.
     order : {"ascending", "descending", "given"}, default="ascending"
-        In which order the bound takes the labels: by score, lowest or highest first, or as they are numbered. The first
-        converges fastest on most data, though the second has the smaller trace.
+        The order in which the bound processes the labels: by increasing or decreasing score, or as given. "ascending"
+        converges fastest on most data, although "descending" has a smaller trace.
 
     Raises
     ------
     ValueError
-        If a parameter is out of range, the loss is not log-linear (multinomial, or log loss of one output), or the
-        penalty not l2.
+        If a parameter is out of range, the loss is not log-linear (multinomial, or log loss with one output), or the
+        penalty is not l2.
 
     References
     ----------
     Choromanska and Jebara, "Stochastic bound majorization", arXiv:1309.5605, algorithm 2, with two corrections: the
-    example's own feature and the penalty enter its gradient once, not once for each label, and Woodbury's formula has
-    a minus. Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS 2012, algorithms 1 and 2.
+    feature of the observed label and the penalty enter the gradient of a sample once, not once per label, and
+    Woodbury's formula has a minus sign. Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS
+    2012, algorithms 1 and 2.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class BoundMajorization(BatchSolver):
     name = "bound"
     needs_penalty = frozenset({"gradient"})
     takes_shift = False
-    summary = "bound majorization, stochastic or batch: a handful of passes, nothing to tune; few parameters"
+    summary = "bound majorization, stochastic or batch: few passes, nothing to tune; for few parameters"
     synonyms = ("bbm", "sbm", "bound_majorization", "bound_majorisation")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "stochastic": ["boolean"],
@@ -145,17 +145,18 @@ class BoundMajorization(BatchSolver):
         super().check()
         if self._is_low_rank and not (self.stochastic and self.schedule == "tightening"):
             raise ValueError(
-                f"rank={self.rank!r} goes with stochastic=True and schedule='tightening': the others are of full rank"
+                f"rank={self.rank!r} needs stochastic=True and schedule='tightening', got "
+                f"stochastic={self.stochastic!r} and schedule={self.schedule!r}: give these, or rank='full'"
             )
         if self._is_low_rank and self.batch_size is not None:
             raise ValueError(
-                f"batch_size={self.batch_size!r} goes with the full curvature, and rank is {self.rank!r}: its steps "
-                "are of all examples; leave batch_size=None, or take rank='full'"
+                f"batch_size must be None with rank={self.rank!r}, whose steps use all samples, got "
+                f"{self.batch_size!r}: leave batch_size=None, or give rank='full'"
             )
 
     @property
     def streams(self) -> bool:  # type: ignore[override]
-        """With the full curvature, which can be summed."""
+        """Whether ``partial_fit`` is supported: only with the full curvature, which can be summed."""
         return not self._is_low_rank
 
     @property
@@ -163,7 +164,7 @@ class BoundMajorization(BatchSolver):
         return self.rank is not None and not isinstance(self.rank, str)
 
     def with_rank(self, size: int) -> BoundMajorization:
-        """A checked copy whose rank is settled for so many parameters."""
+        """A checked copy, whose ``rank`` is chosen for ``size`` parameters if it is None."""
         self.check()
         copy: BoundMajorization = clone(self)
         if copy.rank is None:
@@ -172,7 +173,7 @@ class BoundMajorization(BatchSolver):
         return copy
 
     def prepare(self, problem: Problem) -> BoundMajorization:
-        """A checked copy, its rank settled."""
+        """A checked copy, whose ``rank`` is chosen if it is None."""
         checked: BoundMajorization = super().prepare(problem)
         return checked.with_rank(reduced_size(problem))
 
@@ -181,43 +182,42 @@ class BoundMajorization(BatchSolver):
         two = isinstance(problem.loss, LogisticLoss) and problem.n_outputs == 1
         if not (two or isinstance(problem.loss, MultinomialLoss)):
             raise ValueError(
-                f"solver {self.name!r} takes log-linear models: multinomial, or log_loss of two classes (one output), "
-                f"got {problem.loss.name} with {problem.n_outputs} outputs; choose another solver"
+                f"solver {self.name!r} needs loss 'multinomial', or 'log_loss' with two classes (one output), got "
+                f"{problem.loss.name!r} with {problem.n_outputs} outputs: choose another solver or loss"
             )
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
-        # float64 whatever the problem's dtype: a curvature in float32 is often indefinite, and the search tells small
-        # falls of P.
+        # Always float64: in float32 the curvature is often indefinite, and line searches compare close values of P.
         state["point"] = np.zeros(state["point"].shape)
         state["scores"] = np.zeros((problem.n_samples, problem.n_outputs))
         return {**state, **self._more(state, reduced_size(problem))}
 
     def start(self, form: Form) -> State:
-        """The part of a state that `advance` works on."""
+        """The part of the state that `advance` changes."""
         state = _start(form)
         return {**state, **self._more(state, form.reduced)}
 
     def _more(self, state: State, size: int) -> State:
-        """What this solver remembers besides point and scores."""
+        """The arrays of the state besides point and scores."""
         if self._is_low_rank:
             return {
                 "share": np.ones(()),
-                # Of the curvature and of the last step; the first iteration fills the one and does without the other.
+                # Basis of the curvature (0: none yet, the first iteration draws it), last step (0: none), its scores.
                 "basis": np.zeros((min(int(self.rank or 0), state["point"].size), *state["point"].shape)),
                 "move": np.zeros_like(state["point"]),
                 "move_scores": np.zeros_like(state["scores"]),
             }
         if not self.stochastic:
             return {}
-        more: State = {"share": np.full((), np.nan)}  # no iteration with the curvature of all examples yet
+        more: State = {"share": np.full((), np.nan)}  # NaN: no iteration with the curvature of all samples yet
         if self.schedule == "literal":
-            # The penalty alone is filled in by the first iteration.
+            # The first iteration sets them.
             more |= {"curvature": np.zeros((size, size)), "mean": np.zeros(size)}
         return more
 
     def warm(self, problem: Problem, state: State) -> State:
-        """Go on from a point: a stochastic pass would only stray from it."""
+        """Continue from a point, without a stochastic pass, which could increase the objective."""
         if self.stochastic and self.schedule == "tightening":
             state["share"] = np.full((), _FIRST)
         if self._is_low_rank:
@@ -231,22 +231,22 @@ class BoundMajorization(BatchSolver):
             yield self._ended(state, self.advance(steps, state, seed))
 
     def open_stream(self, problem: Problem, *, vanishing: bool = False) -> BoundStream:
-        """What learns a stream whose first rows are those of ``problem``; its steps need no rule for their length.
+        """A stream whose first rows are those of ``problem``; ``vanishing`` has no effect, as steps have no size.
 
         Raises
         ------
         ValueError
-            If there are too many parameters for the full curvature.
+            If ``rank`` is not "full", for instance because rank=None was replaced for too many parameters.
         """
         if self._is_low_rank:
             raise ValueError(
-                f"partial_fit keeps the full curvature, and rank=None is {self.rank} for as many parameters: take "
-                "rank='full', fewer features, or solver='sgd'"
+                f"partial_fit needs rank='full', got rank={self.rank}, which rank=None is for as many parameters: give "
+                "rank='full', reduce the number of features, or use solver='sgd'"
             )
         return BoundStream(self, problem)
 
     def advance(self, steps: Steps, state: State, seed: int) -> int:
-        """One iteration on any log-linear model; returns the passes it took."""
+        """One iteration on any log-linear model; returns the number of passes over the data."""
         if self._is_low_rank:
             low_rank_step(steps, state, seed)
             return 1 + len(state["basis"])
@@ -268,13 +268,13 @@ class BoundMajorization(BatchSolver):
             size = reduced_size(problem)
             return {
                 f"curvature of {size} parameters (and its factor; to need less, rank=8)": 2 * 8 * size**2,
-                "weights (a point, a slope, directions)": 6 * weights,
-                "scores and responses of the losses": (8 * 7 + problem.dtype.itemsize) * scores,
+                "weights (a point, a gradient, directions)": 6 * weights,
+                "scores and gradients of the losses": (8 * 7 + problem.dtype.itemsize) * scores,
             }
         return {
-            f"curvature of rank {self.rank} (a basis, its products, room)": 6 * int(self.rank or 0) * weights,
-            "weights (a point, a slope, a diagonal, directions)": 10 * weights,
-            "scores and responses of the losses": (8 * 9 + problem.dtype.itemsize) * scores,
+            f"curvature of rank {self.rank} (a basis, its products, buffers)": 6 * int(self.rank or 0) * weights,
+            "weights (a point, a gradient, a diagonal, directions)": 10 * weights,
+            "scores and gradients of the losses": (8 * 9 + problem.dtype.itemsize) * scores,
         }
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
@@ -282,7 +282,7 @@ class BoundMajorization(BatchSolver):
         return W.astype(problem.dtype, copy=False), bias.astype(problem.dtype, copy=False)
 
     def _begin(self, problem: Problem, state: State) -> Steps:
-        """The steps of this problem. A new run, wherever it starts, has its scores made afresh."""
+        """The `Steps` of this problem; a new run, possibly a warm start, computes the scores of its point."""
         steps = Steps(KroneckerForm.of(problem, constant(problem)), problem.lam, self.order, problem.n_threads)
         if state["iteration"] == 0:
             state["point"] = state["point"].astype(np.float64)
@@ -297,7 +297,7 @@ class BoundMajorization(BatchSolver):
         return batches(form.n, size, [seed, int(state["iteration"])])
 
     def _batch(self, steps: Steps, state: State) -> None:
-        """To the minimum of the bound, or beyond, or short of it, by eta."""
+        """A step of the batch method: ``eta`` times the step to the minimum of the bound."""
         form = steps.form
         G = np.empty((form.reduced, form.reduced))
         slope = steps.gradient(state["point"], state["scores"], G)
@@ -319,10 +319,10 @@ class BoundMajorization(BatchSolver):
         state["share"] = np.asarray(next_share(share, self._search(steps, state, move)))
 
     def _search(self, steps: Steps, state: State, move: Array) -> float:
-        """Go to the least P along ``move``; returns how far that was."""
+        """Move to the minimum of P along ``move``; returns the step size."""
         scores = steps.scores(move)
         t, _, _ = steps.line(state["point"], state["scores"], [(move, scores)]).minimum(np.ones(1))
-        # At once: an interrupt finds the old pair or the new one.
+        # In one call, so that point and scores belong together after an interrupt.
         state.update(point=state["point"] + t[0] * move, scores=state["scores"] + t[0] * scores)
         return float(t[0])
 
@@ -339,16 +339,17 @@ class BoundMajorization(BatchSolver):
 
 
 class BoundStream:
-    """A stream of rows whose curvatures are kept as one sum: bounds at first, then ever more of the Hessian.
+    """Bound majorization on rows that arrive in a stream, with the sum of their curvatures (see `OnlineCurvature`).
 
-    Each batch moves the weights by the inverse of the sum times the gradient of the batch. On a stream of independent
-    examples the weights approach those of the optimum.
+    The step of a batch is the inverse of the sum times the gradient of the batch. On a stream of independent samples
+    the weights converge to the optimum.
 
     Parameters
     ----------
     solver : BoundMajorization
+        The options.
     problem : Problem
-        With the first rows.
+        The problem of the first rows.
     """
 
     def __init__(self, solver: BoundMajorization, problem: Problem) -> None:
@@ -358,7 +359,7 @@ class BoundStream:
         self._constant = form.constant
 
     def take(self, problem: Problem, weights: Array | None) -> None:
-        """Learn the rows of a problem; ``weights`` are their sample weights as they are."""
+        """Update the weights by the rows of a problem with sample weights ``weights``, not scaled."""
         form = KroneckerForm.of(problem, self._constant)
         form.scale = np.ones(form.n) if weights is None else weights
         self._stream.take(form, problem.lam, self._solver.order, self._solver.batch_size)
@@ -371,14 +372,14 @@ class BoundStream:
 
 
 def _start(form: Form) -> State:
-    """A point at rest, and its scores."""
+    """The zero point and its scores."""
     point = np.zeros(form.shape)
     steps = Steps(form, 0.0, "ascending")
     return {"iteration": np.zeros((), np.int64), "point": point, "scores": steps.scores(point)}
 
 
 def reduced_size(problem: Problem) -> int:
-    """Parameters without the freedom of softmax."""
+    """The number of reduced parameters, see `Form`."""
     return max(1, problem.n_outputs - (not isinstance(problem.loss, LogisticLoss))) * (
         problem.n_features + bool(problem.intercept)
     )

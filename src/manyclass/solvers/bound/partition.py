@@ -1,4 +1,4 @@
-"""The quadratic bound of one partition function."""
+"""The quadratic upper bound on one log-partition function."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class PartitionBound:
-    """log Z(theta + u) <= ``log_partition`` + ``mean`` . u + u' ``curvature`` u / 2 for every u, with equality at 0.
+    """The bound log Z(theta + u) <= log_partition + mean . u + u' curvature u / 2, with equality at u = 0.
 
     Attributes
     ----------
     log_partition : float
         log Z(theta).
     mean : ndarray of shape (D,)
-        The expectation of f, the gradient of log Z.
+        The gradient of log Z, the expectation of f.
     curvature : ndarray of shape (D, D)
-        Sigma, positive semi-definite.
+        A positive semidefinite matrix.
     """
 
     log_partition: float
@@ -35,33 +35,39 @@ class PartitionBound:
     curvature: Array
 
     def __call__(self, move: Array) -> float:
-        """The bound of log Z(theta + ``move``)."""
+        """The upper bound on log Z(theta + ``move``)."""
         return float(self.log_partition + self.mean @ move + 0.5 * move @ self.curvature @ move)
 
 
 def partition_bound(
     features: Array, theta: Array, log_measure: Array | None = None, *, order: str = "ascending"
 ) -> PartitionBound:
-    """Bound Z(theta) = sum_y h(y) exp(theta . f(y)) from above, by a quadratic that touches at ``theta``.
+    """The quadratic upper bound on log Z, Z(theta) = sum_y h(y) exp(theta . f(y)), that is tight at ``theta``.
 
-    Computed in logarithms: scores of any size neither overflow nor vanish.
+    It is computed in logarithms, so that scores of any size neither overflow nor underflow.
 
     Parameters
     ----------
     features : ndarray of shape (K, D)
-        f(y), a row for each of at least one label.
+        f(y), one row per label; K >= 1. Finite.
     theta : ndarray of shape (D,)
-        Where the bound touches.
+        The point at which the bound is tight. Finite.
     log_measure : ndarray of shape (K,), optional
-        log h(y); minus infinity for labels that cannot be. Zeros by default.
-    order : {"ascending", "descending", "given"}
-        In which order the labels are taken: by score, lowest or highest first, or as they are.
+        log h(y), less than infinity; minus infinity excludes a label. None: zeros.
+    order : {"ascending", "descending", "given"}, default="ascending"
+        The order in which the labels are processed: by increasing or decreasing score, or as given. It changes the
+        curvature.
+
+    Returns
+    -------
+    PartitionBound
+        The bound.
 
     Raises
     ------
     ValueError
-        If the shapes do not fit, there is no label, or none with a positive measure, a number is not finite, or the
-        order is none of these.
+        If shapes do not match, there is no label with positive measure, a number is not finite, or ``order`` is
+        invalid.
 
     References
     ----------
@@ -81,18 +87,22 @@ def partition_bound(
     """
     F, point = np.asarray(features, np.float64), np.asarray(theta, np.float64)
     if F.ndim != 2 or len(F) == 0:
-        raise ValueError(f"features must have a row for each of at least one label, got shape {F.shape}")
+        raise ValueError(f"features must have shape (K, D) with K >= 1, got {F.shape}: give one row per label")
     if point.shape != F.shape[1:]:
-        raise ValueError(f"theta must have shape {F.shape[1:]}, as the features have columns, got {point.shape}")
+        raise ValueError(
+            f"theta must have shape {F.shape[1:]}, one number per column of features, got {point.shape}: check both"
+        )
     measure = np.zeros(len(F)) if log_measure is None else np.asarray(log_measure, np.float64)
     if measure.shape != (len(F),):
-        raise ValueError(f"log_measure must have shape ({len(F)},), one a label, got {measure.shape}")
+        raise ValueError(f"log_measure must have shape ({len(F)},), got {measure.shape}: give one number per label")
     if not (np.isfinite(F).all() and np.isfinite(point).all()) or np.isnan(measure).any() or measure.max() == np.inf:
-        raise ValueError("features and theta must be finite, and log_measure less than infinity: found NaN or infinity")
+        raise ValueError(
+            "features and theta must be finite, and log_measure less than infinity, got NaN or infinity: replace them"
+        )
     if measure.max() == -np.inf:
-        raise ValueError("log_measure must be finite for at least one label: all are minus infinity")
+        raise ValueError("log_measure must be finite for at least one label, got only minus infinity: check the labels")
     if order not in ORDERS:
-        raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, got {order!r}")
+        raise ValueError(f"order must be one of {', '.join(map(repr, ORDERS))}, got {order!r}: give one of these")
     offsets = np.array([0, len(F)], np.int64)
     form = FeatureForm(F, offsets, np.zeros(1, np.int64), np.ones(1), measure)
     L = form.measured(form.scores(point[:, None], 0, 1), 0, 1)

@@ -1,10 +1,10 @@
-"""Steps of bound majorization on any log-linear model: curvatures, exact searches, passes over random batches.
+"""Steps of bound majorization for any `Form`: curvatures, exact line searches, passes over random batches.
 
     P(theta) = sum_i scale_i (log Z_i - log a_i(true)) + lam ||theta||^2 / 2
 
-The curvature of a step is C = (1 - share) Hessian + share bound. With share = 1 it is the bound of Jebara and
-Choromanska (2012): the quadratic with it lies above P everywhere. Less of it is closer to Newton's method, and needs a
-search.
+A step uses the curvature C = (1 - share) Hessian + share bound. With share = 1, the bound of Jebara and Choromanska
+(2012), the quadratic model is an upper bound on P. With a smaller share the step is closer to Newton's, and needs a
+line search.
 """
 
 from __future__ import annotations
@@ -25,40 +25,42 @@ __all__ = ["Line", "Running", "Steps", "OnlineCurvature", "low_rank_step", "solv
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Newton iterations of an exact search, and halvings of one of them.
+#: Maximum number of Newton iterations of an exact line search, and of halvings of one of its steps.
 _NEWTON, _HALVINGS = 60, 40
 
 
 class Steps:
-    """What a majorization does at one point of one problem.
+    """Scores, gradients and curvatures of P at given points.
 
     Parameters
     ----------
     form : Form
+        Features and labels.
     lam : float
-        Of the penalty, against the weighted mean of the losses.
+        Strength of the penalty.
     order : {"ascending", "descending", "given"}
         See `Labels`.
-    n_threads : int
+    n_threads : int, default=1
+        Number of threads of line searches; the result does not depend on it.
     """
 
     def __init__(self, form: Form, lam: float, order: str, n_threads: int = 1) -> None:
         self.form, self.lam, self.order, self.n_threads = form, lam, order, n_threads
 
     def scores(self, V: Array) -> Array:
-        """One pass over the data: what a point gives, (n, n_outputs) (see `Form.scores`)."""
+        """The scores of all samples at a point, see `Form.scores`; one pass over the data."""
         return np.concatenate([self.form.scores(V, b, e) for b, e in ranges(self.form.n, PIECE)])
 
     def labels(self, S: Array, begin: int, end: int) -> Labels:
-        """The labels of a range of examples at scores ``S`` of all."""
+        """The `Labels` of a range of samples; ``S`` are the scores of all samples."""
         form = self.form
         L = form.measured(S[form.rows_of(begin, end)], begin, end)
         return Labels(L, form.offsets[begin : end + 1] - form.offsets[begin], form.scale[begin:end], self.order)
 
     def gradient(self, point: Array, S: Array, G: Array | None = None, share: float = 1.0) -> Array:
-        """The gradient of P at a point with these scores; ``G`` becomes the full curvature, in reduced parameters.
+        """The gradient of P at a point with scores ``S``; one pass over the data.
 
-        One pass over the data.
+        If given, ``G`` is set to the curvature with this ``share``, in reduced parameters.
         """
         form = self.form
         slope = self.lam * form.penalized * point
@@ -75,9 +77,9 @@ class Steps:
         return slope
 
     def products(self, S: Array, share: float, ways: Array) -> tuple[Array, Array]:
-        """The curvature (without the penalty) times some points (q, rows, n_outputs), and its diagonal.
+        """The curvature (without the penalty) times q points, of shape (q, rows, n_outputs), and its diagonal.
 
-        One pass over the data, with q times as many outputs; no block is formed.
+        One pass over the data with q times as many outputs.
         """
         form = self.form
         q, rows, outputs = ways.shape
@@ -95,19 +97,19 @@ class Steps:
         return np.ascontiguousarray(image.reshape(rows, q, outputs).transpose(1, 0, 2)), diagonal
 
     def line(self, point: Array, S: Array, ways: Sequence[tuple[Array, Array]]) -> Line:
-        """P along some directions, each given with its scores."""
+        """P on the plane through a point along some ``ways``: directions, each with its scores."""
         return Line(self, point, S, ways)
 
 
 def residuals(labels: Labels, form: Form, begin: int, end: int) -> Array:
-    """The gradients of the weighted losses by the scores of the labels, flat."""
+    """The gradients of the scaled losses with respect to the scores of the labels, flat."""
     r: Array = labels.p * np.repeat(labels.scale, np.diff(labels.offsets))
     r[form.true[begin:end] - form.offsets[begin]] -= labels.scale
     return r
 
 
 class Line:
-    """P on a plane through a point: t -> P(point + sum_q t_q V_q), in the space of the scores."""
+    """The function t -> P(point + sum_q t_q V_q), computed from scores without a pass over the data."""
 
     def __init__(self, steps: Steps, point: Array, S: Array, ways: Sequence[tuple[Array, Array]]) -> None:
         form = steps.form
@@ -122,7 +124,7 @@ class Line:
         self._penalty = 0.5 * steps.lam * float(np.vdot(form.penalized * point, point))
 
     def __call__(self, t: Array) -> tuple[float, Array, Array]:
-        """P, its gradient and its Hessian by t."""
+        """P, and its gradient and Hessian with respect to t."""
         form, q = self.steps.form, self.size
 
         def part(begin: int, end: int) -> Array:
@@ -146,7 +148,7 @@ class Line:
         return value, gradient, found[1 + q :].reshape(q, q) + self._bends
 
     def minimum(self, start: Array) -> tuple[Array, float, float]:
-        """Where P is least, P there, and P at 0: Newton's method, halved where it does not descend."""
+        """The minimizer t, P there, and P at t = 0; by Newton's method with step halving from ``start``."""
         first, gradient, hessian = self(np.zeros(self.size))
         t, value = np.zeros(self.size), first
         tried = self(start)
@@ -169,7 +171,7 @@ class Line:
 
 
 def _solve_small(hessian: Array, gradient: Array) -> Array:
-    """H^-1 g, or the least-norm one where directions coincide."""
+    """H^-1 g, or the solution of minimum norm if H is singular (linearly dependent directions)."""
     size = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
     found: Array = (
         np.linalg.pinv(hessian / np.outer(size, size), rcond=1e-12, hermitian=True) @ (gradient / size) / size
@@ -178,9 +180,9 @@ def _solve_small(hessian: Array, gradient: Array) -> Array:
 
 
 def solve_definite(G: Array, u: Array) -> Array:
-    """``G^-1 u`` of a symmetric positive semi-definite G, which is overwritten.
+    """``G^-1 u`` for a symmetric positive semidefinite G, which may be overwritten.
 
-    Where rounding has made it indefinite, a ridge that grows from 1e-14 of its mean diagonal helps out.
+    If G is not numerically positive definite, 10^-14, 10^-13, ... times its mean diagonal is added to the diagonal.
     """
     if not u.size:  # SciPy 1.11 refuses a system of no equations
         return u
@@ -193,21 +195,21 @@ def solve_definite(G: Array, u: Array) -> Array:
         except linalg.LinAlgError:
             ridge = 10.0**power * (float(diagonal.mean()) or 1.0)
             np.fill_diagonal(G, diagonal + ridge)
-    raise linalg.LinAlgError("the curvature is not finite: scale the features")
+    raise linalg.LinAlgError("the curvature must be finite, got NaN or infinity: scale the features")
 
 
 class Running:
-    """A curvature that examples are added to, batch by batch, and whose inverse is wanted after each.
+    """A curvature to which batches of samples are added, with a linear system to solve after each batch.
 
-    Kept as the sum, factored anew, where a batch is large; as the inverse, updated by Woodbury's formula, where it is
-    small: M - M Z (I + Z' M Z)^-1 Z' M.
+    For large batches the sum is kept, and factored after each; for small batches the inverse M is kept, and updated by
+    Woodbury's formula: M - M Z (I + Z' M Z)^-1 Z' M.
 
     Parameters
     ----------
     matrix : ndarray of shape (size, size)
-        The sum, changed in place, or the inverse.
+        The sum, changed in place, or its inverse.
     inverse : bool
-        Which of the two.
+        Whether ``matrix`` is the inverse.
     """
 
     def __init__(self, matrix: Array, inverse: bool) -> None:
@@ -215,19 +217,19 @@ class Running:
 
     @staticmethod
     def updates(form: Form, batch: int) -> bool:
-        """Whether batches of this size are better added to the inverse."""
+        """Whether updating the inverse is cheaper for batches of this size."""
         labels = float(np.diff(form.offsets).mean()) if form.n else 1.0
         return batch * max(labels - 1.0, 1.0) < form.reduced / 6
 
     @staticmethod
     def first(form: Form, lam: float, inverse: bool) -> Array:
-        """The penalty alone, or its inverse; an intercept bears one here, of which the first examples make nothing."""
+        """The first matrix: the Hessian of the penalty, including the intercept to be regular, or its inverse."""
         G = np.zeros((form.reduced, form.reduced))
         form.add_penalty(lam, G, intercept=True)
         return np.ascontiguousarray(linalg.inv(G)) if inverse else G
 
     def add(self, part: Form, C: Array) -> None:
-        """Take in the curvature of some examples."""
+        """Add the curvature of some samples, with their matrices C."""
         if not self.inverse:
             G = np.zeros_like(self.matrix)
             part.add_gram(C, 0, part.n, G)
@@ -237,11 +239,11 @@ class Running:
         Y, T = part.times(self.matrix, C)
         T[np.diag_indices_from(T)] += 1.0
         half = linalg.solve_triangular(linalg.cholesky(T, lower=True), Y.T, lower=True).T
-        # M is symmetric: BLAS, which counts by columns, sees itself.
+        # M is symmetric, so its transpose can be passed to BLAS, which uses column-major order, without a copy.
         self.matrix = linalg.blas.dgemm(-1.0, half, half, beta=1.0, c=self.matrix.T, trans_b=True, overwrite_c=True).T
 
     def solve(self, u: Array) -> Array:
-        """The inverse times ``u``."""
+        """The inverse of the curvature times ``u``."""
         if self.inverse:
             found: Array = self.matrix @ u
             return found
@@ -249,15 +251,15 @@ class Running:
 
 
 def batches(n: int, size: int, seed: Sequence[int]) -> list[Array]:
-    """A random permutation of the examples, cut in pieces."""
+    """A random permutation of the samples, divided into batches of ``size``."""
     order = np.random.default_rng(list(seed)).permutation(n)
     return [order[b:e] for b, e in ranges(n, size)]
 
 
 def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
-    """One pass of steps M_t grad_t, M_t the inverse of the bounds so far, grad_t the gradient of the t-th batch alone.
+    """One pass of steps M_t grad_t: grad_t is the gradient of batch t only, M_t the inverse of the sum of all bounds.
 
-    On quadratics this is recursive least squares, which ends at the optimum.
+    For quadratic losses this is recursive least squares, which ends at the optimum. ``point`` is changed in place.
     """
     form = steps.form
     inverse = Running.updates(form, len(batches[0]))
@@ -272,24 +274,25 @@ def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
 
 
 class OnlineCurvature:
-    """Examples that come once: the sum of their curvatures, and a point that follows them.
+    """The sum of the curvatures of a stream of samples, and a point that is updated by it.
 
-    The first examples bring their bounds, as many as there are parameters; of later ones the bound's share falls like 1
-    / (examples so far), for a sum of bounds alone, loose as they are, would follow a stream too slowly.
-
-    Every example brings its share of the penalty, so that the objective stays a mean.
+    Of the first samples, as many as there are parameters, the bound is added. Of later ones the share of the bound
+    decreases as 1 / (samples so far), because a sum of loose bounds would make the steps too short. Every sample also
+    adds its part of the penalty, so that the objective is a mean over the samples so far.
 
     Parameters
     ----------
     form : Form
-        The first examples; with each later form it has the shape in common.
+        The first samples; later forms must have the same shape.
 
     Attributes
     ----------
     point : ndarray
+        The parameters, of shape ``form.shape``.
     curvature : ndarray of shape (reduced, reduced)
+        The sum of the curvatures.
     seen : int
-        Examples so far.
+        Number of samples so far.
     """
 
     def __init__(self, form: Form) -> None:
@@ -298,14 +301,13 @@ class OnlineCurvature:
         self.seen = 0
 
     def take(self, form: Form, lam: float, order: str, batch_size: int | None) -> None:
-        """Step through some examples in their order; the batch size is by default a third of the parameters."""
+        """Update the point by some samples, in order; None as batch size is a third of the number of parameters."""
         steps = Steps(form, lam, order)
         for begin, end in ranges(form.n, batch_size or max(1, form.reduced // 3)):
             part, labels, slope = _batch(steps, self.point, np.arange(begin, end))
             running = Running(self.curvature, inverse=False)
-            # The bound for as many examples as there are parameters; then ever more of the Hessian.
             running.add(part, labels.blocks(min(1.0, form.reduced / (self.seen + 1.0))))
-            # Of an intercept too, where a few examples say nothing of it: a vanishing part.
+            # The first batch penalizes the intercept too, as its samples may not determine it.
             form.add_penalty(lam * (end - begin), self.curvature, intercept=self.seen == 0)
             slope += lam * (end - begin) * form.penalized * self.point
             self.point = self.point - form.expand(running.solve(form.reduce(slope)))
@@ -315,10 +317,10 @@ class OnlineCurvature:
 def printed_pass(
     steps: Steps, point: Array, batches: Sequence[Array], running: Running, mean: Array, eta: float
 ) -> None:
-    """One pass of Choromanska and Jebara's algorithm 2, its two slips of the pen put right.
+    """One pass of Choromanska and Jebara's algorithm 2, with the two corrections that `BoundMajorization` lists.
 
-    phi = M_t mu_t, mu the sum of the gradients so far, each at the point that was current then; point -= (eta / n) phi
-    an example. ``mean`` is mu, changed in place, as ``running`` is.
+    Per sample point -= (eta / n) M_t mu_t, with mu_t the sum of the gradients so far, each at the point of its time.
+    ``point``, ``mean``, which is mu, and ``running``, which is M, are changed in place.
     """
     form = steps.form
     for index in batches:
@@ -331,7 +333,7 @@ def printed_pass(
 
 
 def _batch(steps: Steps, point: Array, index: Array) -> tuple[Form, Labels, Array]:
-    """Some examples by themselves: their form, their labels at a point, the gradient of their losses."""
+    """The form of some samples, their labels at a point, and the gradient of their losses."""
     part = steps.form.take(index)
     inner = Steps(part, steps.lam, steps.order)
     labels = inner.labels(part.scores(point, 0, part.n), 0, part.n)
@@ -341,16 +343,16 @@ def _batch(steps: Steps, point: Array, index: Array) -> tuple[Form, Labels, Arra
 
 
 def next_share(share: float, step: float) -> float:
-    """How much of the bound the next curvature holds, after an exact search has taken ``step`` of this one's."""
+    """The share of the bound in the next curvature, after a line search that ended at step size ``step``."""
     return share / 10.0 if step > 0.5 else min(1.0, 3.0 * share + 1e-3)
 
 
 def low_rank_step(steps: Steps, state: dict[str, Array], seed: int) -> None:
-    """One iteration with a curvature of low rank and a diagonal, and an exact search on two directions.
+    """One iteration with a low-rank plus diagonal curvature, and an exact search over two directions.
 
-    ``state``: "point" and its "scores", "move" and "move_scores" of the last iteration, the "basis" of the curvature (k
-    points), and the "share" of the bound. With V the basis and A the curvature, the low-rank part is Nystrom's
-    A V (V'A V)^-1 V'A, which lies below A, and the diagonal that of what is left; the next basis spans A V.
+    ``state`` has "point" and its "scores", "move" and "move_scores" of the last iteration, the "basis" of the curvature
+    (k points), and the "share" of the bound. With basis V and curvature A, the low-rank part is the Nystrom
+    approximation A V (V'A V)^-1 V'A <= A, the diagonal is that of the remainder, and the next basis spans A V.
     """
     form, point, S = steps.form, state["point"], state["scores"]
     size, share = point.size, float(state["share"])
@@ -363,8 +365,8 @@ def low_rank_step(steps: Steps, state: dict[str, Array], seed: int) -> None:
     rows = nystrom(basis, products)
     rest = np.maximum(diagonal - np.einsum("ks,ks->s", rows, rows), _REST * diagonal)
     penalty = steps.lam * np.broadcast_to(form.penalized, form.shape).reshape(size)
-    # A parameter that nothing touches has no slope either.
     rest += penalty
+    # Keeps the diagonal positive: a parameter without any curvature has gradient 0 as well.
     rest += _REST**2 * (float(rest.mean()) or 1.0)
     move = -woodbury(rest, rows, slope.reshape(size)).reshape(form.shape)
     ways = [(move, steps.scores(move))]
@@ -383,9 +385,9 @@ def low_rank_step(steps: Steps, state: dict[str, Array], seed: int) -> None:
 
 
 def _orthonormal(rows: Array) -> Array:
-    """An orthonormal basis of what the rows span, as rows."""
+    """An orthonormal basis of the span of the rows, as rows."""
     return np.ascontiguousarray(np.linalg.qr(rows.T)[0].T)
 
 
-#: The least share of the diagonal that a remainder is trusted to be.
+#: Lower bound on the diagonal of the remainder, relative to that of the curvature; differences below it are rounding.
 _REST = 1e-3

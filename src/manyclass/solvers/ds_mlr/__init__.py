@@ -1,4 +1,4 @@
-"""DS-MLR: softmax regression with rows and classes partitioned over workers; and what it is compared with."""
+"""DS-MLR: softmax regression with rows and classes partitioned over workers; and baselines for comparison."""
 
 from manyclass.solvers.ds_mlr.data_parallel import DataParallelLBFGS
 from manyclass.solvers.ds_mlr.grid import Grid, make_grid

@@ -1,4 +1,4 @@
-"""The certificate, partitioned: both sides of the duality gap, from the parts that the workers hold."""
+"""The duality gap of partitioned rows and classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.problem import Array, Certificate
+from manyclass.objective.problem import Array, Certificate, balancing
 from manyclass.solvers.ds_mlr.deterministic import _penalized, _square
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
@@ -16,13 +16,13 @@ __all__ = ["certify"]
 
 
 def certify(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Certificate:
-    """P at the weights, whose scores are known, and D at the softmax probabilities that belong to them.
+    """P at the weights, whose scores are known, and D at their softmax probabilities.
 
-    With an intercept these are first balanced (see `Problem.balance`): the masses of the classes take one all-reduce
-    of K numbers. One round makes the dual image X^T (c * a) / (lam n), of which every worker keeps its blocks.
+    With an intercept the probabilities are first balanced (see `Problem.balance`), which takes an all-reduce of 2 K
+    numbers. One round computes the dual image X^T (c * a) / (lam n), of which every worker gets its blocks.
     """
     share = worker.share
-    moving = worker.still()
+    moving = worker.unbalanced()
     if share.constant:
         moving = _balanced(worker, scores, weights)
     remove, shares = moving
@@ -56,14 +56,12 @@ def _balanced(worker: Worker, scores: Scores, weights: Mapping[int, Array]) -> t
         kernels.masses(S, begin, share.y, share.weights, worker.total[shard], lo, table[0], table[1])
 
     scores.each(weights, count)
-    wanted, present = worker.comm.allreduce(table)
-    lacking = np.maximum(wanted - present, 0.0)
-    if not lacking.sum() > 0:
-        return worker.still()
-    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
+    moving = balancing(*worker.comm.allreduce(table))
+    if moving is None:
+        return worker.unbalanced()
 
     def give(shard: int, S: Array, lo: int) -> None:
-        kernels.moved_mass(S, worker.total[shard], remove, lo, worker.moved[shard])
+        kernels.moved_mass(S, worker.total[shard], moving[0], lo, worker.moved[shard])
 
     scores.each(weights, give)
-    return remove, lacking / lacking.sum()
+    return moving

@@ -1,4 +1,4 @@
-"""L-BFGS with the rows partitioned and the model on every process: a baseline."""
+"""A baseline: L-BFGS with the rows partitioned and the whole model in every process."""
 
 from __future__ import annotations
 
@@ -10,32 +10,29 @@ from sklearn.utils._param_validation import StrOptions
 
 from manyclass.distributed import Communicator
 from manyclass.kernels import respond, sdca as kernels
-from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.problem import Array, Certificate, Problem, balancing
 from manyclass.solvers.base import State
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.ds_mlr.solver import require_softmax
+from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
+from manyclass.solvers.primal.descent import OPTIMISM
 from manyclass.solvers.primal.lbfgs import LBFGS
 
 __all__ = ["DataParallelLBFGS"]
 
-#: See `manyclass.solvers.primal.descent`.
-_OPTIMISM = 16.0
 
-
-class DataParallelLBFGS(LBFGS):
-    """L-BFGS for softmax regression, each process with its rows and all of the model: d K numbers all-reduced a step.
+class DataParallelLBFGS(DistributedSolver, LBFGS):
+    """Data-parallel L-BFGS for softmax regression: partitioned rows, and an all-reduce of d K numbers per step.
 
     Parameters
     ----------
     comm : Communicator or "mpi", optional
-        Of the processes. None: there is one.
+        The processes. None: one process. "mpi": all processes of the MPI job.
     history_size : int, default=10
-        Pairs that are kept, >= 1.
+        Number of pairs that are kept, >= 1.
 
     Attributes
     ----------
     scale : float
-        Mean of this process's sample weights where those of all processes have mean 1; to be set before a run.
+        Mean of the sample weights of this process, where those of all processes have mean 1; set it before a run.
 
     Raises
     ------
@@ -66,31 +63,15 @@ class DataParallelLBFGS(LBFGS):
     """
 
     name = "lbfgs_dp"
-
-    distributed = True
-    one_margin = False
-    takes_shift = False
-    scale = 1.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LBFGS._parameter_constraints,
         "comm": [Communicator, StrOptions({"mpi"}), None],
     }
-    _comm: Communicator
     _facts: tuple[Problem, tuple[int, float, float]] | None = None
 
     def __init__(self, *, comm: Communicator | str | None = None, history_size: int = 10) -> None:
         super().__init__(history_size=history_size)
         self.comm = comm
-
-    def prepare(self, problem: Problem) -> DataParallelLBFGS:
-        """A checked copy on the same communicator."""
-        copy = on_communicator(self)
-        copy.check_problem(problem)
-        return copy
-
-    def check_problem(self, problem: Problem) -> None:
-        super().check_problem(problem)
-        require_softmax(problem, self.name)
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self._parts(problem, state["point"])
@@ -104,11 +85,9 @@ class DataParallelLBFGS(LBFGS):
         if problem.intercept:
             masses = np.empty((2, problem.n_outputs))
             kernels.class_masses(y, c, dual, masses[0], masses[1])
-            wanted, present = self._comm.allreduce(self.scale * masses)
-            lacking = np.maximum(wanted - present, 0.0)
-            if lacking.sum() > 0:
-                remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
-                kernels.balance_classes(y, c, dual, remove, lacking / lacking.sum())
+            moves = balancing(*self._comm.allreduce(self.scale * masses))
+            if moves is not None:
+                kernels.balance_classes(y, c, dual, *moves)
         conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, dual, 0, problem.n_samples)
         losses, conjugates = self._comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
         self._image_of_all(problem, dual, V)
@@ -132,22 +111,22 @@ class DataParallelLBFGS(LBFGS):
         return float(totals[-1]) / n + problem.lam * problem.penalty_value(W)
 
     def _image_of_all(self, problem: Problem, dual: Array, V: Array) -> None:
-        """The dual image of all processes' responses."""
+        """Write the dual image of the dual variables of all processes to V."""
         problem.dual_image(dual, V)
         V *= V.dtype.type(self.scale * problem.n_samples / self._whole(problem)[0])
         if self._comm.size > 1:
             V[:] = self._comm.allreduce(V)
 
     def _cautious(self, problem: Problem) -> float:
-        """As ever, of all rows: every process must take the same step."""
+        """As in the base class, but for the rows of all processes, which must take the same step."""
         _, value, norms = self._whole(problem)
-        return _OPTIMISM / (0.5 * (norms + value**2) + problem.lam)
+        return OPTIMISM / (0.5 * (norms + value**2) + problem.lam)
 
     def _parts(self, problem: Problem, point: Array) -> tuple[Array, Array]:
         return point[:-1], problem.dtype.type(self._whole(problem)[1]) * point[-1]
 
     def _whole(self, problem: Problem) -> tuple[int, float, float]:
-        """Of all processes: rows, the value of the feature that carries the intercept, the mean squared row norm."""
+        """Number of rows, value of the constant feature, and mean squared row norm, of all processes."""
         if self._facts is None or self._facts[0] is not problem:
             c = np.asarray(problem.sample_weight, np.float64) * self.scale
             n, norms, weights = self._comm.allreduce(np.array([len(c), c @ problem.norms, c.sum()])).tolist()

@@ -1,7 +1,7 @@
-"""The second phase: L-BFGS where weights, gradients and pairs stay cut in blocks of classes, and scores in shards.
+"""The second phase of DS-MLR: L-BFGS with weights, gradients and pairs partitioned by classes, and scores by rows.
 
-The two-loop recursion runs on coefficients: a direction is a combination of 2 m + 1 vectors, and all it asks for are
-their inner products. Each worker adds those of its blocks; one small all-reduce an iteration makes them known.
+The two-loop recursion computes coefficients: a direction is a combination of 2 m + 1 vectors, and only their inner
+products are needed. Each worker computes those of its blocks; one small all-reduce per iteration sums them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from manyclass.objective.problem import Array
 from manyclass.solvers.ds_mlr.metric import Metric
 from manyclass.solvers.ds_mlr.views import Line, Scores
 from manyclass.solvers.ds_mlr.worker import Worker
-from manyclass.solvers.primal.descent import Found
+from manyclass.solvers.primal.descent import rounding
 
 __all__ = ["Blocks", "Memory", "begin", "descend", "two_loop"]
 
 
 class Memory(NamedTuple):
-    """What every worker knows of the pairs.
+    """What every worker knows about the pairs.
 
     Attributes
     ----------
     gram : ndarray of shape (2m + 1, 2m + 1)
-        Inner products of the m moves, the m turns of the gradient, and the gradient.
+        Inner products of the m moves (changes of the weights), the m turns (changes of the gradient), and the gradient.
     pairs : int
-        Pairs so far; the newest is in slot (pairs - 1) % m.
+        Number of pairs so far; the newest is in slot (pairs - 1) % m.
     value : float
         Objective at the weights.
     """
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The vectors of one worker, by block: (d + 1, K_b), and a stack of 2 m of these."""
+    """Arrays of shape (d + 1, K_b) for the blocks of one worker; ``stack`` has the m moves, then the m turns."""
 
     weights: Mapping[int, Array]
     gradient: Mapping[int, Array]
@@ -48,7 +48,7 @@ class Blocks(NamedTuple):
 
 
 def begin(worker: Worker, scores: Scores, blocks: Blocks, n: int, m: int) -> Memory:
-    """Gradient and objective at the weights, whose scores are known; no pairs."""
+    """Compute gradient and objective at the weights, whose scores are known; returns a `Memory` without pairs."""
     _gradient(worker, scores, blocks, n)
     losses = scores.losses()
     parts = {}
@@ -71,17 +71,17 @@ def descend(
     n: int,
     first: float,
     metric: Metric | None = None,
-) -> tuple[Memory, Found]:
-    """One iteration. ``first``: the length of a step along the gradient where neither pair nor metric tells better."""
+) -> Memory:
+    """One iteration of L-BFGS; ``first`` is the step size along the gradient without pairs and metric."""
     gram, pairs, value = memory
     m = len(gram) // 2
     shares = two_loop(gram, pairs, first)
     fall = _along(shares, gram[:, -1])
-    ends: Mapping[int, Array] = blocks.gradient  # what the last share is of
+    ends: Mapping[int, Array] = blocks.gradient  # the vectors of the last coefficient
     if metric is not None:
         ends, shares, fall = _through(worker, blocks, memory, metric)
     if not fall < 0:
-        return _restart(gram, value), Found(0.0, value, 0)
+        return Memory(gram, 0, value)
     directions, parts = {}, {}
     for block, W in blocks.weights.items():
         D = np.empty_like(W)
@@ -90,11 +90,11 @@ def descend(
         directions[block] = D
         parts[block] = _quadratic(_penalized(W), _penalized(D))
     ww, wd, dd = worker.by_block(parts, 3).tolist()
-    noise = 8.0 * float(np.finfo(worker.share.dtype).eps) * abs(value)
+    noise = rounding(worker.share.dtype, value)
     found = scores.search(blocks.weights, directions, Line(n, worker.share.lam, value, fall, ww, wd, dd, noise))
     if not found.step:
-        # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
-        return _restart(gram, value), found
+        # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
+        return Memory(gram, 0, value)
     slot = pairs % m
     for block, W in blocks.weights.items():
         move, turn = blocks.stack[block][slot], blocks.stack[block][m + slot]
@@ -117,21 +117,20 @@ def descend(
         gram[at, : 2 * m] = gram[: 2 * m, at] = table[row, : 2 * m]
     for row, at in enumerate((slot, m + slot, 2 * m)):
         gram[at, 2 * m] = gram[2 * m, at] = table[row, 2 * m + 2]
-    if not gram[slot, m + slot] > 0:
-        return _restart(gram, found.value), found
-    return Memory(gram, pairs + 1, found.value), found
+    return Memory(gram, pairs + 1 if gram[slot, m + slot] > 0 else 0, found.value)
 
 
 def two_loop(gram: Array, pairs: int, first: float) -> Array:
-    """Coefficients of the direction -H g (Liu & Nocedal 1989) on moves, turns and gradient.
+    """Coefficients of the direction -H g (Liu & Nocedal 1989) with respect to moves, turns and gradient.
 
     Parameters
     ----------
     gram : ndarray of shape (2m + 1, 2m + 1)
         See `Memory`.
     pairs : int
+        See `Memory`.
     first : float
-        H is this times the identity where there is no pair.
+        Without pairs, H is this times the identity.
     """
     m = len(gram) // 2
     slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
@@ -146,7 +145,8 @@ def two_loop(gram: Array, pairs: int, first: float) -> Array:
 
 
 def _through(worker: Worker, blocks: Blocks, memory: Memory, metric: Metric) -> tuple[dict[int, Array], Array, float]:
-    """The two-loop recursion with a metric in its middle: the product with it, shares of moves and of it, the slope."""
+    """The two-loop recursion with a metric: its product with the vector between the loops, by block; coefficients of
+    the moves and of that product; and the slope along the direction."""
     gram, pairs, _ = memory
     m = len(gram) // 2
     slots = [pair % m for pair in range(max(0, pairs - m), pairs)]
@@ -170,7 +170,7 @@ def _through(worker: Worker, blocks: Blocks, memory: Memory, metric: Metric) -> 
 
 
 def _backward(gram: Array, slots: list[int]) -> tuple[Array, dict[int, float]]:
-    """The first of the two loops: coefficients of -g less its parts along the turns, and these parts."""
+    """The first of the two loops: coefficients of the vector between the loops, and the alphas by slot."""
     m = len(gram) // 2
     shares = np.zeros(len(gram))
     shares[-1] = -1.0
@@ -182,20 +182,16 @@ def _backward(gram: Array, slots: list[int]) -> tuple[Array, dict[int, float]]:
 
 
 def _along(shares: Array, products: Array) -> float:
-    """Their inner product, summed in order: that of a library may depend on where arrays lie in memory."""
+    """The inner product, summed in order: with BLAS rounding may depend on the alignment of the arrays."""
     return float(sum(a * b for a, b in zip(shares.tolist(), products.tolist())))
 
 
 def _gradient(worker: Worker, scores: Scores, blocks: Blocks, n: int) -> None:
-    """The gradient of P at the weights, in place."""
-    for block, G in scores.pull(blocks.weights, worker.still()).items():
+    """Write the gradient of P at the weights to ``blocks.gradient``."""
+    for block, G in scores.pull(blocks.weights, worker.unbalanced()).items():
         W, gradient = blocks.weights[block], blocks.gradient[block]
         np.multiply(G, W.dtype.type(1.0 / n), out=gradient)
         gradient[:-1] += W.dtype.type(worker.share.lam) * W[:-1]
-
-
-def _restart(gram: Array, value: float) -> Memory:
-    return Memory(gram, 0, value)
 
 
 def _penalized(W: Array) -> Array:
@@ -207,7 +203,7 @@ def _square(w: Array) -> float:
 
 
 def _quadratic(w: Array, d: Array) -> Array:
-    """<w, w>, <w, d> and <d, d> in float64."""
+    """The inner products <w, w>, <w, d> and <d, d>, in float64."""
     out = np.zeros((3, 3))
     kernels.block_dots(np.zeros((0, w.size), w.dtype), w, d, d, out)
     return np.array([out[0, 0], out[0, 1], out[1, 1]])

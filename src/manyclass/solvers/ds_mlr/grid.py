@@ -1,4 +1,4 @@
-"""The grid: rows cut in shards, classes in blocks, both cut the same whatever the number of workers."""
+"""The partition of rows into shards and of classes into blocks."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from dataclasses import dataclass
 
 __all__ = ["Grid", "cuts", "make_grid"]
 
-#: Shards that there are at least: 1, 2, 3, 4, 6 and 12 workers then take equal parts of them.
+#: Default number of shards: 1, 2, 3, 4, 6 or 12 workers get equal numbers of them.
 _SHARDS = 12
-#: Classes that make a block, where workers leave the choice: whole vectors of numbers, and of the cache's lines.
+#: Minimum number of classes per block, if there are enough: whole SIMD registers and cache lines.
 _WIDTH = 16
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Who holds which rows, where blocks of classes are at home, and how they go round.
+    """The shards and blocks of each worker, and the order in which blocks visit shards.
 
-    Shards are the places of a ring: at step s a block is ``s`` shards below its home, so that no two blocks meet and
-    every block has been with every shard after ``n_shards`` steps. The order in which a block meets the rows does not
-    depend on the number of workers, which only says how many neighboring shards one of them has.
+    The shards form a ring: at step s a block is at the shard ``s`` below its first one, so that two blocks are never at
+    the same shard, and every block has visited every shard after ``n_shards`` steps. This order does not depend on the
+    number of workers, each of which has consecutive shards.
 
     Attributes
     ----------
     edges : tuple of int
-        Row at which each shard begins, and the number of all rows.
+        First row of each shard, and the number of all rows.
     n_classes, n_blocks : int
+        Number of classes and of blocks.
     size : int
-        Workers; there are at least as many shards, and as many blocks where classes allow.
+        Number of workers, at most the number of shards.
     """
 
     edges: tuple[int, ...]
@@ -37,20 +38,20 @@ class Grid:
 
     @property
     def n_rows(self) -> int:
-        """Of all workers."""
+        """Number of rows of all workers."""
         return self.edges[-1]
 
     @property
     def n_shards(self) -> int:
-        """Of all workers."""
+        """Number of shards of all workers."""
         return len(self.edges) - 1
 
     def rows(self, shard: int) -> tuple[int, int]:
-        """First row of a shard and the one past its last."""
+        """First row of a shard, and last row + 1."""
         return self.edges[shard], self.edges[shard + 1]
 
     def classes(self, block: int) -> tuple[int, int]:
-        """First class of a block and the one past its last."""
+        """First class of a block, and last class + 1."""
         return self.n_classes * block // self.n_blocks, self.n_classes * (block + 1) // self.n_blocks
 
     def shards_of(self, worker: int) -> range:
@@ -61,25 +62,25 @@ class Grid:
         )
 
     def rows_of(self, worker: int) -> tuple[int, int]:
-        """The rows of a worker: those of its shards."""
+        """First row of a worker, and last row + 1."""
         shards = self.shards_of(worker)
         return self.rows(shards[0])[0], self.rows(shards[-1])[1]
 
     def worker_of(self, shard: int) -> int:
-        """Who has the shard."""
+        """The worker that has a shard."""
         return shard % self.n_shards * self.size // self.n_shards
 
-    def home(self, block: int) -> int:
-        """The shard where a block rests; homes are spread evenly."""
+    def first_shard(self, block: int) -> int:
+        """The shard that a block visits first in a round; these are spaced evenly."""
         return block * self.n_shards // self.n_blocks
 
     def blocks_of(self, worker: int) -> list[int]:
-        """The blocks that are at home with a worker."""
-        return [block for block in range(self.n_blocks) if self.worker_of(self.home(block)) == worker]
+        """The blocks that a worker owns, which has their first shard."""
+        return [block for block in range(self.n_blocks) if self.worker_of(self.first_shard(block)) == worker]
 
     def meetings(self, worker: int) -> Iterator[tuple[int, int]]:
-        """``(shard, block)`` of one round of the ring, in the order in which a worker is to take them."""
-        at = {self.home(block): block for block in range(self.n_blocks)}
+        """The pairs ``(shard, block)`` of a round of the ring, in the order in which a worker processes them."""
+        at = {self.first_shard(block): block for block in range(self.n_blocks)}
         for step in range(self.n_shards):
             for shard in self.shards_of(worker):
                 block = at.get((shard + step) % self.n_shards)
@@ -96,20 +97,26 @@ def make_grid(
     n_shards: int | None = None,
     each: int = 1,
 ) -> Grid:
-    """The grid for ``size`` workers.
+    """The `Grid` for ``size`` workers.
 
     Parameters
     ----------
     n_rows : int, or sequence of int
-        Of the whole problem; or of each process, where the workers are spread over some.
+        Number of rows, or of those of each process.
     n_classes, size : int
+        Number of classes and of workers, >= 1.
     block_classes : int, optional
-        Most classes of a block. None: blocks of 16 classes or more, up to 12 of them; or ``each`` for each worker,
-        where that is more.
+        Maximum number of classes per block, >= 1. None: at most 12 blocks of at least 16 classes, or ``each`` blocks
+        per worker if that is more.
     n_shards : int, optional
-        None: 12, or for more workers one each; never fewer than the blocks.
-    each : int
-        Blocks for each worker, at least, where ``block_classes`` is None and there are classes enough.
+        Number of shards, at least that of the workers and of the blocks. None: 12, or more if necessary.
+    each : int, default=1
+        Minimum number of blocks per worker if ``block_classes`` is None and there are enough classes.
+
+    Returns
+    -------
+    Grid
+        The partition.
 
     Raises
     ------
@@ -128,7 +135,7 @@ def make_grid(
     edges = [whole * shard // n_shards for shard in range(n_shards + 1)]
     first = 0
     for number, rows in enumerate(processes):
-        # Where processes have cut the rows as the shards do, these are the same edges.
+        # No shard has rows of two processes. If processes have the rows of whole shards, the edges do not change.
         begin, end = (-(-n_shards * at // len(processes)) for at in (number, number + 1))
         if (edges[begin], edges[end]) != (first, first + rows):
             edges[begin : end + 1] = [first + rows * at // (end - begin) for at in range(end - begin + 1)]
@@ -139,7 +146,7 @@ def make_grid(
 def cuts(
     n_classes: int, size: int, block_classes: int | None = None, n_shards: int | None = None, each: int = 1
 ) -> tuple[int, int]:
-    """The numbers of blocks and shards of `make_grid`, or its refusal: no rows are needed to know them."""
+    """The numbers of blocks and shards of `make_grid`, which do not depend on the rows; raises its errors."""
     for name, value in (("block_classes", block_classes), ("n_shards", n_shards), ("size", size)):
         if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or value < 1):
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -1,4 +1,4 @@
-"""Checkpoints of DS-MLR: a folder that every process writes to, read by any number of processes and workers."""
+"""Checkpoints of DS-MLR: a folder that every process writes to, and any number of processes and workers can read."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from manyclass.solvers.ds_mlr.team import Extent
 
 __all__ = ["FolderKeeper"]
 
-#: Of the state: the same on every process.
+#: Arrays of the state that are equal in every process.
 _SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "scored", "begun", "bends")
-#: Of the state, by block.
+#: Arrays of the state that exist for each block.
 _BLOCKS = ("weights", "gradient", "stack", "curvature")
 
 
 class FolderKeeper:
-    """Keeps the state of one run in a folder, as the driver's `Keeper` does in a file.
+    """Writes and reads checkpoints in a folder, as `manyclass.optimize.checkpoint.Keeper` does in a file.
 
-    Every process makes one, with the same arguments, and calls the same methods at the same time.
+    Every process creates one with the same arguments, and all call its methods together.
 
     Parameters
     ----------
     folder : path
-        One that all processes see.
+        A folder that all processes can access.
     comm : Communicator
-        Of the processes.
+        The processes.
     extent : Extent
+        The partition.
     identity : mapping
-        What the state belongs to.
+        Problem, parameters and seed; a checkpoint with another identity is an error.
     rescore : callable
-        Given a state whose weights have been read: makes its scores and log-sum-exps.
+        Computes scores and log-sum-exps of a state from its weights.
     seconds : float
-        Least time between two writes, by the clock of rank 0.
+        Minimum time between two writes in seconds, measured by rank 0.
     """
 
     def __init__(
@@ -61,15 +62,14 @@ class FolderKeeper:
         self._written = time.monotonic()
 
     def restore(self, state: State, history: History) -> Spent:
-        """Load the folder's state, if there is one; returns what it had taken to get there.
+        """Load the checkpoint, if any, into ``state`` and ``history``; returns the cost of the fit up to it.
 
-        The numbers of processes and workers may be others than those that wrote it. With the same ones, and the same
-        grid, the run goes on to the same bits (see `DSMLR.keeper`).
+        The numbers of processes and workers may differ from those that wrote it, see `DSMLR.keeper`.
 
         Raises
         ------
         ValueError
-            If the state is damaged, or belongs to another problem, solver or seed.
+            If the checkpoint is damaged, or belongs to another problem, solver or seed.
         """
         snapshot = checkpoint.load(self.comm, self.folder, self._identity)
         if snapshot is None:
@@ -81,7 +81,7 @@ class FolderKeeper:
             for name, array in snapshot.classes(*grid.classes(block)).items():
                 state[f"{name}.{block}"][...] = array
         names, kept = _rows(state), snapshot.scalars
-        # The same on every process: to make scores anew takes all of them.
+        # The decision is the same in every process, as computing scores takes all of them.
         if not set(names) <= set(kept["rows"]) or ("lse" in names and kept["blocks"] != grid.n_blocks):
             self._rescore(state)
         else:
@@ -93,13 +93,13 @@ class FolderKeeper:
         return Spent(*map(float, snapshot.scalars["spent"]))
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
-        """Write, if the last write is long enough ago."""
+        """Write the checkpoint if the last write was at least ``seconds`` ago."""
         due = np.array([time.monotonic() - self._written >= self.seconds], np.int64)
         if self.comm.broadcast(due)[0]:
             self.write(state, history, spent)
 
     def write(self, state: State, history: History, spent: Spent) -> None:
-        """Write now."""
+        """Write the checkpoint."""
         grid, share = self._extent.grid, self._extent.share
         classes = [
             Piece(
@@ -122,7 +122,7 @@ class FolderKeeper:
 
 
 def _rows(state: State) -> list[str]:
-    """The arrays with a row for each example that a run goes on with."""
+    """The names of the arrays by row that a resumed run needs."""
     names = [] if state["begun"] else ["lse"]
     if state["scored"]:
         names += ["total", "scores" if len(state["scores"]) else "own"]

@@ -1,4 +1,4 @@
-"""LC, a baseline: the classes apart, by the concavity of the logarithm; the model partitioned, the data whole."""
+"""A baseline: LC, which bounds the log-partition function so that classes are independent problems."""
 
 from __future__ import annotations
 
@@ -12,42 +12,39 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.ds_mlr.solver import require_softmax
+from manyclass.solvers.base import PLAIN, Progress, State
+from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
 from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["LogConcavity"]
 
-#: Classes whose log-sum-exp is one number.
+#: Classes per log-sum-exp; fixed, so that sums do not depend on the number of threads.
 _GROUP = 8
-_PLAIN = L2()
 _DECREASE = 1e-4
 _HALVINGS = 40
 
 
-class LogConcavity(BatchSolver):
+class LogConcavity(DistributedSolver, BatchSolver):
     """LC (Gopal & Yang 2013) for softmax regression with an l2 penalty.
 
-    log Z <= a Z - log a - 1 holds for every a > 0, and with equality at a = 1/Z: with the a_i fixed the classes are
-    problems of their own,
+    log Z <= a Z - log a - 1 for every a > 0, with equality at a = 1/Z. With fixed a_i the classes are independent
+    problems,
 
         min over w_k  (lam/2) ||w_k||^2 + (1/n) sum_i c_i (a_i exp(w_k . x_i) - [y_i = k] w_k . x_i)
 
-    An iteration takes a few steps of L-BFGS on each of them, then refreshes the a_i. The classes are shared out among
-    processes and threads; every process has all rows, and n numbers are all-reduced an iteration.
+    An iteration takes ``inner`` steps of L-BFGS on each of them, then updates the a_i. The classes are divided among
+    processes and threads. Every process has all rows; an iteration all-reduces the weights and 2 n numbers.
 
     Parameters
     ----------
     comm : Communicator or "mpi", optional
-        Of the processes. None: there is one.
+        The processes. None: one process. "mpi": all processes of the MPI job.
     inner : int, default=10
-        Steps of L-BFGS on each class, an iteration, >= 1.
+        Steps of L-BFGS per class and iteration, >= 1.
     history_size : int, default=5
-        Pairs of L-BFGS, which starts anew in each iteration, >= 1.
+        Number of pairs of L-BFGS, which restarts in each iteration, >= 1.
 
     References
     ----------
@@ -65,38 +62,23 @@ class LogConcavity(BatchSolver):
     """
 
     name = "log_concavity"
-    summary = "classes as problems of their own below a bound of the log-partition function (LC), for comparison"
+    summary = "a bound on the log-partition function that makes classes independent (LC), for comparison"
     synonyms = ("lc",)
     needs_penalty = frozenset({"gradient"})
-    distributed = True
-    one_margin = False
-    takes_shift = False
-    scale = 1.0
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "comm": [Communicator, StrOptions({"mpi"}), None],
         "inner": [Interval(Integral, 1, None, closed="left")],
         "history_size": [Interval(Integral, 1, None, closed="left")],
     }
-    _comm: Communicator
 
     def __init__(self, *, comm: Communicator | str | None = None, inner: int = 10, history_size: int = 5) -> None:
         self.comm = comm
         self.inner = inner
         self.history_size = history_size
 
-    def prepare(self, problem: Problem) -> LogConcavity:
-        """A checked copy on the same communicator."""
-        copy = on_communicator(self)
-        copy.check_problem(problem)
-        return copy
-
-    def check_problem(self, problem: Problem) -> None:
-        super().check_problem(problem)
-        require_softmax(problem, self.name)
-
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
-        # Of each row, the log-sum-exp of its scores.
+        # The log-sum-exp of the scores of each row.
         return {**state, "total": np.full(problem.n_samples, np.log(problem.n_outputs))}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -105,19 +87,19 @@ class LogConcavity(BatchSolver):
             "weights and gradients": 2 * (problem.n_features + 1) * problem.n_outputs * size,
             "pairs of L-BFGS": (2 * self.history_size + 4) * (problem.n_features + 1) * mine * size,
             "scores": 2 * problem.n_samples * mine * size,
-            "responses of the losses": problem.n_samples * problem.n_outputs * size,
+            "gradients of the losses": problem.n_samples * problem.n_outputs * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         K, rank, size = problem.n_outputs, self._comm.rank, self._comm.size
         begin, end = K * rank // size, K * (rank + 1) // size
-        # Whole groups of classes a thread: the sums below are of groups in their order, whatever the threads.
+        # Whole groups of classes per thread: the sums below are over groups, in order, for any number of threads.
         width = _GROUP * max(1, -(-(end - begin) // (_GROUP * problem.n_threads)))
         pieces = [(begin + lo, begin + hi) for lo, hi in ranges(end - begin, width)]
         while True:
             point = state["point"].copy()
             tops = run(partial(self._classes, problem, state, point), pieces, problem.n_threads)
-            # Log-sum-exps of parts of the classes, into one.
+            # Combine the log-sum-exps of the groups.
             own = np.full(problem.n_samples, -np.inf)
             for top in tops:
                 for group in top.T:
@@ -131,12 +113,12 @@ class LogConcavity(BatchSolver):
             yield self._ended(state, self.inner)
 
     def _classes(self, problem: Problem, state: State, point: Array, lo: int, hi: int) -> Array:
-        """Steps on the classes lo <= k < hi, at once, each with a step length of its own; log-sum-exps of groups."""
+        """Steps on the classes lo <= k < hi, each with its own step size; returns log-sum-exps by group of classes."""
         n, lam, total = problem.n_samples, problem.lam, state["total"]
         y, c, bar = problem.targets.y, problem.sample_weight, problem.dtype.type(constant(problem))  # type: ignore[union-attr]
         W = np.ascontiguousarray(point[:, lo:hi])
         S, T = (np.empty((n, hi - lo), problem.dtype) for _ in range(2))
-        kernels.block_scores(problem.rows, 0, n, W, bar, _PLAIN, S, 0)
+        kernels.block_scores(problem.rows, 0, n, W, bar, PLAIN, S, 0)
 
         def gradient() -> Array:
             G = np.zeros_like(W)
@@ -155,7 +137,7 @@ class LogConcavity(BatchSolver):
         G = gradient()
         for _ in range(self.inner):
             D = self._directions(G, pairs, problem)
-            kernels.block_scores(problem.rows, 0, n, D, bar, _PLAIN, T, 0)
+            kernels.block_scores(problem.rows, 0, n, D, bar, PLAIN, T, 0)
             fall = _columns(G, D)
             before = along(np.zeros(hi - lo))
             steps, accepted = np.ones(hi - lo), np.zeros(hi - lo, bool)
@@ -180,7 +162,7 @@ class LogConcavity(BatchSolver):
         return lse
 
     def _directions(self, G: Array, pairs: list[tuple[Array, Array, Array]], problem: Problem) -> Array:
-        """The two-loop recursion, for each class by itself; a pair that bends the wrong way counts for nothing."""
+        """The two-loop recursion for each class; pairs with nonpositive curvature are ignored."""
         D = -G.astype(np.float64)
         shares = []
         for move, turn, bend in reversed(pairs):
@@ -200,5 +182,5 @@ class LogConcavity(BatchSolver):
 
 
 def _columns(one: Array, two: Array) -> Array:
-    """Inner products of the columns."""
+    """The inner products of corresponding columns, in float64."""
     return np.asarray(np.einsum("jk,jk->k", one, two, dtype=np.float64))

@@ -1,7 +1,4 @@
-"""The first guess at the inverse curvature.
-
-Where features are few: one spectrum for all classes. Where they are many: the Hessian's diagonal.
-"""
+"""Preconditioners: the second moments of the rows, scaled for each class, or the diagonal of the Hessian."""
 
 from __future__ import annotations
 
@@ -21,29 +18,29 @@ from manyclass.solvers.ds_mlr.worker import Share, Worker
 
 __all__ = ["Diagonal", "Metric", "Spectral", "Spectrum", "bends", "curvatures", "spectrum"]
 
-#: Numbers of the dense rows that are taken at a time.
+#: Elements of dense rows that are processed at a time.
 _CHUNK = 1 << 22
 
 
 class Spectrum(NamedTuple):
-    """(1/n) sum_i c_i x_i x_i^T = vectors diag(values) vectors^T, the feature of the intercept among the x."""
+    """The decomposition (1/n) sum_i c_i x_i x_i^T = vectors diag(values) vectors^T; x includes the constant feature."""
 
     values: Array
     vectors: Array
 
 
 class Metric(Protocol):
-    """What stands for the inverse of the Hessian in the middle of the two-loop recursion."""
+    """The initial inverse Hessian of the two-loop recursion."""
 
     def times(self, Q: Array, block: int, lo: int) -> Array:
-        """Its product with a block, whose classes are those from ``lo`` on; may be made in place."""
+        """The product with a block Q, whose classes start at ``lo``; may overwrite Q."""
 
 
 class Spectral(NamedTuple):
-    """For class k, (bend_k (1/n) sum_i c_i x_i x_i^T + lam I)^-1.
+    """For class k, the matrix (bend_k (1/n) sum_i c_i x_i x_i^T + lam I)^-1.
 
-    The Hessian's block of class k is (1/n) sum_i c_i p_ik (1 - p_ik) x_i x_i^T + lam I; ``bend_k`` is the mean of
-    c_i p_ik (1 - p_ik), and stands for all of them.
+    The block of class k in the Hessian is (1/n) sum_i c_i p_ik (1 - p_ik) x_i x_i^T + lam I; ``bend_k``, the mean of
+    c_i p_ik (1 - p_ik), replaces the p_ik (1 - p_ik).
     """
 
     spectrum: Spectrum
@@ -58,9 +55,9 @@ class Spectral(NamedTuple):
 
 
 class Diagonal(NamedTuple):
-    """For feature j and class k, 1 / ((1/n) sum_i c_i p_ik (1 - p_ik) x_ij^2 + lam): the Hessian's own diagonal.
+    """For feature j and class k, 1 / ((1/n) sum_i c_i p_ik (1 - p_ik) x_ij^2 + lam), from the diagonal of the Hessian.
 
-    ``curvature`` holds what is divided by, for the blocks at home.
+    ``curvature`` has the denominators, for the blocks of this process.
     """
 
     curvature: Mapping[int, Array]
@@ -70,7 +67,7 @@ class Diagonal(NamedTuple):
 
 
 def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
-    """The spectrum of the rows of all processes, on each; ``d`` features."""
+    """The `Spectrum` of the rows of all processes, with ``d`` features; computed in every process."""
     total = np.zeros((d + 1, d + 1))
     rows = share.rows
     many = len(share.weights)
@@ -93,7 +90,7 @@ def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
 
 
 def curvatures(worker: Worker, scores: Scores, blocks: Mapping[int, tuple[Array, Array]], n: int) -> None:
-    """Fill what `Diagonal` divides by: ``blocks`` are weights, whose scores are known, and where it goes."""
+    """Compute the denominators of `Diagonal`; ``blocks`` are the weights, whose scores are known, and the outputs."""
     for block, H in scores.bend({block: W for block, (W, _) in blocks.items()}).items():
         out = blocks[block][1]
         np.multiply(H, H.dtype.type(1.0 / n), out=out)
@@ -101,7 +98,7 @@ def curvatures(worker: Worker, scores: Scores, blocks: Mapping[int, tuple[Array,
 
 
 def bends(worker: Worker, scores: Scores, weights: Mapping[int, Array], n: int) -> Array:
-    """The mean of c_i p_ik (1 - p_ik), for each class."""
+    """The mean of c_i p_ik (1 - p_ik) for each class."""
     table = np.zeros(worker.grid.n_classes)
 
     def see(shard: int, S: Array, lo: int) -> None:

@@ -1,8 +1,7 @@
-"""Rounds: every block of classes meets every shard of rows once, by ring or by queue."""
+"""Rounds, in which every block of classes is processed once with every shard of rows, by ring or by queue."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
@@ -13,51 +12,51 @@ from manyclass.solvers.ds_mlr.grid import Grid
 
 __all__ = ["Rounds", "Visit"]
 
-#: What is done where a block meets a shard: ``visit(shard, block, payload)``; it may change the payload.
+#: The work for a block at a shard: ``visit(shard, block, payload)``; it may change the payload.
 Visit = Callable[[int, int, Array], None]
 
 
 class Rounds:
-    """One worker's part in the rounds of a job.
+    """The part of one worker in the rounds of a job.
 
-    Between rounds every block is with its worker. A round is begun by every worker with the payloads of its own blocks,
-    and ends when these are back. Nobody waits for the others at its end: a block of the next round that comes early is
-    kept.
+    Between rounds every block is at the worker that owns it. In a round each worker sends the payloads of its own
+    blocks, and ends the round when they have returned. There is no barrier at the end: blocks of the next round that
+    arrive early are stored.
 
     Parameters
     ----------
     comm : Communicator
+        The workers.
     grid : Grid
+        The partition of rows and classes.
 
     Attributes
     ----------
-    waited : float
-        Seconds that this worker had nothing to do in rounds.
     skipped : int
-        Blocks that a queue has sent on unvisited.
+        Number of blocks that were sent on without a visit.
     """
 
     def __init__(self, comm: Communicator, grid: Grid) -> None:
         self.comm = comm
         self.grid = grid
-        self.waited = 0.0
         self.skipped = 0
         self._round = 0
         self._early: dict[int, list[tuple[int, int, Array]]] = {}
 
     def ring(self, payloads: Mapping[int, Array], visit: Visit) -> dict[int, Array]:
-        """A round in the order of the ring, the same for any number of workers (algorithm 1, lines 6 - 10).
+        """A round in a fixed order, the same for any number of workers (algorithm 1, lines 6 - 10).
 
         Parameters
         ----------
         payloads : mapping of int to ndarray
-            For each block at home here, what travels. It is not to be used before it is back.
+            The array to send for each block that this worker owns; not to be used before this returns.
         visit : callable
+            The work for each block at each shard, see `Visit`.
 
         Returns
         -------
         dict
-            The same payloads, back.
+            The payloads after all visits.
         """
         comm, grid = self.comm, self.grid
         held = dict(payloads)
@@ -81,25 +80,25 @@ class Rounds:
         missed: Counter[int] | None = None,
         patience: int = 0,
     ) -> dict[int, Array]:
-        """A round in which each worker takes what has come (algorithm 2; NOMAD).
+        """A round in which workers process blocks as they arrive (algorithm 2; NOMAD).
 
-        A block stays with a worker for all its shards, then goes on to the next worker.
+        A block visits all shards of a worker, and is then sent to the next worker.
 
         Parameters
         ----------
         payloads, visit
             As in `ring`.
         missed : Counter, optional
-            How often each block has been sent on unvisited since its last visit; kept by this. Without it every block
-            is visited.
-        patience : int
-            Blocks that may wait here, before further ones are sent on unvisited: a slow worker then does not keep the
-            others waiting.
+            For each block, how often it was sent on without a visit since its last visit; updated. None: no block is
+            sent on without a visit.
+        patience : int, default=0
+            Number of waiting blocks from which a block is sent on without a visit, so that a slow worker does not delay
+            the others.
 
         Returns
         -------
         dict
-            The same payloads, back.
+            The payloads after all visits.
         """
         comm, grid = self.comm, self.grid
         shards = grid.shards_of(comm.rank)
@@ -139,7 +138,7 @@ class Rounds:
         held.update({block: payload for block, _, payload in self._early.pop(self._round, [])})
 
     def _await(self, held: dict[int, Array], block: int) -> Array:
-        """A block out of those held, once it is there."""
+        """Remove a block from those held and return it; waits until it has arrived."""
         while block not in held:
             arrived: deque[tuple[int, int, Array]] = deque()
             self._take(arrived, wait=True)
@@ -147,16 +146,14 @@ class Rounds:
         return held.pop(block)
 
     def _take(self, into: deque[tuple[int, int, Array]], *, wait: bool) -> None:
-        """What has arrived of this round; waits for a message, of whichever round, if it is to."""
+        """Move the blocks of this round that have arrived into a deque; with ``wait``, wait for a message first."""
         while True:
             message = self.comm.poll()
             if message is None and wait:
-                begun = time.perf_counter()
                 try:
                     message = self.comm.receive()
                 except DeadlineError as error:
                     raise DeadlineError(f"{error}; it waited for a block of round {self._round}") from error
-                self.waited += time.perf_counter() - begun
             if message is None:
                 return
             wait = False

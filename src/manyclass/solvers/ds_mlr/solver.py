@@ -1,4 +1,4 @@
-"""DS-MLR for the driver: two phases, or the algorithms as printed."""
+"""DS-MLR as a solver of the fitting loop."""
 
 from __future__ import annotations
 
@@ -14,85 +14,83 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
-from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.memory import available
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
+from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
+from manyclass.solvers.primal.descent import OPTIMISM
 
-__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES", "require_softmax"]
+__all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
 
 SCHEDULES = ("ring", "queue")
 ALGORITHMS = ("two_phase", "stochastic", "printed")
 PRECONDITIONERS = ("auto", "spectrum", "diagonal", "none")
 
-#: What an outer iteration reads: the rows for scores, and again, without the exponentials, for weights or gradient.
+#: Passes over the data per iteration: one for scores, half a one, without exponentials, for weights or gradient.
 _PASSES = 1.5
-#: The first step along the gradient is this over the curvature; the line search finds the rest of it.
-_OPTIMISM = 16.0
-#: Blocks for each worker of a queue: a worker that has one at hand need not wait for the next.
+#: Blocks per worker with a queue, so that a worker need not wait for the next block.
 _EACH = 4
-#: Features below which the recursion begins with their spectrum, where the Hessian's diagonal serves else.
+#: Number of features below which ``precondition="auto"`` is "spectrum", else "diagonal".
 _FEW = 1000
-#: Pairs after which they are made anew: one number a class, or as many as there are weights.
+#: Number of L-BFGS pairs after which the preconditioner is updated.
 _REFRESH = {"spectrum": 10, "diagonal": 5}
-#: Iterations of the first phase, but where the spectrum is known.
+#: Iterations of the first phase, except with the preconditioner "spectrum".
 _START = 2
 
 
-class DSMLR(Solver):
-    """Softmax regression with rows and classes partitioned (Raman et al. 2019), on threads, processes and machines.
+class DSMLR(DistributedSolver):
+    """Softmax regression with rows and classes partitioned (Raman et al. 2019) over threads, processes and machines.
 
-    Workers own shards of the rows; blocks of the classes' weights travel between them. In the first phase a block that
-    visits a shard takes a stochastic step for each of its rows, with fresh normalizers: each row keeps the log-sum-exp
-    of its scores in each block. The second phase is L-BFGS on the blocks, deterministic and fast at the end. The
-    certificate is the duality gap, from the parts that workers hold.
+    Each worker has some shards of the rows; blocks of classes, with their weights, are sent from worker to worker. In
+    the first phase, when a block is at a shard, a stochastic step is taken for each of its rows; the normalizers are
+    exact, because each row stores the log-sum-exp of its scores in each block. The second phase is L-BFGS on the
+    blocks, deterministic and with fast local convergence. Workers compute the duality gap together.
 
-    One solver is run by each process, on the problem of its own rows; the state holds the blocks at home there.
+    Each process runs a solver on the problem of its own rows; its state has the blocks that it owns.
 
     Parameters
     ----------
     n_workers : int, default=1
-        Threads of each process that are workers, >= 1.
+        Worker threads per process, >= 1.
     schedule : {"ring", "queue"}, default="ring"
-        ring: blocks go round in step; the same result for any number of workers, as long as the grid is the same.
-        queue: workers take what has come, and in the first phase leave out what piles up; not reproducible, nor is a
-        fit that is resumed from a checkpoint.
+        "ring": blocks are passed on in a fixed order; for the same grid the result does not depend on the number of
+        workers. "queue": workers process blocks as they arrive, and in the first phase skip some when too many wait;
+        such fits, also resumed ones, are not reproducible.
     comm : Communicator or "mpi", optional
-        Of the processes. None: there is one. "mpi": all processes of the job.
+        The processes. None: one process. "mpi": all processes of the MPI job.
     block_classes, n_shards : int, optional
-        The grid: most classes of a block, cuts of the rows, >= 1. See `make_grid`.
+        Maximum number of classes per block, and number of shards of the rows, >= 1. None: see `make_grid`.
     algorithm : {"two_phase", "stochastic", "printed"}, default="two_phase"
-        stochastic: the first phase alone. printed: algorithms 1 (ring) and 2 (queue) of the paper, whose normalizers
-        are refreshed once an iteration: they stall far from the optimum.
+        "stochastic": only the first phase. "printed": algorithms 1 (ring) and 2 (queue) of the paper, which update the
+        normalizers once per iteration; they stop improving far from the optimum.
     start : int, optional
-        Iterations of the first phase, of "two_phase", >= 0. None: 2, or none where L-BFGS begins with a spectrum.
+        Iterations of the first phase with "two_phase", >= 0. None: 0 with preconditioner "spectrum", else 2.
     eta0 : float, default=1.0
-        Iteration t of the first phase takes steps of ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``; > 0.
+        Iteration t of the first phase has step size ``eta0 / (max_i c_i ||x_i||^2 sqrt(t))``; > 0.
     history_size : int, default=10
-        Pairs that L-BFGS keeps, >= 1.
+        Number of pairs of L-BFGS that are kept, >= 1.
     keep_scores : bool, optional
-        Keep 2 n K / P scores a worker, or make them anew where they are needed, which takes three times the work. None:
-        keep them where they fit into memory.
+        Whether to keep 2 n K / P scores in each of P workers; recomputing them takes three times the work. None: they
+        are kept if they fit in memory.
     precondition : {"auto", "spectrum", "diagonal", "none"}, default="auto"
-        What the recursion of L-BFGS begins with. spectrum: the inverse of the rows' second moments, scaled for each
-        class (see `Spectral`): d^2 numbers on every process, and far fewer iterations where features are correlated.
-        diagonal: the inverse of the Hessian's diagonal, as many numbers as there are weights (see `Diagonal`). none: a
-        multiple of the identity. auto: spectrum with fewer than 1000 features, else diagonal.
+        The initial inverse Hessian of L-BFGS. "spectrum": the inverse of the second moments of the rows, scaled for
+        each class (see `Spectral`); it takes d^2 numbers in every process, and far fewer iterations if features are
+        correlated. "diagonal": the inverse diagonal of the Hessian, as many numbers as weights (see `Diagonal`).
+        "none": a multiple of the identity. "auto": "spectrum" for fewer than 1000 features, else "diagonal".
 
     Raises
     ------
     ValueError
-        If a parameter is none of the above, or the problem is not softmax regression with an l2 penalty.
+        If a parameter is invalid, or the problem is not softmax regression with an l2 penalty.
 
     References
     ----------
@@ -117,11 +115,8 @@ class DSMLR(Solver):
     needs_loss = frozenset({"gradient", "conjugate"})
     needs_penalty = frozenset({"gradient"})
     default_max_iter = 300
-    one_margin = False
-    distributed = True
-    #: Mean of this process's sample weights where those of all processes have mean 1 (`Problem` makes it 1).
-    scale = 1.0
-    #: For experiments: a worker sleeps so many times as long as each visit has taken.
+    facts = ("scale", "slow")
+    #: For experiments: see `Worker.slow`; one number per worker.
     slow: Sequence[float] = ()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_workers": [Interval(Integral, 1, None, closed="left")],
@@ -136,7 +131,6 @@ class DSMLR(Solver):
         "keep_scores": ["boolean", None],
         "precondition": [StrOptions(set(PRECONDITIONERS))],
     }
-    _comm: Communicator
     _extent: tuple[Problem, Extent] | None = None
     _team: Team | None = None
     _spectrum: Spectrum | None = None
@@ -170,26 +164,19 @@ class DSMLR(Solver):
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
-        """With the queue the order of the visits depends on the timing of workers."""
+        """Whether the same seed gives the same model: with a queue the timing of the workers decides."""
         return self.schedule == "ring"
-
-    def prepare(self, problem: Problem) -> DSMLR:
-        """A checked copy on the same communicator."""
-        copy = on_communicator(self, ("scale", "slow"))
-        copy.check_problem(problem)
-        return copy
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
-        require_softmax(problem, self.name)
         cuts(problem.n_outputs, self._comm.size * self.n_workers, self.block_classes, self.n_shards, self._each)
 
     @property
     def _each(self) -> int:
-        """Blocks for each worker, at least."""
+        """Minimum number of blocks per worker."""
         return _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
 
-    # --- what a fit holds -------------------------------------------------------------------------------------------
+    # --- state and memory -------------------------------------------------------------------------------------------
 
     def state(self, problem: Problem) -> State:
         extent = self._known(problem)
@@ -197,18 +184,18 @@ class DSMLR(Solver):
         state: State = {
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),
-            # Pairs, their inner products and the objective: of `Memory`. "ready": these, and the gradient, are those of
-            # the weights; "scored": so are the scores. "begun": the first phase is over.
+            # Number of pairs, their inner products and the objective, see `Memory`. Flags: "ready": these and the
+            # gradient are up to date; "scored": the scores are up to date; "begun": the first phase is over.
             "pairs": np.zeros((), np.int64),
             "gram": np.zeros((2 * self.history_size + 1, 2 * self.history_size + 1)),
             "value": np.zeros(()),
             "ready": np.zeros((), np.int64),
             "scored": np.zeros((), np.int64),
             "begun": np.zeros((), np.int64),
-            # Of `Spectral`; and the curvatures of `Diagonal`.
+            # For `Spectral`.
             "bends": np.zeros(problem.n_outputs if kind == "spectrum" else 0),
-            # Log-sum-exps of the scores, by block and of all; the scores, or where these are made anew (see `Made`)
-            # those of the targets, at the weights and along the last direction.
+            # Log-sum-exps of the scores, by block and in total. The scores, or if these are recomputed (see `Made`) the
+            # scores of the targets, at the weights and along the last direction.
             "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
             "total": np.full(problem.n_samples, np.log(problem.n_outputs)),
             "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
@@ -235,14 +222,14 @@ class DSMLR(Solver):
         vectors = 5 + 2 * self.history_size if self.algorithm == "two_phase" else 2
         vectors += self._kind(problem) == "diagonal"
         needs = {
-            f"blocks of {classes} classes at home (weights, and {vectors - 1} more)": vectors * classes * block,
-            "blocks that visit": 2 * self.n_workers * widest * block,
+            f"blocks of {classes} classes (weights, and {vectors - 1} more)": vectors * classes * block,
+            "blocks that are received": 2 * self.n_workers * widest * block,
             "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 4),
         }
         if self._kind(problem) == "spectrum":
             needs["second moments of the features"] = 4 * 8 * (problem.n_features + 1) ** 2
         if self._keeps(problem):
-            needs["scores (keep_scores=False does without)"] = 2 * problem.n_samples * problem.n_outputs * size
+            needs["scores (none with keep_scores=False)"] = 2 * problem.n_samples * problem.n_outputs * size
         return needs
 
     def _keeps(self, problem: Problem) -> bool:
@@ -256,7 +243,7 @@ class DSMLR(Solver):
         return bool(-self._comm.allreduce(-fits, "max")[0])
 
     def _known(self, problem: Problem) -> Extent:
-        """The problem as a whole; every process asks for it at the same time."""
+        """The `Extent` of a problem; the processes must call this together."""
         if self._extent is None or self._extent[0] is not problem:
             grid = self.block_classes, self.n_shards, self._each
             extent = Extent(problem, self._comm, self.n_workers, self.scale, *grid)
@@ -270,7 +257,7 @@ class DSMLR(Solver):
         self._team.attach(state)
         return self._team
 
-    # --- the driver's side --------------------------------------------------------------------------------------------
+    # --- iterations -------------------------------------------------------------------------------------------------
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         extent = self._known(problem)
@@ -285,7 +272,7 @@ class DSMLR(Solver):
             if self.algorithm != "two_phase" or first:
                 eta = self.eta0 / (extent.largest or 1.0) / math.sqrt(iteration + 1.0)
                 state["ready"] = state["scored"] = np.zeros((), np.int64)
-                self._walk(team, state, eta, seed, iteration)
+                self._stochastic(team, state, eta, seed, iteration)
             else:
                 if not state["ready"]:
                     passes += self._begin(team, state)
@@ -296,24 +283,24 @@ class DSMLR(Solver):
             state["passes"] = np.asarray(state["passes"] + passes)
             yield Progress(iteration + 1, float(state["passes"]))
 
-    def _walk(self, team: Team, state: State, eta: float, seed: int, iteration: int) -> None:
-        """An iteration of stochastic steps."""
+    def _stochastic(self, team: Team, state: State, eta: float, seed: int, iteration: int) -> None:
+        """An iteration of the first phase."""
         epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
         team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         team = self._workers(problem, state)
         scored = bool(state["scored"])
-        # A look must not change the way: the first phase goes on with the log-sum-exps it had.
+        # A certificate must not change the iterations: the first phase continues with the log-sum-exps it had.
         kept = None if scored else state["lse"].copy()
 
-        def look(worker: Worker, scores: Scores) -> Certificate:
+        def evaluate(worker: Worker, scores: Scores) -> Certificate:
             weights = _weights(worker, state)
             if not scored:
                 scores.load(weights)
             return certify(worker, scores, weights, self._known(problem).n)
 
-        found = team.run(look)[0]
+        found = team.run(evaluate)[0]
         if kept is None:
             return found
         if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self._first(problem)):
@@ -324,7 +311,7 @@ class DSMLR(Solver):
         return found
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        """``(W, b)`` of all classes, on every process."""
+        """``(W, b)`` of all classes, in every process."""
         extent = self._known(problem)
         team = self._workers(problem, state)
         whole = np.empty((problem.n_features + 1, problem.n_outputs), problem.dtype)
@@ -339,23 +326,22 @@ class DSMLR(Solver):
 
     @staticmethod
     def _recall(team: Team) -> None:
-        """Log-sum-exps of rows from those of their blocks, as the state has them."""
+        """Compute the total log-sum-exps of the rows from those of the blocks."""
         for worker in team.workers:
             for shard in worker.shards:
                 kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
 
     def warm(self, problem: Problem, state: State) -> State:
-        """Weights near the optimum need no first phase."""
+        """Continue from the weights of another run, without a first phase."""
         state["pairs"] = state["ready"] = state["scored"] = np.zeros((), np.int64)
         state["begun"] = np.ones((), np.int64)
         return state
 
     def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
-        """Checkpoints in a folder, which any number of processes and workers can resume.
+        """The writer of checkpoints, in a folder, from which any number of processes and workers can resume.
 
-        With the ring, as many processes, the same grid and the same ``keep_scores`` go on to the same bits. Others go
-        on up to rounding: another number of processes sums in another order, and makes the scores anew where those
-        kept do not fit. With the queue no two runs are alike, resumed or not.
+        With the ring, and the same number of processes, grid and ``keep_scores``, a resumed fit gives the same bits.
+        Otherwise it gives the same result up to rounding. With the queue fits are not reproducible.
         """
         extent = self._known(problem)
         share, comm = extent.share, self._comm
@@ -372,7 +358,7 @@ class DSMLR(Solver):
             "intercept": problem.intercept,
             "dtype": problem.dtype.name,
             "data": digest(comm, share.first, share.y, share.norms),
-            # Weights are scaled on each process: their last bits depend on how the rows are divided.
+            # Rounded: each process scales its sample weights, so that the last bits depend on the partition of rows.
             "weights": f"{float(comm.allreduce(weights @ weights)):.6g}",
         }
 
@@ -382,10 +368,10 @@ class DSMLR(Solver):
 
         return FolderKeeper(path, comm, extent, identity, rescore, seconds)
 
-    # --- the second phase ---------------------------------------------------------------------------------------------
+    # --- the second phase -------------------------------------------------------------------------------------------
 
     def _begin(self, team: Team, state: State) -> float:
-        """Scores, gradient and objective at the weights; returns the passes that these took."""
+        """Compute scores, gradient and objective at the weights; returns the number of passes over the data."""
         scored = bool(state["scored"])
         n = team.extent.n
 
@@ -402,21 +388,21 @@ class DSMLR(Solver):
     def _descend(self, problem: Problem, team: Team, state: State) -> None:
         extent = team.extent
         memory = Memory(state["gram"], int(state["pairs"]), float(state["value"]))
-        first = _OPTIMISM / (extent.curvature + extent.share.lam)
+        first = OPTIMISM / (extent.curvature + extent.share.lam)
         metric = self._metric(problem, team, state)
         found = team.run(
             lambda worker, scores: descend(worker, scores, _blocks(worker, state), memory, extent.n, first, metric)
         )
-        _keep(state, found[0][0])
+        _keep(state, found[0])
 
     def _first(self, problem: Problem) -> int:
-        """Iterations of the first phase."""
+        """Number of iterations of the first phase."""
         if self.start is None:
             return 0 if self._kind(problem) == "spectrum" else _START
         return int(self.start)
 
     def _kind(self, problem: Problem) -> str:
-        """What the recursion begins with."""
+        """The preconditioner, with "auto" resolved."""
         if self.algorithm != "two_phase":
             return "none"
         if self.precondition == "auto":
@@ -424,20 +410,20 @@ class DSMLR(Solver):
         return self.precondition
 
     def _metric(self, problem: Problem, team: Team, state: State) -> Metric | None:
-        """Made anew from time to time, as the probabilities change."""
+        """The preconditioner for the next step; it is updated after every ``_REFRESH`` pairs."""
         kind, extent = self._kind(problem), team.extent
         if kind == "none":
             return None
-        stale = int(state["pairs"]) % _REFRESH[kind] == 0  # as it is at the beginning, and after a new start
+        stale = int(state["pairs"]) % _REFRESH[kind] == 0  # also at the start, and when L-BFGS restarts
         if kind == "diagonal":
             held = {block: state[f"curvature.{block}"] for block in extent.blocks}
             if stale:
 
-                def look(worker: Worker, scores: Scores) -> None:
+                def evaluate(worker: Worker, scores: Scores) -> None:
                     pairs = {block: (W, held[block]) for block, W in _weights(worker, state).items()}
                     curvatures(worker, scores, pairs, extent.n)
 
-                team.run(look)
+                team.run(evaluate)
             return Diagonal(held)
         if self._spectrum is None:
             self._spectrum = spectrum(extent.share, self._comm, extent.n, problem.n_features)
@@ -445,15 +431,6 @@ class DSMLR(Solver):
             found = team.run(lambda worker, scores: bends(worker, scores, _weights(worker, state), extent.n))
             state["bends"] = found[0]
         return Spectral(self._spectrum, state["bends"], extent.share.lam)
-
-
-def require_softmax(problem: Problem, solver: str) -> None:
-    """Refuse another loss than multinomial."""
-    if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
-        raise ValueError(
-            f"solver {solver!r} is for softmax regression, got loss {problem.loss.name!r}: give loss='multinomial', or "
-            "choose another solver (solver='auto' chooses for you)"
-        )
 
 
 def _weights(worker: Worker, state: State) -> dict[int, Array]:

@@ -1,4 +1,4 @@
-"""The workers of one process, and what they know of the problem as a whole."""
+"""The workers of one process, and facts about the whole problem."""
 
 from __future__ import annotations
 
@@ -25,29 +25,35 @@ T = TypeVar("T")
 
 
 class Extent:
-    """The problem as a whole, where each process has some of its rows.
+    """Facts about the whole problem, of which each process has some rows; the processes create it together.
 
     Parameters
     ----------
     problem : Problem
-        Of this process.
+        The problem of the rows of this process.
     comm : Communicator
-        Of the processes.
+        The processes.
     threads : int
-        Workers of each process.
+        Workers per process, >= 1.
     scale : float
-        Mean of this process's sample weights where all of them have mean 1.
+        Mean of the sample weights of this process, where those of all processes have mean 1.
     block_classes, n_shards, each
         See `make_grid`.
 
     Attributes
     ----------
     grid : Grid
+        The partition.
     share : Share
+        The rows of this process.
     curvature : float
-        Of the losses along a row, on average: the mean of (||x||^2 + constant^2) / 2.
+        The mean of (||x||^2 + constant^2) / 2, a bound on the trace of the Hessian.
     largest : float
-        The largest c_i (||x_i||^2 + constant^2).
+        The maximum of c_i (||x_i||^2 + constant^2).
+    ranks : range
+        The workers of this process.
+    n : int
+        Number of rows of all processes.
     """
 
     def __init__(
@@ -95,29 +101,31 @@ class Extent:
 
     @property
     def blocks(self) -> list[int]:
-        """Of all workers of this process."""
+        """The blocks that the workers of this process own."""
         return [block for rank in self.ranks for block in self.grid.blocks_of(rank)]
 
 
 class Team:
-    """The workers of this process, on the arrays of a state.
+    """The workers of this process, which use the arrays of a state.
 
     Parameters
     ----------
     extent : Extent
+        The whole problem.
     state : State
-        Its ``lse``, ``total``, ``scores`` and ``own`` are worked on in place.
+        Its ``lse``, ``total``, ``scores`` and ``own`` are changed in place.
     comm : Communicator
-        Of the processes.
+        The processes.
     queue : bool
+        Whether the schedule is "queue".
     slow : sequence of float
-        See `Worker.slow`; one for each rank, zero for those that are not named.
+        `Worker.slow` by rank; 0 beyond its end.
     """
 
     def __init__(self, extent: Extent, state: State, comm: Communicator, queue: bool, slow: Sequence[float]) -> None:
         self.job = HybridJob(comm, len(extent.ranks))
         self.extent = extent
-        # With all workers in one process, a queue's blocks wait for whoever is free.
+        # If all workers are in one process, blocks of a queue wait for the next free worker.
         self._pool: deque[tuple[int, Array]] | None = None
         if queue and comm.size == 1 and len(extent.ranks) > 1:
             self._pool = deque()
@@ -138,7 +146,7 @@ class Team:
         self.attach(state)
 
     def attach(self, state: State) -> None:
-        """Work on the arrays of this state from now on."""
+        """Use the arrays of this state from now on."""
         for worker, scores in zip(self.workers, self.scores):
             for shard in worker.shards:
                 begin, end = worker.local(shard)
@@ -153,10 +161,10 @@ class Team:
                     scores.own[shard] = state["own"][begin:end]
 
     def run(self, work: Callable[[Worker, Scores], T]) -> list[T]:
-        """``work`` on every worker at once."""
+        """Call ``work`` for every worker, concurrently; returns the results."""
         first = self.extent.ranks[0]
         if self._pool is not None:
-            self._pool.clear()  # of what an interrupt has left
+            self._pool.clear()  # an interrupt may have left blocks
 
         def each(comm: Communicator) -> T:
             worker = self.workers[comm.rank - first]

@@ -1,4 +1,4 @@
-"""Scores of a worker's rows: kept, or made anew wherever they are needed."""
+"""The scores of the rows of a worker: kept in memory, or recomputed when they are needed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from manyclass.solvers.primal.descent import Found, line_search
 
 __all__ = ["Kept", "Line", "Made", "Scores"]
 
-#: An exact line search ends where the slope is at most this part of the first one.
+#: The line search ends when the slope is at most this fraction of that at the start.
 _WITHIN = 0.1
-#: Steps that are looked at together where scores are not kept, as powers of two around the expected one.
+#: Step sizes that are evaluated together if scores are not kept, as powers of two.
 _POWERS = (-3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
-#: Rounds of such looks before a direction is given up.
+#: Maximum number of such evaluations per line search.
 _LOOKS = 6
 
-#: ``see(shard, S, lo)``: scores of all rows of a shard; their columns are the classes from ``lo`` on.
+#: ``see(shard, S, lo)`` gets scores of all rows of a shard; the columns are the classes from ``lo`` on.
 See = Callable[[int, Array, int], None]
 Weights = Mapping[int, Array]
 
@@ -34,12 +34,13 @@ class Line:
     Parameters
     ----------
     n, lam : int, float
+        Number of rows; strength of the penalty.
     value, fall : float
-        P and its slope where the line begins.
+        P and its slope at t = 0.
     ww, wd, dd : float
-        Inner products of the penalized weights and the direction.
+        Inner products of the penalized weights w and the direction d.
     noise : float
-        Rounding of P.
+        Rounding error of P.
     """
 
     def __init__(
@@ -49,54 +50,51 @@ class Line:
         self.ww, self.wd, self.dd = ww, wd, dd
 
     def at(self, t: float, losses: float, slope: float) -> tuple[float, float]:
-        """Objective and slope."""
+        """Objective and slope at t, from the sums of the losses and of their slopes."""
         penalty = 0.5 * self.lam * (self.ww + 2.0 * t * self.wd + t * t * self.dd)
         return losses / self.n + penalty, slope / self.n + self.lam * (self.wd + t * self.dd)
 
 
 class Scores(ABC):
-    """What steps and certificates need to know of the scores. Every worker calls the same methods in the same order."""
+    """Operations on the scores; every worker must call the same methods in the same order."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
     @abstractmethod
     def load(self, weights: Weights) -> None:
-        """The weights have changed: learn their scores."""
+        """Update the scores to those of the weights."""
 
     @abstractmethod
     def each(self, weights: Weights, see: See) -> None:
-        """Show the scores of this worker's rows, some classes at a time, all of them in the end."""
+        """Call ``see`` with the scores of the rows of this worker, some classes at a time."""
 
     @abstractmethod
     def pull(self, weights: Weights, moving: tuple[Array, Array]) -> dict[int, Array]:
-        """``sum_i c_i (p_i - e_y) x_i^T``, over all rows, for the blocks at home here (see `Worker.pull_block`)."""
+        """``sum_i c_i (p_i - e_y) x_i^T`` over all rows, for the blocks of this worker (see `Worker.pull_block`)."""
 
     @abstractmethod
     def bend(self, weights: Weights) -> dict[int, Array]:
-        """``sum_i c_i p_ik (1 - p_ik) x_ij^2``, over all rows, for the blocks at home here."""
+        """``sum_i c_i p_ik (1 - p_ik) x_ij^2`` over all rows, for the blocks of this worker."""
 
     @abstractmethod
     def search(self, weights: Weights, directions: Weights, line: Line) -> Found:
-        """A step along the directions, at which the scores then are; the weights are not moved."""
+        """A line search along the directions; updates the scores to those after the step, but not the weights."""
 
     @abstractmethod
     def losses(self) -> float:
         """The weighted sum of the losses over all rows."""
 
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Of the arrays that are kept for it."""
-
 
 class Kept(Scores):
-    """Scores at the weights and along the direction are kept: 2 n K / P numbers for each of P workers.
+    """Scores are kept: 2 n K / P numbers in each of P workers.
 
     Parameters
     ----------
     worker : Worker
-    S, T : dict of ndarray, n_v x K
-        These scores by shard, of all workers of the process.
+        The worker.
+    S, T : dict of ndarray of shape (rows, K)
+        Scores at the weights and along the direction, by shard, of all workers of the process.
     """
 
     def __init__(self, worker: Worker, S: dict[int, Array], T: dict[int, Array]) -> None:
@@ -111,7 +109,7 @@ class Kept(Scores):
         self.totals()
 
     def totals(self) -> None:
-        """Log-sum-exps of the scores as they are."""
+        """Update the log-sum-exps to those of the scores."""
         worker = self.worker
         for shard, S in self._own():
             for block in range(worker.grid.n_blocks):
@@ -168,19 +166,16 @@ class Kept(Scores):
         }
         return float(worker.by_shard(parts)[0])
 
-    def nbytes(self) -> int:
-        return sum(2 * S.nbytes for _, S in self._own())
-
 
 class Made(Scores):
-    """Scores of a block are made anew at each visit: n / P numbers a step looked at are kept, at three times the work.
+    """Scores of a block are recomputed at each visit, which takes three times the work of `Kept`.
 
-    The line search looks at several steps in one round, with running sums over the blocks of classes.
+    The line search evaluates several step sizes in one round, and keeps sums over the blocks, n / P numbers for each.
 
     Attributes
     ----------
-    own : dict of ndarray, n_v x 2
-        Scores of the targets by shard, at the weights and along the direction.
+    own : dict of ndarray of shape (rows, 2)
+        Scores of the targets at the weights and along the direction, by shard.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -193,7 +188,7 @@ class Made(Scores):
             kernels.logsumexp_rows(self.worker.lse[shard], self.worker.total[shard])
 
     def _note(self, worker: Worker) -> See:
-        """Keep what `load` is for: log-sum-exp of the block, score of the target."""
+        """A function for `each` that stores the log-sum-exp of each block and the scores of the targets."""
         number = {worker.grid.classes(block)[0]: block for block in range(worker.grid.n_blocks)}
 
         def see(shard: int, S: Array, lo: int) -> None:
@@ -235,7 +230,7 @@ class Made(Scores):
         return self._sums(weights, visit)
 
     def _sums(self, weights: Weights, visit: Visit) -> dict[int, Array]:
-        """What visits add to the second halves of payloads that begin with the weights."""
+        """The results of visits that add to the second array of payloads whose first array is the weights."""
         pairs = {block: np.stack([W, np.zeros_like(W)]) for block, W in weights.items()}
         return {block: pair[1] for block, pair in self.worker.round(pairs, visit).items()}
 
@@ -273,7 +268,7 @@ class Made(Scores):
     def _look(
         self, weights: Weights, directions: Weights, ts: Array, line: Line
     ) -> tuple[list[float], list[float], dict[int, Array]]:
-        """Objective and slope at each of the steps, and the log-sum-exps of this worker's rows there."""
+        """Objective and slope at each step size, and the log-sum-exps of the rows of this worker there, by shard."""
         worker = self.worker
         shape = {shard: (len(worker.total[shard]), len(ts)) for shard in worker.shards}
         top = {shard: np.full(shape[shard], -np.inf) for shard in worker.shards}
@@ -312,6 +307,3 @@ class Made(Scores):
             c = np.asarray(worker.share.weights[begin:end], np.float64)
             parts[shard] = float(c @ (worker.total[shard] - self.own[shard][:, 0]))
         return float(worker.by_shard(parts)[0])
-
-    def nbytes(self) -> int:
-        return sum((3 * len(_POWERS) + 2) * 8 * len(total) for total in self.worker.total.values())

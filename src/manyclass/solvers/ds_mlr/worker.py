@@ -1,4 +1,4 @@
-"""One worker: its rows, and what it does to the blocks that visit it."""
+"""A worker: its rows, and the operations on blocks at its shards."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ import numpy as np
 from manyclass.distributed import Communicator
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.kernels.rows import Rows
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.ds_mlr.grid import Grid
 from manyclass.solvers.ds_mlr.rounds import Rounds, Visit
 
 __all__ = ["Share", "Worker"]
 
-_PLAIN = L2()
-#: Multiply-adds after which a kernel returns, so that messages go on their way and Ctrl-C is heard.
+#: Multiply-adds after which a kernel returns to Python, which sends messages and handles Ctrl-C.
 _WORK = 5e7
 
 
 @dataclass(frozen=True)
 class Share:
-    """The rows of one process, and what is the same for all.
+    """The rows of a process, and constants of the problem.
 
     Attributes
     ----------
     rows : CSRRows or DenseRows
+        The features.
     y, weights, norms : ndarray
-        Class, sample weight (of mean 1 over all processes) and squared norm of each row.
+        Class, sample weight (with mean 1 over all processes) and squared norm of each row.
     first : int
-        Number of the first of these rows among those of all processes.
+        Index of the first of these rows among those of all processes.
     lam, constant : float
-        Strength of the penalty; value of the feature that carries the intercept, 0 without one.
+        Strength of the penalty; value of the constant feature of the intercept, 0 without an intercept.
     dtype : dtype
+        Type of the weights.
     stored : float
-        Stored values of a row, on average.
+        Mean number of stored values per row, over all processes.
     """
 
     rows: Rows
@@ -56,25 +57,27 @@ class Share:
 
 @dataclass
 class Worker:
-    """Arrays with a row for each example of a shard, by shard; and the rounds.
+    """A worker, with arrays for the rows of its shards.
 
-    The dictionaries may be those of all workers of a process, of which each works on its own shards; what visits do
-    they may do for each other (see `shared_round`).
+    The dictionaries, by shard, may be shared by all workers of a process. Each uses its own shards, but in
+    `shared_round` a worker may do visits of another.
 
     Attributes
     ----------
-    lse : dict of ndarray, n_v x n_blocks
-        Log-sum-exp of each block of classes, in float64.
-    total : dict of ndarray, n_v
-        Log-sum-exp of all.
-    moved : dict of ndarray, n_v
-        Mass that the certificate takes from the classes of a row; see `pull_block`.
+    share, grid, rank, queue
+        The rows of the process; the partition; number of this worker; whether the schedule is "queue".
+    lse : dict of ndarray of shape (rows, n_blocks)
+        Log-sum-exp of the scores in each block of classes, in float64.
+    total : dict of ndarray of shape (rows,)
+        Log-sum-exp of all scores.
+    moved : dict of ndarray of shape (rows,)
+        Probability that balancing removes from the classes of a row, see `pull_block`.
     pool : deque, optional
-        Blocks that whichever worker is free takes next, where one process has all workers.
+        Blocks that the next free worker takes, if all workers are in one process.
     missed : Counter
-        How often each block has been sent on unvisited since its last stochastic steps here.
+        For each block, how often it was sent on without a visit since its last stochastic steps here.
     slow : float
-        Sleep so many times as long as each visit has taken: to see what a slow worker does to the others.
+        After each visit the worker sleeps this many times its duration: simulates a slow machine.
     """
 
     share: Share
@@ -102,11 +105,11 @@ class Worker:
             self.total[shard][:] = np.log(self.grid.n_classes)
 
     def join(self, comm: Communicator) -> None:
-        """Go on over ``comm``."""
+        """Use ``comm`` from now on."""
         self.comm = comm
         if not hasattr(self, "rounds"):
             self.rounds = Rounds(comm, self.grid)
-        self.rounds.comm = comm  # the rest stays: blocks of the next round may be here before this worker
+        self.rounds.comm = comm  # the rest remains: blocks of the next round may have arrived already
 
     @property
     def shards(self) -> range:
@@ -116,24 +119,23 @@ class Worker:
     def blocks(self) -> list[int]:
         return self.grid.blocks_of(self.rank)
 
-    # --- rounds and sums ----------------------------------------------------------------------------------------------
+    # --- rounds and sums --------------------------------------------------------------------------------------------
 
     def round(self, payloads: Mapping[int, Array], visit: Visit) -> dict[int, Array]:
-        """A round in which every block meets every shard."""
+        """A round: every block visits every shard."""
         return (self.rounds.queue if self.queue else self.rounds.ring)(payloads, self.paced(visit))
 
     def shared_round(self, payloads: Mapping[int, Array], visit: Visit) -> dict[int, Array]:
-        """A round whose visits any worker of the process may do: each must change its payload, or what is of its block
-        alone.
+        """A round whose visits any worker of the process may do; they must change only their payload or their block.
 
-        By queue, within one process, a worker takes a block through all shards, then the next that nobody has taken: a
-        slow worker takes fewer, and what comes out is the same whoever takes them.
+        With a queue and one process, each worker takes the next block and does all its visits. The result does not
+        depend on which worker takes a block, and a slow worker takes fewer.
         """
         if self.pool is None:
             return self.round(payloads, visit)
         paced = self.paced(visit)
         self.pool.extend(payloads.items())
-        self.comm.barrier()  # all blocks are there, and all that visits read
+        self.comm.barrier()  # all blocks, and the data that visits read, are available
         while True:
             try:
                 block, payload = self.pool.popleft()
@@ -145,7 +147,7 @@ class Worker:
         return dict(payloads)
 
     def paced(self, visit: Visit) -> Visit:
-        """The visit at the pace of a worker that is `slow`."""
+        """The visit, delayed if the worker is `slow`."""
         if not self.slow:
             return visit
 
@@ -157,11 +159,11 @@ class Worker:
         return slowly
 
     def by_shard(self, parts: Mapping[int, Array | float | list[float]], width: int = 1) -> Array:
-        """The sum over all shards of what each contributes, the same for any number of workers."""
+        """The sum of ``parts``, by shard, over all shards; the same bits for any number of workers."""
         return self._total(parts, self.grid.n_shards, width)
 
     def by_block(self, parts: Mapping[int, Array], width: int) -> Array:
-        """The sum over all blocks of what each contributes, the same for any number of workers."""
+        """The sum of ``parts``, by block, over all blocks; the same bits for any number of workers."""
         return self._total(parts, self.grid.n_blocks, width)
 
     def _total(self, parts: Mapping[int, Array | float | list[float]], places: int, width: int) -> Array:
@@ -173,22 +175,25 @@ class Worker:
         return total
 
     def local(self, shard: int) -> tuple[int, int]:
-        """The rows of a shard, as the process numbers them."""
+        """First and last + 1 of the rows of a shard, as indices into the rows of the process."""
         begin, end = self.grid.rows(shard)
         return begin - self.share.first, end - self.share.first
 
     def pieces(self, shard: int, width: int) -> Iterator[tuple[int, int, slice]]:
-        """The rows of a shard, a few at a time, and where they are within it; lets messages go on in between."""
+        """Ranges of the rows of a shard, as indices into those of the process and as slices of the shard.
+
+        Messages are sent after each range.
+        """
         begin, end = self.local(shard)
         size = max(64, int(_WORK / max(1.0, self.share.stored * width)))
         for at, stop in ranges(end - begin, size):
             yield begin + at, begin + stop, slice(at, stop)
             self.comm.progress()
 
-    # --- what visits do -----------------------------------------------------------------------------------------------
+    # --- visits -----------------------------------------------------------------------------------------------------
 
     def score(self, payloads: Mapping[int, Array], into: dict[int, Array]) -> dict[int, Array]:
-        """``into[shard]`` becomes X W for the W that the payloads are blocks of."""
+        """Set ``into[shard]`` to the scores X W, where the payloads are the blocks of W."""
 
         def visit(shard: int, block: int, W: Array) -> None:
             self.score_block(shard, W, into[shard], self.grid.classes(block)[0])
@@ -196,14 +201,15 @@ class Worker:
         return self.shared_round(payloads, visit)
 
     def score_block(self, shard: int, W: Array, S: Array, at: int) -> None:
-        """The scores of a block on a shard, into columns ``at`` and on."""
+        """Write the scores of a block at a shard to the columns of S from ``at`` on."""
         for begin, end, part in self.pieces(shard, W.shape[1]):
-            kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), _PLAIN, S[part], at)
+            kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), PLAIN, S[part], at)
 
     def pull_block(self, shard: int, block: int, S: Array, at: int, G: Array, moving: tuple[Array, Array]) -> None:
-        """Add the shard's part of sum_i c_i (p_i - e_y) x_i^T to G.
+        """Add the part of a shard in sum_i c_i (p_i - e_y) x_i^T to G.
 
-        ``moving``: the part of each class that is removed from the p_i, and its share of what is removed (`moved`).
+        ``moving`` balances the p_i: the fraction of its probability that each class loses, and its share of what is
+        removed in a row (`moved`).
         """
         share = self.share
         remove, shares = moving
@@ -227,15 +233,15 @@ class Worker:
             )
 
     def bend_block(self, shard: int, S: Array, at: int, H: Array) -> None:
-        """Add the shard's part of sum_i c_i p_ik (1 - p_ik) x_ij^2 to H."""
+        """Add the part of a shard in sum_i c_i p_ik (1 - p_ik) x_ij^2 to H."""
         share = self.share
         for begin, end, part in self.pieces(shard, H.shape[1]):
             total = self.total[shard][part]
             constant = H.dtype.type(share.constant)
             kernels.block_curvature(share.rows, begin, end, S[part], at, share.weights, total, constant, H)
 
-    def still(self) -> tuple[Array, Array]:
-        """What `pull_block` takes where no mass is moved between the classes."""
+    def unbalanced(self) -> tuple[Array, Array]:
+        """The argument ``moving`` of `pull_block` without balancing; sets `moved` to 0."""
         for shard in self.shards:
             self.moved[shard][:] = 0.0
         nothing = np.zeros(self.grid.n_classes)

@@ -1,1 +1,1 @@
-"""Prox-SDCA and its relatives: solvers that raise the dual."""
+"""Dual solvers: Prox-SDCA and its variants."""

@@ -1,4 +1,4 @@
-"""How the active-set solver holds the dual image ``V = X^T (c * a) / (lam n)``: as an array, or as a sparse table."""
+"""Storage of the dual image ``V = X^T (c * a) / (lam n)`` of the active-set solver: an array, or a sparse table."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
 
-__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image"]
+__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image", "table_matrix"]
 
 STORAGES = ("auto", "dense", "sparse")
 
-#: Entries a stored value of the data leads to, by which the table's memory is estimated: its class and some rivals.
+#: Estimated table entries per stored value of the data: its class and some rivals.
 _ENTRIES = 4
-#: Bytes of dense weights up to which "auto" takes them: what a processor keeps near.
+#: Maximum size in bytes of an array with storage "auto": the size of a large cache.
 _DENSE_BYTES = 1 << 27
 
 
 class Image(Protocol):
-    """What the solver asks of either; all that lasts is in the state."""
+    """Interface of both storages; the arrays themselves are in the state of the solver."""
 
     def arrays(self, problem: Problem) -> State:
-        """The part of a state that holds the image, zero."""
+        """The arrays of a zero image, for the state."""
 
     def nbytes(self, problem: Problem) -> int:
-        """Bytes it will take, estimated for a table."""
+        """Size in bytes; an estimate for a table."""
 
     def view(self, state: State) -> Any:
-        """What kernels change."""
+        """The array or table that kernels update."""
 
     def enlarge(self, state: State) -> None:
-        """More room, where a kernel has found none."""
+        """Increase the capacity, after a kernel has reported a full table."""
 
     def rebuild(self, problem: Problem, state: State) -> None:
-        """The image afresh from the sparse duals of the state."""
+        """Recompute the image from the sparse dual variables of the state."""
 
     def scored(self, problem: Problem, state: State) -> Any:
-        """What `manyclass.kernels.proposals.propose` scores rows with."""
+        """The weights in the form that `manyclass.kernels.proposals.propose` takes."""
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
-        """g(W) and g*(V)."""
+        """``(g(W), g*(V))``."""
 
     def weights(self, problem: Problem, state: State) -> Any:
         """W, an array or a CSR matrix of shape (d, K)."""
 
 
 class DenseImage:
-    """A d x K array."""
+    """The image as an array of shape (d, K)."""
 
     def arrays(self, problem: Problem) -> State:
         return {"V": problem.zeros(problem.n_outputs)}
@@ -66,7 +66,7 @@ class DenseImage:
         return state["V"]
 
     def enlarge(self, state: State) -> None:
-        raise RuntimeError("an array has room for everything")
+        raise RuntimeError("unreachable: an array is never full")
 
     def rebuild(self, problem: Problem, state: State) -> None:
         edges = problem.feature_edges(problem.n_threads)
@@ -98,16 +98,16 @@ class DenseImage:
 
 
 class TableImage:
-    """A `WeightTable`: memory in proportion to the weights there are. For sparse rows."""
+    """The image as a `WeightTable`, with memory in proportion to its nonzero entries. For sparse rows."""
 
     def arrays(self, problem: Problem) -> State:
-        # Room for what most fits come to: a larger table is a copy, and pages new to the machine.
+        # The final size of most fits: enlarging copies the table.
         slots = max(1 << 10, _ENTRIES * n_stored(problem.rows))
         return tables.make_table(problem.n_features, slots, problem.dtype).arrays()
 
     def nbytes(self, problem: Problem) -> int:
         entries = min(_ENTRIES * n_stored(problem.rows), problem.n_features * problem.n_outputs)
-        # Half of the slots are free, and while the table grows there are two of them.
+        # Half of the slots are free, and enlarging holds the old and the new table.
         return int(16 * problem.n_features + 3 * entries * (4 + problem.dtype.itemsize))
 
     def view(self, state: State) -> Any:
@@ -116,7 +116,7 @@ class TableImage:
     def enlarge(self, state: State) -> None:
         old = self.view(state)
         live = int(old.capacity.sum(dtype=np.int64))
-        # As much room as there were slots: it lasts, and grows from call to call, whatever one example asks for.
+        # As many free slots as there were slots in all: capacity grows geometrically, so that few copies are made.
         new = tables.make_table(len(old.start), live + max(old.slots, 1 << 10), old.values.dtype)
         tables.move_table(old, new)
         state.update(new.arrays())
@@ -152,18 +152,22 @@ class TableImage:
         return float(g), float(conjugate)
 
     def weights(self, problem: Problem, state: State) -> Any:
-        table, d = self.view(state), problem.n_features
-        indptr = np.empty(d + 1, np.int64)
-        none = np.zeros(0, np.int32), np.zeros(0, problem.dtype)
-        tables.compress(table, problem.penalty, indptr, *none)
-        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], problem.dtype)
-        if len(indices):
-            tables.compress(table, problem.penalty, indptr, indices, data)
-        return sp.csr_matrix((data, indices, indptr), shape=(d, problem.n_outputs), copy=False)
+        return table_matrix(self.view(state), problem.penalty, problem.n_outputs)
+
+
+def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int) -> sp.csr_matrix[Any]:
+    """The primal weights of a table as a CSR matrix of shape (d, n_classes)."""
+    d, dtype = len(table.start), table.values.dtype
+    indptr = np.empty(d + 1, np.int64)
+    tables.compress(table, penalty, indptr, np.empty(0, np.int32), np.empty(0, dtype))
+    indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], dtype)
+    if len(indices):
+        tables.compress(table, penalty, indptr, indices, data)
+    return sp.csr_matrix((data, indices, indptr), shape=(d, n_classes), copy=False)
 
 
 def make_image(storage: str, problem: Problem) -> Image:
-    """The image for a problem; "auto" takes a table for sparse rows where an array would be large."""
+    """The storage of the image for a problem; "auto" is a table for sparse rows if an array would be large."""
     if storage == "auto":
         large = DenseImage().nbytes(problem) > _DENSE_BYTES
         storage = "sparse" if large and isinstance(problem.rows, CSRRows) else "dense"
@@ -171,10 +175,10 @@ def make_image(storage: str, problem: Problem) -> Image:
 
 
 def image_of(state: State) -> Image:
-    """The image that a state has."""
+    """The storage that a state uses."""
     return DenseImage() if "V" in state else TableImage()
 
 
 def _y(problem: Problem) -> Array:
-    assert isinstance(problem.targets, ClassTargets)  # those of a loss with a sparse dual
+    assert isinstance(problem.targets, ClassTargets)  # losses with a sparse dual have no other targets
     return problem.targets.y

@@ -1,18 +1,18 @@
-"""Accelerated Prox-SDCA (Shalev-Shwartz & Zhang 2014, section 3): an accelerated proximal point method around SDCA.
+"""Accelerated Prox-SDCA (Shalev-Shwartz & Zhang 2014, section 3): an accelerated proximal point method over SDCA.
 
-Outer step t minimizes, roughly and by epochs of Prox-SDCA started from the last duals,
+Outer step t minimizes approximately, by epochs of Prox-SDCA that start from the last dual variables, the inner problem
 
     (1/n) sum_i c_i phi(W^T x_i + b; y_i) + lam g(W) + (kappa/2) ||W||^2 - kappa <W, Y_{t-1}>
 
-and extrapolates: Y_t = W_t + beta (W_t - W_{t-1}). In terms of lam' = lam + kappa the inner problem has the penalty
-g' = ||W||^2/2 + (threshold lam/lam') ||W||_1 - <W, (kappa/lam') Y>: the kernels of SDCA on a shifted dual image V. The
-unpenalized intercept has a proximal term of its own and takes part in the extrapolation.
+and extrapolates: Y_t = W_t + beta (W_t - W_{t-1}). With lam' = lam + kappa the penalty of the inner problem is
+g' = ||W||^2/2 + (threshold lam/lam') ||W||_1 - <W, (kappa/lam') Y>: SDCA with a shifted dual image V. The unpenalized
+intercept has a proximal term of its own and is extrapolated too.
 
-The certificate is that of the ORIGINAL problem: the duals of an inner problem are feasible for it, and the best point
-of the segment between the best dual point so far and the present one is found by a line search, which reads no data.
+The certificate is that of the ORIGINAL problem, for which the dual variables of an inner problem are feasible. A line
+search, which takes no pass over the data, finds the best dual point between the best one so far and the current one.
 
-A loss without smoothness (hinge) is smoothed in the inner problems alone, by a gamma that follows the gap down; P and D
-are those of the loss as given.
+A loss that is not smooth (hinge) is smoothed in the inner problems by a gamma that decreases with the gap; P and D are
+those of the loss itself.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from manyclass.objective.problem import Array, Certificate, Problem, stored
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State
 from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
+from manyclass.solvers.primal.base import momentum
 
 __all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
 
-#: Rows (of V or of dual) a piece of the vector work covers.
+#: Rows (of V or of the dual variables) per task.
 _ROWS = 4096
-#: kappa begins at this part of the paper's: where one epoch solves the inner problem well it stays small.
+#: The first kappa, as a fraction of the paper's.
 _START = 0.03
-#: Rows from which acceleration pays for Crammer and Singer's loss.
+#: Minimum number of rows for which Crammer and Singer's loss is accelerated.
 _MANY = 300
-#: How many times (kappa/2) ||W_t - Y_{t-1}||^2 the inner duality gap may be, at first and at the least; at first for
-#: Crammer and Singer's loss, whose inner problems one epoch solves less well (seven dense data sets, alpha = 1/n: a
-#: certified 1e-3 after 75 to 314 iterations with 2, after 58 to 859 with 8).
+#: Inner duality gap that is tolerated, in units of (kappa/2) ||W_t - Y_{t-1}||^2: at first; the minimum; at first for
+#: Crammer and Singer's loss, whose inner problems one epoch solves less accurately (seven dense data sets, alpha = 1/n:
+#: a certified gap of 1e-3 after 75 to 314 iterations with 2, after 58 to 859 with 8).
 _SLACK, _LEAST_SLACK, _SLACK_RIVALS = 8.0, 0.5, 2.0
 
 
@@ -58,12 +59,12 @@ def condition(problem: Problem, gamma: float) -> float:
 
 
 def is_ill_conditioned(problem: Problem) -> bool:
-    """Whether acceleration is expected to pay: a smooth loss, and R^2 / (gamma lam n) above 10.
+    """Whether acceleration is expected to be faster: the loss is smooth, and R^2 / (gamma lam n) > 10.
 
-    For `CrammerSingerLoss` R^2 / (lam n) decides, whatever gamma is. Five data sets of 6 000 to 11 000 rows, gamma of
-    0.1 and 1, at most 100 iterations: below 9, acceleration took up to four times the iterations at gamma = 0.1; above
-    12, it reached a gap of 1e-3 in the four cases where plain SDCA did, in less time, and in ten others. Where neither
-    came near, it was not always the nearer one. With few rows plain SDCA ends sooner.
+    For `CrammerSingerLoss` R^2 / (lam n) > 10 decides, for any gamma. On five data sets of 6 000 to 11 000 rows, gamma
+    of 0.1 and 1, at most 100 iterations: below 9, acceleration took up to four times the iterations at gamma = 0.1;
+    above 12, it reached a gap of 1e-3 in the four cases where plain SDCA did, in less time, and in ten others. With few
+    rows plain SDCA is faster.
     """
     gamma = float(problem.loss.smoothness)
     if isinstance(problem.loss, CrammerSingerLoss):
@@ -72,7 +73,7 @@ def is_ill_conditioned(problem: Problem) -> bool:
 
 
 class _OuterStep(NamedTuple):
-    """One outer step: the intercept, kappa, eta, the inner accuracy asked for, and the center it began at."""
+    """An outer step: the current intercept, kappa, eta, the required inner accuracy, and the center Y_{t-1}."""
 
     live: Array
     kappa: float
@@ -82,30 +83,30 @@ class _OuterStep(NamedTuple):
 
 
 class AcceleratedSDCA(SDCA):
-    """Accelerated Prox-SDCA.
+    """Accelerated proximal stochastic dual coordinate ascent (Prox-SDCA).
 
     Parameters
     ----------
-    inner : int or "accuracy"
-        Epochs per outer step; one is best by measurement, with momentum min(FISTA's, beta), restarts, and a kappa that
-        is fitted to how well an epoch solves the inner problem, R^2 / (gamma n) - lam at most. "accuracy": the method
-        as published, beta constant, epochs until the inner duality gap is eta / (2 (1 + eta^-2)) xi_{t-1};
-        each inner gap costs another pass.
-    rule : {"gap", "rate", "proximal"}
-        What certifies. "gap": the duality gap of the original problem. The paper's two stopping rules bound the
-        suboptimality instead, for ``inner="accuracy"`` without an intercept: "rate", by xi_1 exp(-eta (t - 1) / 2);
-        "proximal", by (1 + rho/mu) eps_t + (rho kappa / (2 mu)) ||W_t - Y_{t-1}||^2. ``dual`` is then P less the bound,
-        or the true dual value where that is higher.
+    inner : int or "accuracy", default=1
+        Epochs per outer step, >= 1. The momentum is then the smaller of FISTA's and beta, with restarts, and kappa, at
+        most R^2 / (gamma n) - lam, is adapted to the accuracy to which an epoch solves the inner problem; 1 was fastest
+        in measurements. "accuracy": the method as published, with constant beta, and epochs until the inner duality
+        gap is at most eta / (2 (1 + eta^-2)) xi_{t-1}; each inner gap costs a pass over the data.
+    rule : {"gap", "rate", "proximal"}, default="gap"
+        What the certificate is. "gap": the duality gap of the original problem. "rate" and "proximal", the stopping
+        rules of the paper, need ``inner="accuracy"`` and no intercept and bound the suboptimality: "rate" by
+        xi_1 exp(-eta (t - 1) / 2), "proximal" by (1 + rho/mu) eps_t + (rho kappa / (2 mu)) ||W_t - Y_{t-1}||^2. The
+        dual objective is then reported as P minus the bound, or as its true value if that is larger.
     option : {"I", "II", "III", "IV", "V"}, default="I"
         Dual step of the inner solver, see `SDCA`.
     sampling : {"permutation", "uniform", "importance"}, default="permutation"
-        Examples of an epoch, see `SDCA`.
+        How the samples of an epoch are drawn, see `SDCA`.
     """
 
     name = "accelerated"
-    summary = "accelerated proximal point method around Prox-SDCA; small alpha, dense data, no l2 part"
+    summary = "accelerated Prox-SDCA; small alpha, dense data, pure l1 penalty"
     synonyms: ClassVar[tuple[str, ...]] = ("accelerated_sdca", "acc_prox_sdca", "catalyst")
-    takes_shift = False  # it shifts the penalty itself
+    takes_shift = False  # the inner problems have a shift of their own
     default_max_iter = 300
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SDCA._parameter_constraints,
@@ -124,15 +125,15 @@ class AcceleratedSDCA(SDCA):
         super().check()
         if self.rule != "gap" and self.inner != "accuracy":
             raise ValueError(
-                f"rule {self.rule!r} bounds the method with inner='accuracy' alone, got inner={self.inner!r}"
+                f"rule={self.rule!r} needs inner='accuracy', got inner={self.inner!r}: give it, or rule='gap'"
             )
 
     def check_problem(self, problem: Problem) -> None:
-        Solver.check_problem(self, problem)  # not that of `SDCA`: a loss with a kink is smoothed, every option works
+        Solver.check_problem(self, problem)  # not that of `SDCA`: the inner problems are smooth, as all options need
         if self.rule != "gap" and problem.intercept:
             raise ValueError(
-                f"rule={self.rule!r} needs every weight penalized, got an intercept, which is not: give rule='gap' or "
-                "fit_intercept=False"
+                f"rule={self.rule!r} needs fit_intercept=False, got an intercept, which is not penalized: give "
+                "rule='gap' or fit_intercept=False"
             )
 
     def state(self, problem: Problem) -> State:
@@ -140,9 +141,9 @@ class AcceleratedSDCA(SDCA):
         return {**state, **self._arrays(state, np.zeros_like(state["V"])), **self._settings(problem)}
 
     def warm(self, problem: Problem, state: State) -> State:
-        """Go on from a state of this solver, or of plain Prox-SDCA, that belongs to other data or another lam.
+        """Continue from a state of this solver or of Prox-SDCA, of other data or another lam.
 
-        The duals are feasible as they are; the weights reached become the center of the first inner problem.
+        The dual variables remain feasible; the weights become the center of the first inner problem.
         """
         if "Y" not in state:
             state.update(self._arrays(state, np.copy(problem.primal(state["V"]))))
@@ -157,7 +158,7 @@ class AcceleratedSDCA(SDCA):
 
     @staticmethod
     def _arrays(state: State, W: Array) -> State:
-        """What is kept besides the state of plain Prox-SDCA: two points, the last and the center, and the best dual."""
+        """The arrays besides those of `SDCA`: last weights, center, and the best dual point with its image."""
         return {
             "W": W,
             "Y": np.copy(W),
@@ -167,7 +168,7 @@ class AcceleratedSDCA(SDCA):
         }
 
     def _settings(self, problem: Problem) -> State:
-        """The numbers a run begins with."""
+        """The initial scalars of a run."""
         gamma = float(problem.loss.smoothness) or 0.1
         kappa = _largest_kappa(problem, gamma)
         if self.inner != "accuracy":
@@ -181,7 +182,7 @@ class AcceleratedSDCA(SDCA):
             "kappa": np.asarray(kappa),
             "moved": np.zeros(()),
             "slack": np.asarray(_SLACK_RIVALS if isinstance(problem.loss, CrammerSingerLoss) else _SLACK),
-            # The paper's: xi_1, the outer step, and the bound of the last rule.
+            # For inner="accuracy": xi_1, the number of the outer step, the bound of ``rule``, the inner gap.
             "xi": np.zeros(()),
             "outer": np.zeros((), np.int64),
             "bound": np.full((), np.inf),
@@ -216,7 +217,7 @@ class AcceleratedSDCA(SDCA):
             yield Progress(int(state["iteration"]), passes)
 
     def _begin_step(self, problem: Problem, state: State, kappa: float) -> _OuterStep:
-        """What one outer step needs from its beginning to its end."""
+        """The settings of an outer step."""
         eta = math.sqrt(0.5 * problem.lam / (0.5 * problem.lam + kappa))
         wanted, center = 0.0, state["Y"]
         if self.inner == "accuracy":
@@ -227,7 +228,7 @@ class AcceleratedSDCA(SDCA):
         return _OuterStep(state["bias_center"] + state["pull"], kappa, eta, wanted, center)
 
     def _is_solved(self, problem: Problem, inner: Problem, state: State, step: _OuterStep, done: int) -> bool:
-        """Whether so many epochs on the inner problem are enough."""
+        """Whether the outer step ends after ``done`` epochs on the inner problem."""
         if self.inner != "accuracy":
             return done >= int(self.inner)
         gap = _inner_gap(inner, state, step.live, step.kappa / inner.lam)
@@ -235,7 +236,7 @@ class AcceleratedSDCA(SDCA):
         return gap <= max(step.wanted, problem.resolution * max(1.0, float(state["xi"])))
 
     def _end_step(self, problem: Problem, inner: Problem, state: State, step: _OuterStep) -> float:
-        """Move the center to where the momentum takes it; the passes over the data so far."""
+        """Extrapolate the center; returns the number of passes over the data so far."""
         pull, paper, live = step.kappa / inner.lam, self.inner == "accuracy", step.live
         beta = (1.0 - step.eta) / (1.0 + step.eta)
         theta, momentum = (1.0, beta) if paper else self._momentum(problem, state, inner, beta)
@@ -250,26 +251,26 @@ class AcceleratedSDCA(SDCA):
         if paper:
             bound = self._bound(problem, state, step.kappa, step.eta, float(state["gap"]), step.center)
             state["bound"] = np.asarray(bound)
-        # In the published method an inner gap is a pass as well.
+        # In the published method each inner gap takes a pass.
         return float(state["passes"]) + (float(state["epochs"]) if paper else 0.0)
 
     def _momentum(self, problem: Problem, state: State, inner: Problem, beta: float) -> tuple[float, float]:
-        """FISTA's theta and the momentum, none where it points back (O'Donoghue & Candes 2015)."""
+        """FISTA's next theta, and the momentum; restarts by the gradient scheme (O'Donoghue & Candes 2015)."""
         V, Y, W, reg = stored(state["V"]), stored(state["Y"]), stored(state["W"]), inner.penalty
         back, moved = np.sum(_each(problem, V, lambda b, e: kernels.momentum(V, reg, Y, W, b, e)), axis=0).tolist()
         state["moved"] = np.asarray(moved)
         theta = 1.0 if back > 0 else float(state["theta"])
-        following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * theta * theta))
-        return following, min((theta - 1.0) / following, beta)
+        fista, following = momentum(theta)
+        return following, min(fista, beta)
 
     def _begin(self, problem: Problem, state: State, eta: float) -> None:
-        """xi_1 = (1 + eta^-2) (P(0) - D(0)); the first outer step of the paper is number 2."""
+        """Set xi_1 = (1 + eta^-2) (P(0) - D(0)); the paper numbers the outer steps from 2."""
         zero = problem.certificate(np.zeros_like(state["V"]), state["bias"] * 0, np.zeros_like(state["dual"]))
         state["xi"] = np.asarray((1.0 + eta**-2) * zero.gap)
         state["outer"] = np.ones((), np.int64)
 
     def _bound(self, problem: Problem, state: State, kappa: float, eta: float, gap: float, center: Array) -> float:
-        """What the paper's stopping rule bounds the suboptimality by."""
+        """The bound on the suboptimality by the stopping rules of the paper."""
         if self.rule == "rate":
             return float(state["xi"]) * math.exp(-0.5 * eta * (int(state["outer"]) - 1))
         mu = 0.5 * problem.lam
@@ -289,7 +290,7 @@ class AcceleratedSDCA(SDCA):
         else:
             V, Y, out = stored(state["V"]), stored(state["Y"]), stored(image)
             _each(problem, V, lambda b, e: kernels.own_image(V, Y, pull, scale, out, b, e))
-        # The losses' answer to the weights is a second dual point, and comes with the primal value.
+        # The negative loss gradients at W are a second dual point, which computing P gives as well.
         answer = np.empty_like(dual)
         losses = problem.respond(state["W"], state["bias"], answer)
         primal = problem.objective(losses, problem.penalty_value(state["W"]))
@@ -311,9 +312,9 @@ class AcceleratedSDCA(SDCA):
         return found
 
     def _refresh(self, problem: Problem, state: State, image: Array | None = None) -> None:
-        """Make afresh what follows from the duals: the images, which gather rounding errors, and the intercept's pull.
+        """Recompute the dual images, which accumulate rounding errors, and the intercept from the dual variables.
 
-        ``image`` receives that of ``dual`` in the original problem.
+        ``image`` is set to that of ``dual`` in the original problem.
         """
         kappa = float(state["kappa"])
         lam = problem.lam + kappa
@@ -330,11 +331,11 @@ class AcceleratedSDCA(SDCA):
         state["best_value"] = np.full((), np.nan)
 
     def _adapt(self, problem: Problem, state: State, primal: float, losses: float, image: Array) -> None:
-        """Fit kappa to how well one epoch solves an inner problem, and restart the momentum where P rose.
+        """Adapt kappa to the accuracy to which an epoch solves the inner problem; restart the momentum if P increased.
 
-        A small kappa makes few outer steps suffice, as long as the inner gap is not much above what the proximal term
-        weighs, (kappa/2) ||W_t - Y_{t-1}||^2 (the criterion of inexact proximal point methods). An objective that rises
-        says that it is too much already. The inner gap sums Fenchel-Young gaps, of which all parts are known here.
+        A smaller kappa needs fewer outer steps, as long as the inner gap is not much larger than the proximal term
+        (kappa/2) ||W_t - Y_{t-1}||^2 (the criterion of inexact proximal point methods). If P increases, a smaller ratio
+        is tolerated. The inner gap is a sum of Fenchel-Young gaps, whose terms are known here.
         """
         rose = primal > float(state["last_primal"])
         state["last_primal"] = np.asarray(primal)
@@ -365,7 +366,7 @@ class AcceleratedSDCA(SDCA):
             self._change_kappa(problem, state, wanted)
 
     def _change_kappa(self, problem: Problem, state: State, wanted: float) -> None:
-        """Other inner problems: V stands for the same duals and the same center in other units."""
+        """Change kappa; V, which is in units of lam + kappa, is converted for the same dual variables and center."""
         kappa = float(state["kappa"])
         ratio = (problem.lam + kappa) / (problem.lam + wanted)
         real = problem.dtype.type
@@ -376,7 +377,7 @@ class AcceleratedSDCA(SDCA):
         state["kappa"] = np.asarray(wanted)
 
     def _raise_best(self, problem: Problem, state: State, dual: Array, image: Array) -> float:
-        """Move the best dual point to the best place between it and ``dual``; its dual value."""
+        """Replace the best dual point by the best one on the segment to ``dual``; returns its dual objective."""
         best, best_image, image = state["best_dual"], stored(state["best_V"]), stored(image)
 
         def value(x: float) -> float:
@@ -403,7 +404,7 @@ class AcceleratedSDCA(SDCA):
         return highest
 
     def _sharpen(self, problem: Problem, state: State, gap: float) -> None:
-        """Let the smoothing follow the gap down: it may hold up to gamma/2 of it per output."""
+        """Reduce gamma with the gap, because smoothing changes P by up to gamma/2 per output."""
         gamma = float(state["gamma"])
         outputs = 1 if problem.loss.joint else problem.n_outputs
         wanted = min(gamma, gap / outputs)
@@ -422,7 +423,7 @@ def _largest_kappa(problem: Problem, gamma: float) -> float:
 
 
 def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
-    """The problem with lam' = lam + kappa in place of lam, and a loss smoothed by gamma where it is not smooth."""
+    """The problem with lam' = lam + kappa, and a loss smoothed by gamma if it is not smooth."""
     lam = problem.lam + kappa
     loss, reg = problem.loss, problem.penalty
     if not loss.smoothness:
@@ -433,7 +434,7 @@ def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
 
 
 def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
-    """The duality gap of an inner problem, its proximal term on the intercept included."""
+    """The duality gap of an inner problem, including the proximal term of the intercept."""
     shifted = replace(inner, shift=inner.dtype.type(pull) * state["Y"][:, : inner.n_outputs])
     found = shifted.certificate(state["V"], live, state["dual"])
     gap = found.primal - found.dual
@@ -446,14 +447,14 @@ def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
 
 
 def _each(problem: Problem, V: Array, kernel: Callable[[int, int], Any]) -> list[Any]:
-    """A kernel over ranges of the rows of V, by threads."""
+    """Call a kernel for ranges of the rows of V on all threads; returns the results."""
     return run(kernel, ranges(len(V), _ROWS), problem.n_threads)
 
 
 def _maximize(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:
-    """The place on [0, 1] and the height of a concave function's maximum, by five evaluations or less.
+    """The approximate maximizer on [0, 1] of a concave function, and its value, from at most six evaluations.
 
-    Each is at the top of the parabola through the best point and its neighbors.
+    Each new point is the maximum of the parabola through the best point and its neighbors.
     """
     points = [(0.0, value(0.0) if at_zero is None else at_zero), (1.0, value(1.0))]
     x = 0.3

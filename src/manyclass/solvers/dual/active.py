@@ -1,10 +1,11 @@
-"""Prox-SDCA for the Crammer-Singer loss with many classes: sparse duals on active sets of rivals.
+"""Prox-SDCA for the Crammer-Singer loss with many classes: sparse dual variables on active sets of rival classes.
 
-At the optimum an example has a few rivals with a positive dual; all others are out of the margin. So each example
-keeps an active set, an epoch takes exact dual steps over it and touches those columns of W alone, and from time to
-time one exact pass scores every class, appends the worst violators (dropped again if they have no dual after two
-epochs) and, W being fixed meanwhile, gives the true objective of the full problem: the certificate is a by-product. A
-block step on some coordinates keeps the dual feasible, so the certificate holds whatever the active sets are.
+A rival of a sample is a class other than its own. At the optimum few rivals of a sample have a positive dual variable.
+So each sample has an active set of rivals, and the exact dual steps of an epoch change only their columns of W. After
+every ``epochs`` epochs an exact pass scores all classes and adds the worst violators to the active sets; those without
+a positive dual variable two epochs later are removed. W is fixed during that pass, which therefore gives the objective
+of the full problem: the certificate costs nothing extra. The dual point is feasible for any active sets, so that the
+certificate is always valid.
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.dual.sdca import SDCA, Epoch
 
 __all__ = ["ActiveSetSDCA", "AsyncActiveSetSDCA", "has_many_rivals"]
 
-#: Rows a thread scores at a time.
+#: Rows per task of an exact pass.
 _ROWS = 512
-#: Examples after which a kernel returns to Python, so that Ctrl-C is heard.
+#: Samples after which a kernel returns to Python, which handles Ctrl-C.
 _SLICE = 1 << 18
-#: A feature that more classes than this share is no help in finding first rivals.
+#: Features that occur in more classes than this are not used to find the first rivals.
 _SHARED = 500
-#: Epochs that a proposed rival has to get a positive dual.
+#: Number of epochs after which a rival without a positive dual variable is removed.
 _TRIAL = 2
-#: A relative gap to which the rounding errors of some epochs' updates of the dual image are nothing.
+#: Relative gap above which rounding errors of the updates of the dual image do not matter.
 _NEAR = 0.1
-#: Classes from which active sets serve Crammer-Singer: below, whole rows of scores vectorize better. For sparse rows
-#: also the least number of classes per stored value of a row: long rows touch many classes from the first epoch on.
+#: Minimum number of classes for which active sets are used: with fewer, dense rows of scores vectorize better. For
+#: sparse rows also the minimum number of classes per stored value of a row: long rows change many classes at once.
 _MANY, _MANY_PER_VALUE = 100, 4
 
 
 def has_many_rivals(problem: Problem) -> bool:
-    """Whether active sets of rivals pay, and can: they need an l2 part.
+    """Whether active sets of rivals are expected to be faster than `SDCA`, and the penalty has the l2 part they need.
 
-    Measured on texts: of 150 to 1 600 classes and 14 to 20 values a row they took 0.15 to 0.6 of the time of plain
-    Prox-SDCA, with 387 classes and 150 values a row 2.2 times as long.
+    Measured on text data: with 150 to 1 600 classes and 14 to 20 values per row they took 0.15 to 0.6 of the time of
+    `SDCA`, with 387 classes and 150 values per row 2.2 times as long.
     """
     if not isinstance(problem.loss, CrammerSingerLoss) or isinstance(problem.penalty, L1):
         return False
@@ -61,43 +62,41 @@ def has_many_rivals(problem: Problem) -> bool:
 
 
 class ActiveSetSDCA(SDCA):
-    """Active-set Prox-SDCA for `CrammerSingerLoss`.
+    """Active-set Prox-SDCA for `CrammerSingerLoss` with many classes.
 
     Parameters
     ----------
-    first : int
-        Rivals per example to begin with, those with the most similar class centroids.
-    more : int
-        Most rivals appended per example by one exact pass.
-    epochs : int
-        Epochs between exact passes.
-    slack : float
-        How far below the worst violation of its example a rival may be and still be appended; at least the gamma of
-        the loss is taken.
-    storage : {"auto", "dense", "sparse"}
-        How the weights are held while they are fitted: a d x K array, or a table of those that are not zero, for sparse
-        rows. "auto" takes the table where the array would be larger than what a processor keeps near. The weights that
-        a fit returns are sparse with the table.
+    first : int, default=16
+        Number of rivals per sample at the start, >= 1: the classes with the most similar centroids.
+    more : int, default=16
+        Maximum number of rivals that a pass adds per sample, >= 1.
+    epochs : int, default=6
+        Epochs between two passes that add rivals, >= 1.
+    slack : float, default=0.5
+        A rival is added if its score is at most this much, >= 0, below the largest violation of its sample; the gamma
+        of the loss is used if that is larger.
+    storage : {"auto", "dense", "sparse"}, default="auto"
+        How the weights are stored during the fit: an array, or, for sparse rows, a table of the nonzero weights.
+        "auto": the table if the array would exceed 128 MiB. With the table the fitted weights are sparse.
     search : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
-        What proposes rivals: exact passes over all classes, which certify as well, or an index (`manyclass.mips`; an
-        object is copied) between the certificates: it is built from the live weights each time, and what it finds is
-        scored on them. A certificate is by an exact pass all the same, which proposes too; it is
-        given when the driver asks for one.
+        How rivals are found. "exact": by scoring all classes, which also gives the certificate. Otherwise by an index
+        (see `manyclass.mips`; an object is copied), which is built from the current weights each time. The certificates
+        that the fitting loop requests are exact passes in any case, and add rivals too.
 
     Raises
     ------
     ValueError
-        If ``storage`` is none of these, or "sparse" with dense rows.
+        If a parameter is invalid, or ``storage="sparse"`` with dense rows.
     """
 
     name = "sdca_active"
-    summary = "sparse duals on active sets of rivals; Crammer-Singer with many classes"
+    summary = "Prox-SDCA with sparse dual variables on active sets; Crammer-Singer with many classes"
     synonyms: ClassVar[tuple[str, ...]] = ("active_set", "active_set_sdca")
     needs_loss = frozenset({"sparse_dual"})
     needs_penalty = frozenset({"conjugate"})
     takes_shift = False
     default_max_iter = 300
-    #: Whether an update of the dual image may be lost.
+    #: Whether updates of the dual image may be lost (concurrent threads).
     drifts = False
     _index: SearchIndex | None = None
     option = "I"
@@ -130,11 +129,11 @@ class ActiveSetSDCA(SDCA):
 
     @property
     def certifies(self) -> bool:  # type: ignore[override]
-        """An exact search for rivals gives the certificate too; an index does not."""
+        """Whether the search for rivals also gives the certificate."""
         return self.search == "exact"
 
     def prepare(self, problem: Problem) -> Solver:
-        """This solver; for two classes, which have one margin and no rivals to choose from, plain Prox-SDCA."""
+        """A checked copy; for two classes, which have one margin and no choice of rivals, `SDCA`."""
         if isinstance(problem.loss, SmoothHingeLoss) and problem.n_outputs == 1:
             self.check()
             return SDCA().prepare(problem)
@@ -145,7 +144,7 @@ class ActiveSetSDCA(SDCA):
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
         if self.storage == "sparse" and not isinstance(problem.rows, CSRRows):
-            raise ValueError("storage='sparse' is for sparse rows, got dense ones: give storage='auto' or 'dense'")
+            raise ValueError("storage='sparse' needs sparse rows, got dense rows: give storage='auto' or 'dense'")
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -172,8 +171,8 @@ class ActiveSetSDCA(SDCA):
         image = make_image(self.storage, problem)
         return {
             "weights" if isinstance(image, DenseImage) else "weights (sparse, estimated)": image.nbytes(problem),
-            # Twice: a merge holds the old and the new lists.
-            "sparse duals": 2 * problem.n_samples * (8 + per_row * (4 + size)),
+            # Twice: `_merge` holds the old and the new lists.
+            "sparse dual variables": 2 * problem.n_samples * (8 + per_row * (4 + size)),
         }
 
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
@@ -191,8 +190,8 @@ class ActiveSetSDCA(SDCA):
 
     def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
         if number == int(state["proposed"]) + _TRIAL:
-            # An epoch costs as much as there are rivals. One that is dropped here and would matter later will be a
-            # violator then, and found by the next exact pass.
+            # The cost of an epoch is proportional to the number of active rivals. A rival that is removed too early
+            # becomes a violator, which a later pass adds again.
             _merge(state, np.zeros((problem.n_samples, 0), np.int32))
         return super()._due(problem, state, seed, number)
 
@@ -201,8 +200,8 @@ class ActiveSetSDCA(SDCA):
             _step(epoch, state, order[begin:end], live)
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
-        """The certificate of a pass. The dual image is made afresh only where its rounding errors could show."""
-        final = self.drifts or float(state["gap"]) < 1.0  # all but the first are near enough, or soon will be
+        """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
+        final = self.drifts or float(state["gap"]) < 1.0  # false only for the first pass
         found, rivals = self._measure(problem, state, final=final)
         if not final and found.relative_gap <= _NEAR:
             found, rivals = self._measure(problem, state, final=True)
@@ -210,13 +209,13 @@ class ActiveSetSDCA(SDCA):
         return found
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
-        """One exact pass: the gap, and the violators it finds become active."""
+        """One exact pass: computes the duality gap, and adds the violators to the active sets."""
         certificate, rivals = self._measure(problem, state, final=final)
         self._accept(state, rivals)
         return certificate
 
     def _measure(self, problem: Problem, state: State, *, final: bool) -> tuple[Certificate, Array]:
-        """One exact pass: the gap, and the violators."""
+        """One exact pass: returns the duality gap and the violators, of shape (n, more)."""
         if problem.intercept:
             _balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
@@ -236,7 +235,7 @@ class ActiveSetSDCA(SDCA):
 
     def _propose(self, problem: Problem, state: State, most: int) -> tuple[float, Array]:
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
-        # A rival that is less than gamma below the worst violation may have a positive dual at the optimum.
+        # A rival less than gamma below the largest violation may have a positive dual variable at the optimum.
         slack = max(self.slack, float(_gamma(problem)))
         scored = image_of(state).scored(problem, state)
         parts = run(
@@ -262,7 +261,7 @@ class ActiveSetSDCA(SDCA):
         return float(np.sum(parts)), found
 
     def _ask(self, problem: Problem, state: State, index: SearchIndex) -> None:
-        """Rivals from the index."""
+        """Add the violators among the rivals that the index returns."""
         image = image_of(state)
         asked = ask(index, problem, image.weights(problem, state), state["bias"], 2 * self.more)
         found = np.empty((problem.n_samples, self.more), np.int32)
@@ -284,19 +283,18 @@ class ActiveSetSDCA(SDCA):
     def _accept(self, state: State, found: Array) -> None:
         _merge(state, found)
         state["proposed"] = state["iteration"]
-        state["idle"][:] = 0  # new rivals, and W may have been rebuilt
+        state["idle"][:] = 0  # shrinking starts again: there are new rivals, and V may have been recomputed
 
     def _first_rivals(self, problem: Problem, state: State) -> Array:
-        """The classes with the most similar centroids (at W = 0 every class violates the margin alike)."""
+        """The classes with the most similar centroids: at W = 0 all classes violate the margin equally."""
         y, K, rows = _y(problem), problem.n_outputs, problem.rows
         share = (1.0 / np.maximum(np.bincount(y, minlength=K), 1)).astype(problem.dtype)
         found = np.empty((problem.n_samples, min(self.first, K - 1)), np.int32)
         if isinstance(rows, CSRRows):
-            X = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=(problem.n_samples, problem.n_features))
             member = sp.csr_matrix(
                 (share[y], y, np.arange(problem.n_samples + 1)), shape=(problem.n_samples, K), dtype=problem.dtype
             )
-            centroids = (X.T.tocsr() @ member).tocsr()
+            centroids = (row_matrix(problem).T.tocsr() @ member).tocsr()
             run(
                 lambda begin, end: proposals.centroid_rivals(
                     rows.data,
@@ -316,7 +314,7 @@ class ActiveSetSDCA(SDCA):
                 problem.n_threads,
             )
             return found
-        # Dense rows: the centroids are dense too, and serve as weights of one exact pass.
+        # Dense rows have dense centroids: an exact pass with the centroids as weights finds the rivals.
         V = state["V"]
         np.add.at(V.T, y, np.asarray(rows.x, problem.dtype) * share[y][:, None])
         found = self._propose(problem, state, self.first)[1]
@@ -325,11 +323,11 @@ class ActiveSetSDCA(SDCA):
 
 
 class AsyncActiveSetSDCA(ActiveSetSDCA):
-    """`ActiveSetSDCA` on several threads that share the weights without locks.
+    """`ActiveSetSDCA` on several threads that update shared weights without locks.
 
-    Each thread takes its part of every epoch's examples, and a step writes a few columns of a few rows of W only, so
-    that hardly ever two threads write to one place at a time. When they do an update may be lost: a run is not
-    reproducible. The dual image is computed afresh for every certificate, which is therefore true.
+    Each thread takes a part of the samples of every epoch. A step writes few entries of W, so that two threads rarely
+    write to the same one at a time; if they do, an update may be lost, and a run is not reproducible. The certificate
+    remains valid, because the dual image is recomputed for it.
     """
 
     name = "sdca_active_async"
@@ -346,14 +344,16 @@ class AsyncActiveSetSDCA(ActiveSetSDCA):
                 pieces,
                 threads,
             )
-            # What would have changed the shape of a sparse image, which only one may do at a time.
+            # The samples whose steps need new table entries, which only one thread may add.
             for (lo, _), count in zip(pieces, counts):
                 _step(epoch, state, left[lo : lo + count], live)
 
 
 def _step(epoch: Epoch, state: State, order: Array, live: Array, left: Array | None = None) -> int:
-    """Dual steps on the examples of ``order``; where other threads do the same, some are put off to ``left``: returns
-    how many."""
+    """Take dual steps on the samples of ``order``, except those that need new table entries if ``left`` is given.
+
+    The latter, which must not run concurrently, are written to ``left``; returns their number.
+    """
     problem, image = epoch.problem, image_of(state)
     done = put_off = 0
     while done < len(order):
@@ -393,7 +393,7 @@ def _gamma(problem: Problem) -> float:
 
 
 def _merge(state: State, found: Array) -> None:
-    """Append the proposals; drop active rivals whose dual is zero."""
+    """Add the rivals ``found`` to the active sets, and remove those whose dual variable is 0."""
     indptr = np.empty_like(state["indptr"])
     none_i, none_b = np.zeros(0, np.int32), np.zeros(0, state["b"].dtype)
     kernels.merge_rivals(state["indptr"], state["rivals"], state["b"], found, indptr, none_i, none_b, False)
@@ -403,12 +403,12 @@ def _merge(state: State, found: Array) -> None:
 
 
 def _balance(problem: Problem, state: State) -> None:
-    """Bring the sparse duals to sum_i c_i a_i = 0 exactly, with few new entries."""
+    """Change the sparse dual variables to sum_i c_i a_i = 0 with few new entries (as `Problem.balance`)."""
     n, K = problem.n_samples, problem.n_outputs
     excess = np.empty(K)
     rows, classes, masses = np.empty(n + 4 * K, np.int64), np.empty(n + 4 * K, np.int32), np.empty(n + 4 * K)
     kernels.class_excess(_y(problem), problem.sample_weight, state["indptr"], state["rivals"], state["b"], excess)
-    # Little from each example first: a step that is small everywhere costs the dual least.
+    # Small changes of many samples first: they reduce the dual objective least.
     for cap in (0.03, 0.3, 1.0, 1.0):
         moves = kernels.plan_moves(
             _y(problem),

@@ -1,12 +1,12 @@
-"""Prox-SDCA: stochastic dual coordinate ascent (Shalev-Shwartz & Zhang 2012, 2014), all its options.
+"""Prox-SDCA: stochastic dual coordinate ascent with all its options (Shalev-Shwartz & Zhang 2012, 2014).
 
-Each step raises the dual over the dual vector of one example: exactly (Option I), or on the segment to the negative
-gradient (Options II to V, `manyclass.objective.losses.Segment`). An unpenalized intercept is carried by the
-proximal point method: within an epoch it is held by (kappa/2) ||b - center||^2, which makes it one more, constant
-feature of the dual; after the epoch the center moves to b. kappa is chosen so that this feature weighs a tenth of the
-mean example in a step (measured on six problems: of 0.003 .. 10, a tenth was never far from the fewest epochs). The
-certificate is that of the problem WITHOUT the proximal term: `Problem.balance` brings the dual point to
-sum_i c_i a_i = 0, where the intercept's dual is finite.
+Each step maximizes the dual over the dual vector of one sample: exactly (Option I), or on the segment to the negative
+gradient (Options II to V, `manyclass.objective.losses.Segment`). An unpenalized intercept is fitted by the proximal
+point method: in an epoch the term (kappa/2) ||b - center||^2 makes it the weight of a constant feature; after the
+epoch the center moves to b. kappa is chosen so that this feature contributes a tenth of the mean squared norm of a
+sample to a step (on six problems, of factors from 0.003 to 10, a tenth needed close to the fewest epochs). The
+certificate is that of the problem WITHOUT the proximal term: `Problem.balance` changes the dual point to
+sum_i c_i a_i = 0, as the dual of an unpenalized intercept requires.
 """
 
 from __future__ import annotations
@@ -20,29 +20,24 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import sdca as kernels
-from manyclass.kernels.rows import n_stored
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import OPTIONS, Segment
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, Solver, State, tasks
 
 __all__ = ["SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
 
 SAMPLINGS = ("permutation", "uniform", "importance")
 
-#: Multiply-adds after which a kernel returns to Python, so that Ctrl-C is heard within about a second.
-_WORK = 2e9
-#: Least columns a thread takes when the outputs are split: a few cache lines, so that threads do not share any.
-_COLUMNS = 64
-#: Every so many epochs all examples are visited, those at rest too.
+#: Every so many epochs shrinking is suspended and all samples are visited.
 _ALL = 5
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch works on: the problem itself, or an inner problem of the acceleration with the same data.
+    """The problem of an epoch: the problem itself, or an inner problem of `AcceleratedSDCA` with the same data.
 
     Attributes
     ----------
@@ -51,7 +46,7 @@ class Epoch:
     loss : NamedTuple
         The loss, or a `Segment` of it.
     bias_step : float
-        1 / (kappa n): how far the intercept moves for one unit of sum_i c_i a_i; 0 without an intercept.
+        1 / (kappa n), the change of the intercept per unit of sum_i c_i a_i; 0 without an intercept.
     """
 
     problem: Problem
@@ -60,25 +55,25 @@ class Epoch:
 
 
 class SDCA(Solver):
-    """Prox-SDCA.
+    """Proximal stochastic dual coordinate ascent (Prox-SDCA).
 
-    For a separable loss the K outputs are independent problems: with several threads each takes a range of columns,
-    and the result is the same to the last bit. For a joint loss threads serve the certificates only.
+    For a separable loss the outputs are independent problems: each thread takes a range of them, and the result does
+    not depend on the number of threads. For a joint loss only the certificates use several threads.
 
     Parameters
     ----------
-    option : {"I", "II", "III", "IV", "V"}
-        The dual step. "I", the exact one, is the best known for every loss here.
-    sampling : {"permutation", "uniform", "importance"}
-        The n examples of an epoch: each once in random order; drawn with replacement; drawn with replacement and
-        probability proportional to gamma lam n + c_i ||x_i||^2.
+    option : {"I", "II", "III", "IV", "V"}, default="I"
+        The dual step; "I" is the exact one, which needs the fewest epochs for every loss here.
+    sampling : {"permutation", "uniform", "importance"}, default="permutation"
+        How the n samples of an epoch are drawn. "permutation": each once, in random order. "uniform": with replacement.
+        "importance": with replacement, with probability proportional to gamma lam n + c_i ||x_i||^2.
     """
 
     name = "sdca"
     summary = "proximal stochastic dual coordinate ascent; every loss and penalty"
     synonyms: ClassVar[tuple[str, ...]] = ("prox_sdca", "dual", "liblinear_dual")
     needs_loss = frozenset({"conjugate", "dual_step"})
-    #: Every penalty: a pure l1 by way of `SlightL2`.
+    #: Every penalty; for a pure l1 penalty `SlightL2` takes its place.
     needs_penalty = frozenset({"prox"})
     takes_shift = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -91,10 +86,10 @@ class SDCA(Solver):
         self.sampling = sampling
 
     def prepare(self, problem: Problem) -> Solver:
-        """This solver; for a pure l1 penalty, the one that gives it a small l2 part (`SlightL2`)."""
+        """A checked copy; for a pure l1 penalty, `SlightL2` with this solver."""
         copy = super().prepare(problem)
         if isinstance(problem.penalty, L1):
-            from manyclass.solvers.dual.slight_l2 import SlightL2  # which is built on this class
+            from manyclass.solvers.dual.slight_l2 import SlightL2  # imports this module
 
             return SlightL2(copy)
         return copy
@@ -104,7 +99,7 @@ class SDCA(Solver):
         if self.option in ("IV", "V") and not problem.loss.smoothness:
             raise ValueError(
                 f"option {self.option!r} takes steps in proportion to the smoothness of the loss, and "
-                f"{problem.loss.name} has none: take option 'I', gamma > 0, or AcceleratedSDCA, which smooths it"
+                f"{problem.loss.name} has none: use option='I', gamma > 0, or AcceleratedSDCA, which smooths it"
             )
 
     def state(self, problem: Problem) -> State:
@@ -143,17 +138,16 @@ class SDCA(Solver):
             yield Progress(done + 1, float(state["passes"]))
 
     def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
-        """The examples that an epoch visits, in order: all, less those that shrinking leaves out.
+        """The samples that an epoch visits, in order.
 
-        Where a dual sits at a bound (a hinge that is met, or not met at all) it does not move by a digit: such examples
-        are left out, all but every ``_ALL``-th epoch. That is safe, as a certificate is of all examples, whatever
-        has been visited.
+        Shrinking: samples whose dual variables did not change in their last visits (those of a hinge stay at a bound)
+        are left out, except in every ``_ALL``-th epoch. The certificate is over all samples, so it remains valid.
         """
         order = self._order(problem, seed, number)
         return order[state["idle"][order] < 2] if number % _ALL else order
 
     def _loss(self, problem: Problem) -> Any:
-        """The loss with the dual step of the option."""
+        """The loss with the dual step of ``option``."""
         if self.option == "I":
             return problem.loss
         weights = np.asarray(problem.sample_weight)
@@ -162,8 +156,7 @@ class SDCA(Solver):
         return Segment(problem.loss, OPTIONS.index(self.option) + 1, float(problem.loss.smoothness), radius)
 
     def _order(self, problem: Problem, seed: int, epoch: int) -> Array:
-        """The examples of an epoch. From the seed and the epoch alone: a resumed run draws what the uninterrupted one
-        would have drawn."""
+        """The samples of an epoch; depends on seed and epoch only, so that a resumed run draws the same ones."""
         rng = np.random.default_rng([seed, epoch])
         n = problem.n_samples
         if self.sampling == "permutation":
@@ -173,20 +166,15 @@ class SDCA(Solver):
         weights = np.asarray(problem.sample_weight, np.float64)
         share = weights * (problem.norms + bias_step(problem) / problem.inv_lam_n)
         share += problem.loss.smoothness / problem.inv_lam_n
-        # Without smoothness an empty row would never be drawn, and its share of the gap stay for ever.
+        # Without this bound a row of zeros would never be drawn for a loss with a kink, and its gap would remain.
         total = np.cumsum(np.maximum(share, 0.01 * share.mean() + 1e-300))
         drawn = np.searchsorted(total, rng.random(n) * total[-1], side="right")
         return np.asarray(np.minimum(drawn, n - 1), np.int32)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
-        problem = epoch.problem
-        threads = problem.n_threads if not problem.loss.joint else 1
-        width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
-        work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
-        slices = ranges(len(order), max(1, int(len(order) * min(1.0, _WORK / max(work, 1.0)))))
-        for begin, end in slices:
-            part = order[begin:end]
-            run(partial(_step, epoch, state, part, live), ranges(problem.n_outputs, width), threads)
+        calls, outputs, threads = tasks(epoch.problem, len(order))
+        for begin, end in calls:
+            run(partial(_step, epoch, state, order[begin:end], live), outputs, threads)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         if problem.intercept:
@@ -201,27 +189,27 @@ class SDCA(Solver):
 
 
 class AsyncSDCA(SDCA):
-    """Prox-SDCA on several threads that share the weights without locks.
+    """Prox-SDCA on several threads that update shared weights without locks.
 
-    Each thread takes its part of every epoch's examples. Updates of one thread may be lost to another, so that a run
-    is not reproducible; the dual image is computed afresh for every certificate, which is therefore true.
+    Each thread takes a part of the samples of every epoch. Concurrent updates may be lost, so that a run is not
+    reproducible. The certificate remains valid, because the dual image is recomputed for it.
 
     Parameters
     ----------
     option : {"I", "II", "III", "IV", "V"}, default="I"
         Dual step, see `SDCA`.
     sampling : {"permutation", "uniform", "importance"}, default="permutation"
-        Examples of an epoch, see `SDCA`.
+        How the samples of an epoch are drawn, see `SDCA`.
     """
 
     name = "sdca_async"
-    summary = "threads share the weights without locks; certified, not reproducible"
+    summary = "Prox-SDCA with lock-free threads; certified, not reproducible"
     synonyms: ClassVar[tuple[str, ...]] = ("hogwild", "passcode")
     reproducible = False
 
     def prepare(self, problem: Problem) -> Solver:
-        """This solver; for Crammer-Singer with many classes, the one that keeps active sets of rivals."""
-        from manyclass.solvers.dual.active import AsyncActiveSetSDCA, has_many_rivals  # built on this class
+        """A checked copy; for Crammer-Singer with many classes, `AsyncActiveSetSDCA`."""
+        from manyclass.solvers.dual.active import AsyncActiveSetSDCA, has_many_rivals  # imports this module
 
         if (self.option, self.sampling) == ("I", "permutation") and has_many_rivals(problem):
             return AsyncActiveSetSDCA().prepare(problem)
@@ -240,7 +228,7 @@ class AsyncSDCA(SDCA):
 
 
 def bias_step(problem: Problem) -> float:
-    """1 / (kappa n): kappa such that the intercept weighs a tenth of the mean example in a step."""
+    """1 / (kappa n), for the kappa whose constant feature has a tenth of the mean squared norm of a sample."""
     if not problem.intercept:
         return 0.0
     mean = float(np.average(problem.norms, weights=problem.sample_weight))
@@ -260,7 +248,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array, lo: int, hi: in
         state["V"],
         live,
         state["dual"],
-        # A range of columns does not know whether the others are at rest.
+        # A task for some outputs cannot tell whether the dual variables of the others have changed.
         state["idle"] if hi - lo == problem.n_outputs else np.zeros_like(state["idle"]),
         problem.inv_lam_n,
         epoch.bias_step,

@@ -1,10 +1,10 @@
-"""A pure l1 penalty by a solver that needs a strongly convex one (Shalev-Shwartz & Zhang 2014, section 4: Lasso).
+"""A pure l1 penalty for solvers that need strong convexity (Shalev-Shwartz & Zhang 2014, section 4: Lasso).
 
-    sigma ||W||_1   ->   sigma ||W||_1 + (lam/2) ||W||^2,      lam = eps (sigma / P(0))^2
+    sigma ||W||_1   ->   sigma ||W||_1 + (lam/2) ||W||^2,      lam = eps P(0) (sigma / P(0))^2
 
-At the optimum sigma ||W||_1 <= P(0), so that the slight l2 part costs at most eps/2. It is the gap of the PURE problem
-that is certified: the dual point is shrunk until its image is feasible. Where what is left of it is due to the l2 part,
-eps is made smaller, and the run goes on from the same duals.
+At the optimum sigma ||W||_1 <= P(0), so that the l2 part changes the objective by at most eps P(0) / 2. The certificate
+is the duality gap of the l1 problem: the dual point is scaled until it is feasible. When most of that gap is due to the
+l2 part, eps is reduced, and the run continues from the same dual variables.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = ["SlightL2"]
 
 
 class SlightL2(Solver):
-    """Solves an `L1` problem through the elastic nets that approach it.
+    """Solve an `L1` problem as a sequence of elastic nets with decreasing l2 part.
 
     Parameters
     ----------
     solver : SDCA or AcceleratedSDCA
-        What solves these.
+        The solver of the elastic nets.
     eps : float, optional
-        The first eps, as a part of P(0). None: by measurement 1e-3 for AcceleratedSDCA, which does as well with any,
-        and 0.5 for plain Prox-SDCA, which is slow where the l2 part is slight.
+        The first eps, in (0, 1). None: 1e-3 for AcceleratedSDCA, for which it hardly matters, and 0.5 for SDCA, which
+        is slow if the l2 part is small.
     """
 
     needs_penalty = frozenset({"prox"})
@@ -44,22 +44,22 @@ class SlightL2(Solver):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """That of the solver inside, and what is done to the penalty."""
+        """The name of the inner solver with a suffix."""
         return f"{self.solver.name} + slight l2"
 
     @property
     def default_max_iter(self) -> int:  # type: ignore[override]
-        """That of the solver inside."""
+        """As for the inner solver."""
         return self.solver.default_max_iter
 
     @property
     def needs_loss(self) -> frozenset[str]:  # type: ignore[override]
-        """Those of the solver inside."""
+        """As for the inner solver."""
         return self.solver.needs_loss
 
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
-        """As the solver inside is."""
+        """As for the inner solver."""
         return self.solver.reproducible
 
     @property
@@ -77,8 +77,8 @@ class SlightL2(Solver):
         self.solver.check_problem(problem)
         if not isinstance(problem.penalty, L1):
             raise ValueError(
-                f"solver {self.name!r} is for a pure l1 penalty, got {problem.penalty.name!r}: give l1_ratio=1, or "
-                f"take solver {self.solver.name!r} as it is"
+                f"solver {self.name!r} needs a pure l1 penalty, got {problem.penalty.name!r}: give l1_ratio=1, or use "
+                f"solver {self.solver.name!r}"
             )
 
     def state(self, problem: Problem) -> State:
@@ -86,7 +86,7 @@ class SlightL2(Solver):
         return {**self.solver.state(_reduced(problem, eps, at_zero)), "eps": eps, "at_zero": at_zero}
 
     def warm(self, problem: Problem, state: State) -> State:
-        """Go on from a state of this solver, or of the one it drives; eps begins as in a cold start."""
+        """Continue from a state of this solver or of its inner solver; eps starts as in a cold start."""
         state["eps"], state["at_zero"] = self._first_eps, _at_zero(problem)
         driven = warm_state(_reduced(problem, state["eps"], state["at_zero"]), self.solver, state)
         return {**driven, "eps": state["eps"], "at_zero": state["at_zero"]}
@@ -111,7 +111,7 @@ class SlightL2(Solver):
         answer, V = np.empty_like(state["dual"]), np.zeros_like(state["V"])
         losses = problem.respond(W, bias, answer)
         found = problem.certify(W, bias, losses, state["dual"].copy(), V)
-        # The losses' answer to the weights is a dual point as well, and often the better one once it is shrunk.
+        # The negative loss gradients at W are a second dual point, which is often the better one after scaling.
         other = problem.certify(W, bias, losses, answer, V)
         if other.dual > found.dual:
             found = other
@@ -126,7 +126,7 @@ class SlightL2(Solver):
 
 
 def _at_zero(problem: Problem) -> Array:
-    """P(0), and the intercept a fit begins with."""
+    """P at W = 0 and the first intercept."""
     W = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
     return np.asarray(max(problem.value(W, first_intercept(problem)), 1e-12))
 

@@ -1,4 +1,4 @@
-"""Warm starts: how a run goes on from what another, on a problem like it, has left."""
+"""Warm starts from the state of a run on a similar problem."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from manyclass.solvers.dual.sdca import SDCA
 
 __all__ = ["lineage", "warm_state"]
 
-#: What plain Prox-SDCA takes over: a dual point, the intercept, and room for the image that its certificate makes.
+#: The arrays that Prox-SDCA reuses: dual variables, intercept, and the buffer of the dual image.
 _CARRIED = ("dual", "bias", "V")
 
 
 def lineage(solver: Solver) -> str:
-    """What solvers that go on from each other's states have in common: a dual vector for every example, or a name."""
+    """A key that is equal for solvers which can start from each other's states."""
     plain = getattr(solver, "solver", solver)  # of `SlightL2`
     return "dual" if isinstance(plain, SDCA) and not isinstance(plain, ActiveSetSDCA) else solver.name
 
 
 def warm_state(problem: Problem, solver: Solver, state: State) -> State:
-    """Where ``solver`` begins if a run has left ``state``, which may be changed in place.
+    """The state in which ``solver`` starts from the ``state`` of another run; ``state`` may be changed in place.
 
-    That run may have been on other data, weights, lam or penalty, but on the same targets, loss and shapes; by the same
-    solver, or, where both carry one dual vector an example (Prox-SDCA, its acceleration, and these with a slight l2
-    part), by any of them.
+    That run must have had the same targets, loss and shapes, but may have had other data, sample weights, lam or
+    penalty. Its solver must be of the same `lineage`.
     """
-    # A fit is counted by itself, and who was at rest in the last one need not be in this.
+    # Each fit counts its own iterations; samples that shrinking left out may be needed in this one.
     for name in ("iteration", "passes", "idle"):
         if name in state:
             state[name] = np.zeros_like(state[name])

@@ -1,7 +1,7 @@
-"""Arrays of other libraries (PyTorch, CuPy, whatever follows the array API standard): where the products are made.
+"""Arrays of other libraries: PyTorch, CuPy, and those that follow the array API standard.
 
-The large arrays, rows and features, stay where they are: products run there. What is of the size of the weights or of
-the scores comes to NumPy, and systems of equations are solved there, in float64.
+Rows and features stay in their library and on their device, where products with them are computed. Arrays of the size
+of the weights or of the scores are converted to NumPy, which solves linear systems in float64.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ __all__ = ["Array", "as_double", "is_foreign", "like", "to_numpy"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Libraries whose arrays have no ``__array_namespace__`` (all versions of them), but the functions used here.
+#: Libraries whose arrays lack ``__array_namespace__`` in some version, but have the functions used here.
 _KNOWN = ("torch", "cupy")
 
 
 def is_foreign(X: Any) -> bool:
-    """Whether X is an array of another library: one that runs its own products."""
+    """Whether X is an array of another library than NumPy and SciPy."""
     if isinstance(X, np.ndarray) or sp.issparse(X):
         return False
     return _library(X) in _KNOWN or hasattr(X, "__array_namespace__")
 
 
 def to_numpy(array: Any) -> Array:
-    """An array as NumPy's, copied from its device where it has one of its own."""
+    """An array as a NumPy array, copied from its device if necessary."""
     if isinstance(array, np.ndarray):
         return array
     if _library(array) == "torch":
@@ -39,7 +39,7 @@ def to_numpy(array: Any) -> Array:
 
 
 def like(array: Array, other: Any) -> Any:
-    """A NumPy array, in the type of ``other``, where ``other`` lives."""
+    """A NumPy array converted to library, dtype and device of ``other``."""
     if isinstance(other, np.ndarray):
         return array.astype(other.dtype, copy=False)
     library = other.__array_namespace__() if hasattr(other, "__array_namespace__") else sys.modules[_library(other)]
@@ -48,7 +48,7 @@ def like(array: Array, other: Any) -> Any:
 
 
 def as_double(array: Any) -> Any:
-    """In float64, where it lives."""
+    """An array converted to float64, on the same device."""
     if _library(array) == "torch":
         return array.double()
     if hasattr(array, "__array_namespace__"):

@@ -1,4 +1,4 @@
-"""Algorithm 2: least squares on the residuals, and least squares on simple functions of what that predicts, in turn."""
+"""Calibrated least squares (Algorithm 2): alternates least squares on the residuals and on functions of predictions."""
 
 from __future__ import annotations
 
@@ -15,34 +15,42 @@ from manyclass.solvers.least_squares.systems import Factor, System
 
 __all__ = ["Round", "calibrated_rounds", "fit_calibration", "squared_error"]
 
-#: Rows expanded at a time.
+#: Rows that are processed at a time.
 _ROWS = 8192
-#: Columns of G that differ from a combination of others by less than the root of this, of their length, may do so by
-#: rounding alone (of the scores, of an inexact solve), and would be fitted with huge coefficients.
+#: Squared relative distance to the span of the others below which a column of G counts as dependent: by rounding (of
+#: scores, of an inexact solve) it may not be exactly so, and would get huge coefficients.
 _NOISE = {"float32": 1e-9, "float64": 1e-12}
 
 
 def fit_calibration(
     basis: Basis, scores: Array, targets: Array, weights: Array | None = None, *, domain: str | None
 ) -> Calibration:
-    """The second half-step: ``argmin_C sum_i c_i ||y_i - C' G(scores_i)||^2``, then a projection on ``domain``.
+    """The second half-step, ``argmin_C sum_i c_i ||y_i - C' G(scores_i)||^2``, followed by a projection on ``domain``.
 
-    No ridge: G has few columns. Where they depend on each other (scores of a row that sum to one, and the constant),
-    some get no coefficients; what is within rounding counts as dependent.
+    There is no ridge, because G has few columns. If they are linearly dependent up to rounding (for instance scores
+    with sum 1 and the constant), some of them get coefficient 0.
 
     Parameters
     ----------
     basis : str or callable
-        See `manyclass.objective.links.calibrated.Calibration`.
+        The functions G, see `manyclass.objective.links.calibrated.Calibration`.
     scores, targets : ndarray of shape (n, K)
+        The predictions to calibrate, and their targets.
     weights : ndarray of shape (n,), optional
+        Sample weights c. None: all 1.
     domain : {"simplex", "box", None}
+        The set on which calibrated predictions are projected, see `Calibration`.
+
+    Returns
+    -------
+    Calibration
+        The fitted calibration.
     """
     moments = cross = np.zeros((0, 0))
     for begin, end in ranges(len(scores), _ROWS):
         G = expand(basis, scores[begin:end]).astype(np.float64)
         if not np.isfinite(G).all():
-            raise ValueError("basis must give finite numbers; found NaN or infinity: scale the features or the basis")
+            raise ValueError("basis must return finite numbers, got NaN or infinity: scale the features or the basis")
         weighted = G if weights is None else G * weights[begin:end, None]
         if not begin:
             moments, cross = np.zeros((G.shape[1],) * 2), np.zeros((G.shape[1], targets.shape[1]))
@@ -54,15 +62,16 @@ def fit_calibration(
 
 @dataclass(frozen=True)
 class Round:
-    """One round of Algorithm 2.
+    """The result of a round of Algorithm 2.
 
     Attributes
     ----------
     weights : ndarray of shape (q, K)
-        W_t; the last row is the intercept's where the design has one.
+        W_t; the last row is the intercept if the design has one.
     calibration : Calibration
+        The calibration of the second half-step.
     errors : tuple of float
-        The mean squared error after the first half-step, and after the second.
+        Mean squared error after the first and after the second half-step.
     """
 
     weights: Array
@@ -80,24 +89,25 @@ def calibrated_rounds(
     domain: str | None,
     factored: bool = True,
 ) -> Iterator[Round]:
-    """Rounds of Algorithm 2 on ``predictions`` (n, K), which are changed in place; two passes a round.
+    """Rounds of Algorithm 2, without end; each takes two passes and changes ``predictions`` in place.
 
-    The squared error over the rows of positive weight never rises from one half-step to the next where ``alpha`` is
-    zero and the identity is in lin(G): a round could always leave things as they are.
+    If alpha = 0 and the identity is in the span of G, the weighted squared error never increases from one half-step to
+    the next.
 
     Parameters
     ----------
     design : Design
-        Its sample weights weigh both half-steps.
+        Features and sample weights, which both half-steps use.
     targets : ndarray of shape (n, K)
+        y.
     predictions : ndarray of shape (n, K)
-        Zero at the start.
+        The predictions so far, 0 at the start.
     alpha : float
-        Ridge of the first half-step: (1/2) mean ||y - yhat - W x||^2 + (alpha/2) ||W||^2.
+        Ridge of the first half-step, >= 0: (1/2) mean ||y - yhat - W x||^2 + (alpha/2) ||W||^2.
     basis, domain
         See `fit_calibration`.
-    factored : bool
-        Solve by Cholesky; or else by conjugate gradients.
+    factored : bool, default=True
+        Whether to solve by Cholesky; else by conjugate gradients.
     """
     system: System = design.system(alpha, 1.0, factored=factored, tol=1e-8)
     weights = design.weights
@@ -111,7 +121,7 @@ def calibrated_rounds(
 
 
 def squared_error(targets: Array, predictions: Array, weights: Array | None = None) -> float:
-    """The mean over rows of ||y - yhat||^2, in float64; sample weights have mean 1."""
+    """The weighted mean of ||y - yhat||^2 over the rows, in float64; sample weights have mean 1."""
     total = 0.0
     for begin, end in ranges(len(targets), _ROWS):
         difference = targets[begin:end] - predictions[begin:end]

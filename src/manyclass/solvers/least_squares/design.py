@@ -1,4 +1,4 @@
-"""The matrix of a least-squares fit, a chunk of rows at a time: X as it is, or the features a block makes of it."""
+"""The design matrix of a least-squares fit, in chunks of rows: X, or features that a feature block computes from X."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Design", "Moments"]
 
-#: Numbers in a chunk of features; enough rows to make a symmetric product of it worth the call.
+#: Maximum number of elements of a chunk; minimum number of rows, for efficient symmetric products.
 _CHUNK, _LEAST_ROWS = 2**23, 1024
 
 
 class Design:
-    """Features F of n rows, (n, p), and a constant one: all that a fit reads of them, in passes over chunks of rows.
+    """Products with the features F, of shape (n, p), and a constant feature, in passes over chunks of rows.
 
-    Only a chunk of the features exists at a time; those of a block are made again in each pass.
+    One chunk of features is in memory at a time. Those of a feature block are computed again in each pass.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n, d)
-        In memory, memory-mapped, or of another library, which then makes the products.
+        In memory, memory-mapped, or an array of another library, which then computes the products.
     block : FeatureBlock, optional
-        Fitted. None: the features are the columns of X.
+        A fitted feature block. None: the features are the columns of X.
     weights : ndarray of shape (n,), optional
-        Of mean 1.
-    intercept : bool
-        Whether a constant feature comes last; it bears no penalty.
-    dtype : dtype
-        Of features, products and scores, float32 or float64.
+        Sample weights with mean 1. None: all 1.
+    intercept : bool, default=True
+        Whether there is a constant feature, which is last and not penalized.
+    dtype : dtype, default=float64
+        float32 or float64, of features, products and scores.
     rows : int, optional
-        Rows of a chunk.
-    n_threads : int
-        For second moments of sparse rows; never changes a result.
+        Rows per chunk, >= 1. None: chosen from the number of features.
+    n_threads : int, default=1
+        Threads for the second moments of sparse rows, >= 1; the result does not depend on it.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Design:
         self.n_threads = n_threads
         self.n_samples = int(X.shape[0])
         self.n_features = int(X.shape[1]) if block is None else _width(block, X)
-        #: Unknowns of a column of weights: the features, and the constant one.
+        #: Number of rows of the weights: p, plus 1 with an intercept.
         self.q = self.n_features + int(intercept)
         wide = max(1, self.n_features, int(X.shape[1]) if block is not None and not sp.issparse(X) else 1)
         self.rows = rows or min(2 * _LEAST_ROWS * 8, max(_LEAST_ROWS, _CHUNK // wide))
 
     def chunks(self) -> Iterator[tuple[int, int, Any]]:
-        """First row, last row + 1, and the features of these rows: an array, CSR, or an array of another library."""
+        """First row, last row + 1, and features of each chunk: an array, CSR matrix, or array of another library."""
         foreign = is_foreign(self.X)
         for begin, end in ranges(self.n_samples, self.rows):
             part = self.X[begin:end, :] if foreign else self.X[begin:end]
@@ -88,18 +88,18 @@ class Design:
             yield begin, end, part
 
     def needs(self) -> dict[str, int]:
-        """Bytes that second moments take."""
+        """Size in bytes of the second moments, by a description of each array."""
         return {**needed(self.q), "a chunk of features": 2 * 8 * self.rows * self.n_features}
 
     # --- passes -----------------------------------------------------------------------------------------------------
 
     def moments(self, ridge: float, responses: Array | None = None) -> Moments:
-        """F'F / n, and F'R / n for responses R (n, K) that get the sample weights here. One pass, or two.
+        """F' diag(c) F / n, and F' diag(c) R / n for ``responses`` R of shape (n, K). One pass, or two.
 
-        Products of float32 features are made in float32 and summed over the chunks in float64, unless they would be
-        too coarse for ``ridge`` (`systems.rounding`): then a second pass makes them in float64.
+        Products of float32 features are computed in float32 and summed over the chunks in float64. If that is not
+        accurate enough for ``ridge`` (`systems.rounding`), a second pass computes them in float64.
         """
-        require(self.needs(), "a smaller block of features, or system='cg' where X is used as it is")
+        require(self.needs(), "a smaller block of features, or system='cg' if there is no feature block")
         found = self._moments(self.dtype, responses)
         if self.dtype == np.float32 and rounding(ridge, found.trace):
             found = self._moments(np.dtype(np.float64), responses)
@@ -107,29 +107,29 @@ class Design:
 
     def _moments(self, dtype: np.dtype[Any], responses: Array | None) -> Moments:
         p, q = self.n_features, self.q
-        room_for_all = np.zeros(q * q)
-        features = room_for_all[: p * p].reshape(p, p)
+        storage = np.zeros(q * q)
+        features = storage[: p * p].reshape(p, p)
         sums = np.zeros(p)
         cross = None if responses is None else np.zeros((q, responses.shape[1]))
-        room = np.zeros((p, p), dtype) if dtype == np.float32 else None
+        buffer = np.zeros((p, p), dtype) if dtype == np.float32 else None
         for begin, end, F in self.chunks():
             c = None if self.weights is None else self.weights[begin:end]
-            self._add_square(F, c, features, room)
+            self._add_square(F, c, features, buffer)
             sums += self._sum(F, np.ones(end - begin) if c is None else c)
             if cross is not None and responses is not None:
                 self._add_cross(F, responses[begin:end], c, cross)
-        matrix = room_for_all.reshape(q, q)
+        matrix = storage.reshape(q, q)
         if self.intercept:
-            # In place, from the last row on: a second matrix would double the memory.
+            # From p x p to q x q in place, from the last row on: a second matrix would double the memory.
             for row in range(p - 1, 0, -1):
-                matrix[row, :p] = room_for_all[row * p : (row + 1) * p].copy()
+                matrix[row, :p] = storage[row * p : (row + 1) * p].copy()
             matrix[p, :p] = sums
             matrix[p, p] = self.n_samples if self.weights is None else self.weights.sum()
         matrix /= self.n_samples
         return Moments(matrix, None if cross is None else cross / self.n_samples, p)
 
-    def _add_square(self, F: Any, c: Array | None, G: Array, room: Array | None) -> None:
-        """``G += F' diag(c) F``, the lower triangle."""
+    def _add_square(self, F: Any, c: Array | None, G: Array, buffer: Array | None) -> None:
+        """``G += F' diag(c) F``, lower triangle only."""
         if sp.issparse(F):
             parts = read_only(F.data), read_only(F.indices), read_only(F.indptr)
             weights = np.ones(F.shape[0]) if c is None else c
@@ -140,21 +140,21 @@ class Design:
             )
             return
         if not isinstance(F, np.ndarray):
-            F = as_double(F) if room is None else F
+            F = as_double(F) if buffer is None else F
             weighted = F if c is None else F * like(c[:, None], F)
             G += to_numpy(weighted.T @ F)
             return
         if c is not None:
             F = F * np.sqrt(c).astype(F.dtype)[:, None]
-        if room is None:
-            # To BLAS, which thinks in columns, our lower triangle is an upper one. G is C-contiguous: it adds in place.
+        if buffer is None:
+            # BLAS is column-major: it gets transposes, whose upper triangle is our lower one, and adds to G in place.
             F = np.ascontiguousarray(F, np.float64)
             blas.dsyrk(1.0, F.T, beta=1.0, c=G.T, overwrite_c=1, lower=0)
         else:
             F = np.ascontiguousarray(F)
-            blas.ssyrk(1.0, F.T, beta=0.0, c=room.T, overwrite_c=1, lower=0)
+            blas.ssyrk(1.0, F.T, beta=0.0, c=buffer.T, overwrite_c=1, lower=0)
             for begin, end in ranges(self.n_features, 512):
-                G[begin:end, :end] += room[begin:end, :end]
+                G[begin:end, :end] += buffer[begin:end, :end]
 
     @staticmethod
     def _sum(F: Any, c: Array) -> Array:
@@ -173,18 +173,18 @@ class Design:
             cross[p] += R.sum(axis=0, dtype=np.float64)
 
     def cross(self, responses: Array) -> Array:
-        """[F, 1]'R / n, (q, K) in float64; responses get the sample weights here. One pass."""
+        """[F, 1]' diag(c) R / n for ``responses`` R, of shape (q, K), in float64. One pass."""
         total = np.zeros((self.q, responses.shape[1]))
         for begin, end, F in self.chunks():
             self.add_chunk_cross(F, begin, end, responses[begin:end], total)
         return total / self.n_samples
 
     def add_chunk_cross(self, F: Any, begin: int, end: int, responses: Array, total: Array) -> None:
-        """``total += [F, 1]'R`` over the rows begin .. end - 1 of a chunk, whose responses these are."""
+        """``total += [F, 1]' diag(c) R`` for the rows begin to end - 1, a chunk with features F and ``responses`` R."""
         self._add_cross(F, responses, None if self.weights is None else self.weights[begin:end], total)
 
     def add_scores(self, W: Array, scores: Array) -> None:
-        """``scores += [F, 1] W``, for W of shape (q, K). One pass."""
+        """``scores += [F, 1] W`` for W of shape (q, K). One pass."""
         project = None if is_foreign(self.X) else projection(self.block, W[: self.n_features].astype(self.dtype))
         if project is not None:
             for begin, end in ranges(self.n_samples, self.rows):
@@ -196,7 +196,7 @@ class Design:
             self.add_chunk_scores(F, W, scores[begin:end])
 
     def add_chunk_scores(self, F: Any, W: Array, scores: Array) -> None:
-        """`add_scores` of the rows of a chunk."""
+        """As `add_scores`, for the features F of a chunk and the scores of its rows."""
         top = W[: self.n_features]
         scores += F @ top.astype(self.dtype) if sp.issparse(F) else to_numpy(F @ like(top, F))
         if self.intercept:
@@ -207,17 +207,18 @@ class Design:
     def system(
         self, alpha: float, lipschitz: float, *, factored: bool, moments: Moments | None = None, tol: float = 1e-3
     ) -> System:
-        """(L Sigma + alpha I) over the features and the constant one, which bears no penalty.
+        """The system L Sigma + alpha I over the features and the constant feature, which is not penalized.
 
         Parameters
         ----------
         alpha, lipschitz : float
+            Strength of the penalty; L.
         factored : bool
-            By Cholesky; or else by conjugate gradients, at two passes a product.
+            Whether to solve by Cholesky; else by conjugate gradients, with two passes over the data per product.
         moments : Moments, optional
-            Where a pass has made them; kept as they are.
-        tol : float
-            Of conjugate gradients.
+            The second moments, not changed. None: they are computed.
+        tol : float, default=1e-3
+            Tolerance of conjugate gradients.
         """
         if factored:
             found = self.moments(alpha / lipschitz) if moments is None else moments
@@ -236,7 +237,7 @@ class Design:
         return ConjugateGradients(times, diagonal, tol=tol)
 
     def _squares(self) -> Array:
-        """The diagonal of [F, 1]' diag(c) [F, 1] / n."""
+        """The diagonal of [F, 1]' diag(c) [F, 1] / n. One pass."""
         total = np.zeros(self.q)
         for begin, end, F in self.chunks():
             c = np.ones(end - begin) if self.weights is None else np.asarray(self.weights[begin:end], np.float64)
@@ -246,14 +247,14 @@ class Design:
         return total / self.n_samples
 
     def release(self) -> None:
-        """Drop what the block can make again."""
-        release = getattr(self.block, "release", None)  # a transformer of scikit-learn's has none
+        """Free the memory of what the feature block can compute again."""
+        release = getattr(self.block, "release", None)  # transformers of scikit-learn have none
         if release is not None:
             release()
 
 
 def _width(block: Any, X: Any) -> int:
-    """How many features a fitted block makes."""
+    """The number of features of a fitted feature block."""
     found = getattr(block, "n_features_out_", None)
     if found is None:
         found = block.transform(to_numpy(X[:1, :]) if is_foreign(X) else X[:1]).shape[1]
@@ -261,15 +262,16 @@ def _width(block: Any, X: Any) -> int:
 
 
 class Moments:
-    """Second moments of features and a constant, and their products with responses.
+    """Second moments of the features and the constant feature, and their products with responses.
 
     Parameters
     ----------
     matrix : ndarray of shape (q, q)
-        The lower triangle of [F, 1]' diag(c) [F, 1] / n.
+        Lower triangle of [F, 1]' diag(c) [F, 1] / n.
     cross : ndarray of shape (q, K), optional
+        [F, 1]' diag(c) R / n.
     n_features : int
-        p: the first p unknowns bear a penalty.
+        p, the number of penalized rows of the weights.
     """
 
     def __init__(self, matrix: Array, cross: Array | None, n_features: int) -> None:
@@ -277,13 +279,13 @@ class Moments:
 
     @property
     def trace(self) -> float:
-        """Of F'F / n: the mean squared norm of a row."""
+        """The trace of F' diag(c) F / n, the mean squared norm of the rows."""
         return float(self.matrix.diagonal()[: self.n_features].sum())
 
     def factor(self, alpha: float, lipschitz: float = 1.0, *, keep: bool = False) -> Factor:
-        """(L Sigma + alpha I), ready to solve; the constant feature bears no penalty.
+        """The Cholesky factor of L Sigma + alpha I; the constant feature is not penalized.
 
-        Unless ``keep``, the matrix is overwritten, and serves no other alpha.
+        Without ``keep`` the second moments are overwritten.
         """
         matrix = self.matrix.copy() if keep else self.matrix
         if lipschitz != 1.0:

@@ -1,4 +1,4 @@
-"""Algorithm 1 with any monotone link: no loss is known, only how scores become predictions."""
+"""Generalized least squares (Algorithm 1) for any monotone link, of which the loss need not be known."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from manyclass.objective.links.identity import identity
 from manyclass.objective.links.sigmoid import sigmoid
 from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.design import Design, Moments
-from manyclass.solvers.least_squares.solver import momentum
 from manyclass.solvers.least_squares.systems import System
+from manyclass.solvers.primal.base import momentum
 
 __all__ = [
-    "LIPSCHITZ",
+    "LINKS",
     "GeneralizedFit",
     "Link",
     "Step",
@@ -27,46 +27,49 @@ __all__ = [
     "named_link",
 ]
 
-#: Scores (n, K) -> predictions (n, K).
+#: A function of scores (n, K) that returns predictions (n, K).
 Link = Callable[[Array], Array]
-#: Of the links that have a name: how fast predictions change with scores, in the Euclidean norm.
-LIPSCHITZ = {"identity": 1.0, "softmax": 0.5, "sigmoid": 0.25}
-_LINKS: dict[str, Link] = {"identity": identity, "softmax": softmax, "sigmoid": sigmoid}
+#: Links by name, with their Lipschitz constants in the Euclidean norm.
+LINKS: dict[str, tuple[Link, float]] = {
+    "identity": (identity, 1.0),
+    "softmax": (softmax, 0.5),
+    "sigmoid": (sigmoid, 0.25),
+}
 
 
 def named_link(name: str) -> tuple[Link, float]:
-    """A link and its Lipschitz constant."""
-    return _LINKS[name], LIPSCHITZ[name]
+    """The link "identity", "softmax" or "sigmoid", and its Lipschitz constant."""
+    return LINKS[name]
 
 
 def apply_link(link: Link, scores: Array) -> Array:
-    """Predictions of scores.
+    """The predictions ``link(scores)``.
 
     Raises
     ------
     ValueError
-        If a link of the user's gives something else than finite numbers of the shape of its scores.
+        If the link does not return finite numbers of the shape of ``scores``.
     """
     made = np.asarray(link(scores))
     if made.shape != scores.shape or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
         raise ValueError(
             f"link must return finite numbers of the shape of its scores, {scores.shape}, got an array of {made.dtype} "
-            f"and shape {made.shape}{'' if made.shape != scores.shape else ' with NaN or infinity'}"
+            f"and shape {made.shape}{'' if made.shape != scores.shape else ' with NaN or infinity'}: correct link"
         )
     return made.astype(scores.dtype, copy=False)
 
 
 @dataclass(frozen=True)
 class Step:
-    """Weights before a step, how far from a solution they are, and the weights after it.
+    """A step of Algorithm 1.
 
     Attributes
     ----------
     decrement : float
-        The length of the step, sqrt(<grad, (L Sigma + alpha I)^-1 grad>): half its square bounds from below what the
-        objective, where there is one, can still fall; zero at a solution.
+        The length of the step, sqrt(<grad, (L Sigma + alpha I)^-1 grad>), 0 at a solution. Half of its square is a
+        lower bound on the suboptimality, if the link is the gradient of a loss.
     weights : ndarray of shape (q, K)
-        After the step; the last row is the intercept's where the design has one.
+        W after the step; the last row is the intercept if the design has one.
     """
 
     decrement: float
@@ -85,27 +88,28 @@ def generalized_steps(
     first: Array | None = None,
     accelerated: bool = True,
 ) -> Iterator[Step]:
-    """W <- W - (L Sigma + alpha I)^-1 [X'(g(offsets + X W) - Y) / n + alpha W], for ever; one pass a step.
+    """Steps W <- W - (L Sigma + alpha I)^-1 [X'(g(offsets + X W) - Y) / n + alpha W], without end; one pass each.
 
     Parameters
     ----------
     design : Design
+        X and the sample weights.
     targets : ndarray of shape (n, K)
         Y.
     link : callable
-        g, monotone; predictions of scores.
+        g, a monotone function of the scores that returns predictions.
     alpha : float
-        Of the penalty (alpha / 2) ||W||^2, which the intercept does not bear.
+        Strength of the penalty (alpha / 2) ||W||^2, which excludes the intercept; >= 0.
     system : System
-        L Sigma + alpha I, for the L of the link.
+        L Sigma + alpha I, with the Lipschitz constant L of the link.
     offsets : ndarray of shape (n, K), optional
-        Scores of what was fitted before.
+        Scores of the blocks that were fitted before. None: 0.
     start : ndarray of shape (q, K), optional
-        First weights; zero by default.
+        First weights. None: 0.
     first : ndarray of shape (q, K), optional
-        The first gradient, where a pass has made it already.
-    accelerated : bool
-        Nesterov's momentum in the metric of the system, restarted where a step points against the gradient.
+        The gradient of the mean loss at ``start``. None: it is computed.
+    accelerated : bool, default=True
+        Whether to use Nesterov's momentum with adaptive restart.
     """
     p = design.n_features
     W = np.zeros((design.q, targets.shape[1])) if start is None else np.array(start, np.float64)
@@ -138,16 +142,18 @@ def _gradient(design: Design, targets: Array, link: Link, W: Array, offsets: Arr
 
 @dataclass(frozen=True)
 class GeneralizedFit:
-    """What `fit_generalized` reached.
+    """The result of `fit_generalized`.
 
     Attributes
     ----------
     weights : ndarray of shape (q, K)
-        In float64; the last row is the intercept's where the design has one.
+        W in float64; the last row is the intercept if the design has one.
     n_iter : int
+        Number of steps.
     relative_decrement : float
-        The square of the length of the last step over that of the first; 0 where the first was zero.
+        Squared length of the last step divided by that of the first; 0 if the first is 0.
     outcome : {"converged", "max_iter", "interrupted"}
+        Why the fit ended.
     """
 
     weights: Array
@@ -170,11 +176,11 @@ def fit_generalized(
     moments: Moments | None = None,
     start: Array | None = None,
 ) -> GeneralizedFit:
-    """Algorithm 1 until the square of a step's length is at most ``tol`` times that of the first.
+    """Run Algorithm 1 until the squared length of a step is at most ``tol`` times that of the first.
 
-    Half of that square is how far the objective, where there is one, would fall if the bound were it: it needs no
-    objective, does not change with the units of X, and is zero at a solution alone. After an interrupt the weights
-    reached so far are returned.
+    Half of that square is the decrease of the quadratic upper bound: it is defined without an objective, does not
+    depend on the units of X, and is 0 only at a solution. After Ctrl-C the weights reached so far are returned.
+    Parameters as in `generalized_steps` and `Design.system`.
     """
     first = decrement = 0.0
     weights = np.zeros((design.q, targets.shape[1])) if start is None else start
@@ -187,8 +193,8 @@ def fit_generalized(
             first = decrement if n_iter == 1 else first
             if not np.isfinite(weights).all():
                 raise ValueError(
-                    f"the fit has left the finite numbers after {n_iter} steps: is the link monotone, and does its "
-                    f"lipschitz constant hold (it was {lipschitz:g})?"
+                    f"the weights must be finite, got NaN or infinity after {n_iter} steps: check that link is "
+                    f"monotone, and that its Lipschitz constant is at most lipschitz={lipschitz:g}"
                 )
             if decrement <= tol * first:
                 outcome = "converged"

@@ -1,90 +1,81 @@
-"""Generalized least squares: Newton-like steps with one fixed matrix that bounds the curvature of every smooth loss."""
+"""Generalized least squares: Newton-like steps with a constant matrix that is an upper bound on the Hessian."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils._param_validation import StrOptions
 
-from manyclass.kernels import primal as kernels
-from manyclass.kernels.rows import CSRRows, DenseRows
+from manyclass.kernels.rows import DenseRows
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import Progress, State
+from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
-from manyclass.solvers.primal.base import ROWS, BatchSolver, constant
+from manyclass.solvers.primal.base import ROWS, BatchSolver, constant, momentum, respond_to
 
-__all__ = ["GeneralizedLeastSquares", "certify", "lipschitz", "matrix", "momentum"]
+__all__ = ["GeneralizedLeastSquares", "certify", "lipschitz"]
 
-#: Numbers of X that a product takes at a time.
+#: Elements of X per matrix product.
 _CHUNK = 2**22
 
 
 class GeneralizedLeastSquares(BatchSolver):
-    """Generalized least squares: steps by one matrix that bounds the Hessian, factored once.
+    """Generalized least squares: steps with a constant matrix that is an upper bound on the Hessian, factored once.
 
-    W <- W - (L Sigma + lam I)^-1 grad P(W), Sigma = X' diag(c) X / n, L the Lipschitz constant of the link (1/2 for
-    multinomial, 1/4 for log loss, 1 for squared).
+    W <- W - (L Sigma + lam I)^-1 grad P(W), with Sigma = X' diag(c) X / n and the Lipschitz constant L of the link (1/2
+    for multinomial, 1/4 for log loss, 1 for squared).
 
-    The matrix bounds the Hessian of P at every W, so that each step minimizes a bound that touches P: it needs no step
-    length and no line search, and the number of iterations does not depend on the conditioning of X. One factor serves
-    all iterations. For the squared loss the first step is the ridge solution.
+    The matrix is an upper bound on the Hessian of P at every W, so that each step minimizes an upper bound on P. No
+    step size and no line search are needed, and the number of iterations does not depend on the conditioning of X. For
+    the squared loss the first step gives the ridge solution.
 
-    Accelerated, the gradient is taken at W_t + beta_t (W_t - W_{t-1}) with Nesterov's beta in the same metric; the
-    momentum starts again where the step points against the gradient, <grad, W_{t+1} - W_t> > 0.
+    With ``accelerated`` the gradient is evaluated at W_t + beta_t (W_t - W_{t-1}), with Nesterov's beta; the momentum
+    restarts if <grad, W_{t+1} - W_t> > 0.
 
-    Passes over the data: one an iteration, one for the matrix; with conjugate gradients one for each product besides.
+    Passes over the data: one per iteration, and one for the matrix; with conjugate gradients, one per product instead.
 
     Parameters
     ----------
-    accelerated : bool
-        Nesterov's momentum with the gradient restart.
-    system : {"auto", "cholesky", "cg"}
-        How the step is found: ``cholesky`` holds (d + 1)^2 numbers in float64, ``cg`` only a few of the size of the
-        weights, and is inexact; its steps still lower a bound of P. ``auto``: cholesky up to 10 000 features, where
-        twice its memory is there.
-    keep : bool
-        Keep the second moments from one run to the next on the same rows and weights: of problems that differ in lam,
-        each then costs a factor but no pass. Twice the memory.
+    accelerated : bool, default=True
+        Whether to use Nesterov's momentum with adaptive restart.
+    system : {"auto", "cholesky", "cg"}, default="auto"
+        How the linear systems are solved. "cholesky": by a factor of (d + 1)^2 numbers in float64. "cg": by conjugate
+        gradients, inexactly, in memory of a few times the size of the weights; the steps still decrease an upper bound
+        on P. "auto": "cholesky" for up to 10 000 features, if twice its memory is available.
+    keep : bool, default=False
+        Whether to keep the second moments for later runs of this object on the same rows and sample weights: fits that
+        differ in alpha then need a factorization, but no pass over the data for it. Takes twice the memory.
 
     Raises
     ------
     ValueError
-        If ``system`` is unknown, the loss has a kink, or the penalty is not l2.
+        If a parameter is invalid, the loss has a kink, or the penalty is not l2.
 
     References
     ----------
     Agarwal, Kakade, Karampatziakis, Song and Valiant, "Least squares revisited: scalable approaches for multi-class
-    prediction", ICML 2014, algorithm 1 and theorem 1; the ridge is inside the bound here. Boehning, "Multinomial
+    prediction", ICML 2014, algorithm 1 and theorem 1, with the penalty in the matrix. Boehning, "Multinomial
     logistic regression algorithm", 1992. O'Donoghue and Candes, "Adaptive restart for accelerated gradient schemes",
     Found. Comput. Math. 2015, section 3.2.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import MultinomialLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
+    >>> from sklearn.datasets import load_iris
+    >>> from manyclass import LinearClassifier
     >>> from manyclass.solvers import GeneralizedLeastSquares
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
-    >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
-    >>> minimize(problem, GeneralizedLeastSquares(), tol=1e-6).n_iter < 100
+    >>> X, y = load_iris(return_X_y=True)
+    >>> X[:, 0] *= 1000  # an ill-conditioned problem
+    >>> model = LinearClassifier("multinomial", solver=GeneralizedLeastSquares(), alpha=0.1, tol=1e-6).fit(X, y)
+    >>> bool(model.duality_gap_ <= 1e-6)
     True
     """
 
     name = "generalized_least_squares"
-    summary = "one matrix that bounds the Hessian, factored once; few, ill-conditioned features"
+    summary = "steps with a constant bound on the Hessian, factored once; few, ill-conditioned features"
     synonyms = ("majorise", "majorize", "mm", "irls")
     needs_penalty = frozenset({"gradient"})
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -92,7 +83,7 @@ class GeneralizedLeastSquares(BatchSolver):
         "system": [StrOptions(set(SYSTEMS))],
         "keep": ["boolean"],
     }
-    #: Rows, sample weights and second moments of the last run, where they are kept: shared by the copies of `prepare`.
+    #: With ``keep``, rows, sample weights and second moments of the last run, shared with the copies of `prepare`.
     _held: dict[str, Any]
 
     def __init__(self, *, accelerated: bool = True, system: str = "auto", keep: bool = False) -> None:
@@ -101,7 +92,7 @@ class GeneralizedLeastSquares(BatchSolver):
         self.keep = keep
 
     def prepare(self, problem: Problem) -> GeneralizedLeastSquares:
-        """A checked copy; with ``keep``, one that shares the second moments of this object."""
+        """A checked copy, which with ``keep`` shares the second moments of this object."""
         copy: GeneralizedLeastSquares = super().prepare(problem)
         if self.keep:
             self._held = copy._held = getattr(self, "_held", {})
@@ -115,7 +106,7 @@ class GeneralizedLeastSquares(BatchSolver):
         size = problem.dtype.itemsize * problem.n_outputs
         parts = {
             "weights (two points, the next, the extrapolated one, a gradient)": 5 * (problem.n_features + 1) * size,
-            "responses of the losses": problem.n_samples * size,
+            "gradients of the losses": problem.n_samples * size,
         }
         if not self._factors(problem):
             return parts
@@ -123,17 +114,17 @@ class GeneralizedLeastSquares(BatchSolver):
         return {**parts, **needed(problem.n_features + 1), **kept}
 
     def _factors(self, problem: Problem) -> bool:
-        """Whether the system is solved by a factor."""
+        """Whether the systems are solved by a Cholesky factor."""
         return is_factored(self.system, problem.n_features + 1)
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         passes = 1.0 if self._factors(problem) else 0.0
         system = self._system(problem)
-        if state["iteration"] == 0:  # a new run, wherever it starts
+        if state["iteration"] == 0:  # a new run, possibly a warm start
             state["passes"], state["momentum"] = np.asarray(passes), np.ones(())
             state["last"][:] = state["point"]
         start, new = np.empty_like(state["point"]), np.empty_like(state["point"])
-        # Of a point; the system has the constant feature 1.
+        # The constant feature of a point is ``scale``, that of the system 1.
         d, q, scale = problem.n_features, problem.n_features + int(problem.intercept), constant(problem) or 1.0
         while True:
             point, last = state["point"], state["last"]
@@ -159,7 +150,7 @@ class GeneralizedLeastSquares(BatchSolver):
         return certify(problem, W, bias, state["dual"], self._image(state))
 
     def _gradient(self, problem: Problem, point: Array, state: State) -> Array:
-        """Of P at a point, in float64."""
+        """The gradient of P at a point, in float64."""
         W, bias = self._split(problem, point)
         _respond(problem, W, bias, state["dual"])
         self._slope(problem, state, lambda dual, V: _dual_image(problem, dual, V))
@@ -168,10 +159,10 @@ class GeneralizedLeastSquares(BatchSolver):
         return gradient
 
     def _system(self, problem: Problem) -> System:
-        """L Sigma + lam I over the features and, last, a constant one, which bears no penalty."""
+        """The system L Sigma + lam I over the features and the constant feature, which is last and not penalized."""
         L = lipschitz(problem)
         design = Design(
-            matrix(problem),
+            row_matrix(problem),
             weights=problem.sample_weight,
             intercept=problem.intercept,
             dtype=problem.dtype,
@@ -183,37 +174,22 @@ class GeneralizedLeastSquares(BatchSolver):
         held = self._held
         same = held.get("rows") is problem.rows and np.array_equal(held["weights"], np.asarray(problem.sample_weight))
         if not same:
-            # For any ridge: as those of the least.
+            # Ridge 0, which has the highest precision, serves every alpha.
             held |= {"rows": problem.rows, "weights": np.asarray(problem.sample_weight), "moments": design.moments(0.0)}
         return design.system(problem.lam, L, factored=True, moments=held["moments"])
 
 
-def momentum(t: float) -> tuple[float, float]:
-    """Nesterov's beta, and the t of the next iteration."""
-    later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
-    return (t - 1.0) / later, later
-
-
 def lipschitz(problem: Problem) -> float:
-    """L: how fast the gradient of the loss of an example changes with its scores, in the Euclidean norm."""
-    # Crammer and Singer's smoothing acts on differences of scores, whose map has norm sqrt(K).
+    """The Lipschitz constant L of the gradient of a loss with respect to the scores, in the Euclidean norm."""
+    # The smoothness of Crammer and Singer's loss is that in the differences of scores, a map of norm sqrt(K).
     wide = problem.n_outputs if isinstance(problem.loss, CrammerSingerLoss) else 1
     return wide / float(problem.loss.smoothness)
 
 
 def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array) -> Certificate:
-    """The certificate at weights, of dense rows by products of BLAS; ``dual`` (n, K) and ``V`` (d, K) are room."""
+    """The certificate at ``(W, bias)``, by BLAS for dense rows; overwrites ``dual`` (n, K) and ``V`` (d, K)."""
     losses = _respond(problem, W, bias, dual)
     return problem.certify(W, bias, losses, dual, V, lambda dual, V: _dual_image(problem, dual, V))
-
-
-def matrix(problem: Problem) -> Any:
-    """The rows as a matrix again; no value is copied."""
-    rows = problem.rows
-    if isinstance(rows, CSRRows):
-        shape = problem.n_samples, problem.n_features
-        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)
-    return rows.x
 
 
 def _pieces(problem: Problem) -> list[tuple[int, int]]:
@@ -221,22 +197,17 @@ def _pieces(problem: Problem) -> list[tuple[int, int]]:
 
 
 def _respond(problem: Problem, W: Array, bias: Array, dual: Array) -> float:
-    """`Problem.respond`; dense rows have their scores from BLAS."""
+    """As `Problem.respond`, with the scores of dense rows by BLAS."""
     if not isinstance(problem.rows, DenseRows):
         return problem.respond(W, bias, dual)
     for begin, end in _pieces(problem):
         np.matmul(np.asarray(problem.rows.x[begin:end], problem.dtype), W, out=dual[begin:end])
     dual += bias
-    losses = run(
-        lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, dual, b, e),
-        ranges(problem.n_samples, ROWS),
-        problem.n_threads,
-    )
-    return float(np.sum(losses))
+    return respond_to(problem, dual)
 
 
 def _dual_image(problem: Problem, dual: Array, V: Array) -> None:
-    """`Problem.dual_image`; dense rows have theirs from BLAS, summed over chunks in float64."""
+    """As `Problem.dual_image`, for dense rows by BLAS, summed over blocks of rows in float64."""
     if not isinstance(problem.rows, DenseRows):
         problem.dual_image(dual, V)
         return

@@ -1,4 +1,4 @@
-"""Algorithm 3: one block of features after another, each fitted to what the blocks before it have left."""
+"""Stagewise least squares (Algorithm 3): feature blocks are fitted one after the other to the residuals so far."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from manyclass.solvers.least_squares.generalized import Link, apply_link, genera
 
 __all__ = ["BlockFit", "StageRecord", "StagewiseRun", "Update", "calibrated", "linear", "logistic"]
 
-#: Rows whose losses are summed at a time.
+#: Rows that are processed at a time.
 _ROWS = 8192
 
 
 @dataclass(frozen=True, eq=False)
 class BlockFit:
-    """A fitted stage: features, their weights (the last row the intercept's), what becomes of the scores then."""
+    """A fitted stage: feature block, weights (the last row is the intercept), and calibration of the scores so far."""
 
     block: Any
     weights: Array
     calibration: Calibration | None = None
 
 
-#: (design, targets, scores, alpha, earlier weights of the same block or None) -> what the weights grow by, and the
-#: calibration that the scores get after; the scores are brought up to date in place.
+#: A function of design, targets, scores, alpha, and earlier weights of the same block or None. It updates the scores in
+#: place and returns the change of the weights, and the calibration, if any, that it has applied to the scores.
 Update = Callable[[Design, Array, Array, float, "Array | None"], tuple[Array, "Calibration | None"]]
 
 
 def linear(
     design: Design, targets: Array, scores: Array, alpha: float, before: Array | None
 ) -> tuple[Array, Calibration | None]:
-    """Ridge regression of the residuals on a block: two passes.
+    """Fit the residuals by ridge regression on a block; two passes.
 
-    Where the block has weights from an earlier pass, the ridge is on their sum: the passes then descend on the ridge
-    problem of all blocks together.
+    If the block was fitted before, the ridge is on the sum of its weights, so that repeated fits converge to the ridge
+    solution of all blocks together.
     """
     found = design.moments(alpha, targets - scores)
     slope = found.cross if found.cross is not None else np.zeros(0)
@@ -57,7 +57,7 @@ def linear(
 
 
 def calibrated(basis: Basis, domain: str | None) -> Update:
-    """A linear update, then predictions refitted on functions of themselves and projected: Algorithm 2, one round."""
+    """An update by one round of Algorithm 2: a linear update, then a calibration of the predictions."""
 
     def update(
         design: Design, targets: Array, scores: Array, alpha: float, before: Array | None
@@ -71,9 +71,9 @@ def calibrated(basis: Basis, domain: str | None) -> Update:
 
 
 def logistic(link: Link, lipschitz: float, steps: int, tol: float) -> Update:
-    """Algorithm 1 on a block, with the scores so far as offsets: at most ``steps`` steps, one pass each, and two more.
+    """An update by Algorithm 1 with the scores so far as offsets; at most ``steps`` passes, and two more.
 
-    The matrix is that of the block alone: L Sigma_block + alpha I bounds the curvature along its weights.
+    The matrix is L Sigma_block + alpha I, an upper bound on the Hessian with respect to the weights of the block.
     """
 
     def update(
@@ -84,7 +84,7 @@ def logistic(link: Link, lipschitz: float, steps: int, tol: float) -> Update:
             residuals[begin:end] = apply_link(link, scores[begin:end]) - targets[begin:end]
         moments = design.moments(alpha / lipschitz, residuals)
         first = moments.cross
-        # Offsets without the block's own part, so that its ridge is on all its weights.
+        # Offsets without the earlier weights of the block, so that the ridge is on the sum of its weights.
         offsets, start = scores, None
         if before is not None:
             offsets = scores.copy()
@@ -109,20 +109,20 @@ def logistic(link: Link, lipschitz: float, steps: int, tol: float) -> Update:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """What is known after a stage.
+    """The record of a stage in the history.
 
     Attributes
     ----------
     member, stage : int
-        Which of the averaged models, and how many blocks it has been given, from 1 on.
+        Number of the averaged model, and number of the stage in it, from 1 on.
     n_features : int
-        Features of the block.
+        Number of features of the block.
     loss : float
-        Mean loss of the member on the rows it is fitted on: squared error, or that of the link.
+        Mean loss of the model on its training rows: the squared error, or the loss of the link.
     validation_error : float
-        Rate of errors (mean squared error of a regression) on the validation part; NaN without one.
+        Error rate (for regression, mean squared error) on the held-out rows; NaN without held-out rows.
     seconds : float
-        Since the start of the fit.
+        Seconds since the start of the fit.
     """
 
     member: int
@@ -133,36 +133,38 @@ class StageRecord:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, fit for JSON: None for what is not known."""
+        """The record as a dictionary for JSON, with None for NaN."""
         return {name: None if value != value else value for name, value in asdict(self).items()}
 
 
 @dataclass
 class StagewiseRun:
-    """Fits one model block by block, and keeps the best prefix.
+    """The fit of one model, block by block, which keeps the stages up to the best validation error.
 
     Parameters
     ----------
     targets : ndarray of shape (n, K)
+        Targets of all rows.
     scores : ndarray of shape (n, K)
-        Where the fit starts; changed in place.
+        Scores at the start of the fit; changed in place.
     alpha : float
+        Strength of the penalty.
     update : callable
-        See `Update`.
+        Fits a block, see `Update`.
     additive : bool
-        Whether scores are sums over the blocks: a block that comes again adds to its weights.
+        Whether scores are sums over the blocks, so that a repeated block adds to its weights.
     design : callable
-        The `Design` of a fitted block, with the sample weights of the fit.
+        Returns the `Design` of a fitted block, with the sample weights of the fit.
     loss : callable
-        Mean loss of scores.
+        Returns the mean loss of scores.
     judge : callable, optional
-        Error on the validation part of scores; smaller is better.
+        Returns the error of scores on the held-out rows; smaller is better. None: there are no held-out rows.
     weights : ndarray of shape (n,), optional
-        Of the fit, of mean 1; zero on the validation part.
-    patience : int
-        Stages without a better validation error after which the fit ends.
+        Sample weights with mean 1, 0 on the held-out rows.
+    patience : int, default=10
+        Number of stages without a smaller validation error after which the fit ends.
     stages : list of BlockFit
-        From an earlier fit.
+        Stages of an earlier fit to continue.
     """
 
     targets: Array
@@ -186,10 +188,10 @@ class StagewiseRun:
             self.best_error = self.judge(self.scores)
 
     def run(self, blocks: Iterator[Any]) -> Iterator[tuple[int, float, float]]:
-        """Fit the blocks that come; yields the number of features, the loss and the validation error after each.
+        """Fit the blocks of an iterator; yields number of features, loss and validation error after each.
 
-        A block that has come before (the same object) is fitted again. `best` is right between any two steps, so that
-        a run can be broken off.
+        If ``additive``, a block that was fitted before (the same object) is updated. `best` is valid after every stage,
+        so that a run may be interrupted.
         """
         for block in blocks:
             design = self.design(block)
@@ -199,7 +201,9 @@ class StagewiseRun:
             grown, calibration = self.update(design, self.targets, self.scores, self.alpha, before)
             design.release()
             if not np.isfinite(grown).all():
-                raise ValueError("the weights of a stage are not finite: raise alpha, or scale the features")
+                raise ValueError(
+                    "the weights of a stage must be finite, got NaN or infinity: raise alpha, or scale the features"
+                )
             if before is not None and at is not None:
                 self.stages[at] = BlockFit(block, before + grown)
             else:
@@ -216,7 +220,7 @@ class StagewiseRun:
 
 
 def link_loss(name: str) -> Callable[[Array, Array, Array | None], float]:
-    """Mean loss of scores, by the name of the link: ||y - s||^2, or the negative log-likelihood."""
+    """The function of targets, scores and sample weights that is the mean loss of a link: ||y - s||^2, or log loss."""
     if name == "identity":
         return lambda targets, scores, weights: squared_error(targets, scores, weights)
 
@@ -236,7 +240,7 @@ def link_loss(name: str) -> Callable[[Array, Array, Array | None], float]:
 
 
 def report(record: StageRecord, verbose: int, stream: TextIO | None = None) -> None:
-    """A line for people, on standard error; nothing when ``verbose`` is 0."""
+    """Print a line for the record to standard error, unless ``verbose`` is 0."""
     if not verbose:
         return
     stream = sys.stderr if stream is None else stream
@@ -248,6 +252,6 @@ def report(record: StageRecord, verbose: int, stream: TextIO | None = None) -> N
 
 
 def clock() -> Callable[[], float]:
-    """Seconds since now."""
+    """A function that returns the seconds since this call."""
     begun = time.perf_counter()
     return lambda: time.perf_counter() - begun

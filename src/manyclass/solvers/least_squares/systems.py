@@ -1,4 +1,4 @@
-"""Solving (L Sigma + alpha I) X = B: by one Cholesky factor, or by conjugate gradients where that is too large."""
+"""Solvers of (L Sigma + alpha I) X = B: a Cholesky factor, or conjugate gradients if that is too large."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ from manyclass.solvers.least_squares.arrays import Array
 __all__ = ["FACTORED", "SYSTEMS", "ConjugateGradients", "Factor", "System", "is_factored", "needed", "rounding"]
 
 SYSTEMS = ("auto", "cholesky", "cg")
-#: Unknowns up to which "auto" factors a matrix: beyond, the cube of their number is a matter of minutes.
+#: Maximum number of unknowns for which "auto" factors the matrix; with more, the cubic cost is minutes.
 FACTORED = 10_000
 
-#: Columns of a triangle that are mirrored at a time.
+#: Rows of a triangle that are mirrored at a time.
 _BAND = 512
-#: Unknowns up to which LAPACK factors the whole matrix; and the columns of a panel beyond that.
+#: Maximum number of unknowns for which LAPACK factors the whole matrix; columns of a panel with more.
 _WHOLE, _PANEL = 8192, 1024
 
 
 class System(Protocol):
-    """A positive semi-definite system that can be solved for several right-hand sides."""
+    """A positive semidefinite linear system with several right-hand sides."""
 
     def solve(self, B: Array) -> Array:
-        """X with A X = B, float64, for B of shape (q, K) in the range of A."""
+        """The solution X of A X = B, in float64, for B of shape (q, K) in the range of A."""
 
 
 class Factor:
-    """The Cholesky factor of a positive semi-definite matrix, pivoted where it is singular.
+    """The Cholesky factor of a positive semidefinite matrix, pivoted if it is singular.
 
-    The matrix is scaled to a unit diagonal first, so that features in different units cost no digits, and what is
-    singular does not depend on units. A pivot below q times the rounding of float64 says singular: then pivoted
-    Cholesky (LAPACK's pstrf) finds rank-many rows that span all others, and `solve` leaves the other unknowns zero.
-    That solves the system for every right-hand side in its range, which gradients of a least-squares fit are.
+    The matrix is first scaled to unit diagonal, so that the result does not depend on the units of the features. A
+    pivot below q times the rounding error of float64 counts as singular. Then pivoted Cholesky (LAPACK's pstrf) finds
+    rows that span all others, and `solve` sets the other unknowns to 0. This is a solution for every right-hand side in
+    the range of the matrix, as gradients of least-squares problems are.
 
     Parameters
     ----------
     matrix : float64 ndarray of shape (q, q), C order
-        Its lower triangle is read, and all of it overwritten.
-    noise : float
-        Relative rounding of the products in it, where that is more than float64's.
+        The lower triangle is read; the array is overwritten.
+    noise : float, default=0.0
+        Relative rounding error of the matrix, if larger than that of float64.
 
     Attributes
     ----------
     rank : int
+        Numerical rank of the matrix.
     """
 
     def __init__(self, matrix: Array, noise: float = 0.0) -> None:
@@ -57,8 +58,8 @@ class Factor:
         least = q * max(noise, float(np.finfo(np.float64).eps))
         diagonal = matrix.diagonal().copy()
         if not np.isfinite(diagonal).all():
-            raise ValueError("the second moments of X are not finite: scale the features")
-        # A feature that is zero everywhere has right-hand side zero, and stays zero.
+            raise ValueError("the second moments of X must be finite, got NaN or infinity: scale the features")
+        # The right-hand side of a zero feature is 0, and so is its weight.
         self._scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         for begin, end in ranges(q, _BAND):
             matrix[begin:end] *= self._scale[begin:end, None]
@@ -67,22 +68,22 @@ class Factor:
             matrix[begin:end, begin:end] = block + block.T
             matrix[:begin, begin:end] = matrix[begin:end, :begin].T
         np.fill_diagonal(matrix, 1.0)
-        # To LAPACK, which thinks in columns, our lower triangle is an upper one.
+        # LAPACK is column-major: our lower triangle is the upper one of the transpose.
         fault = _factor(matrix)
         factor = matrix.T
         pivots = factor.diagonal()
         self.rank = q
         self._picked: Array | None = None
         if fault or pivots.min(initial=1.0) ** 2 < least:
-            # The other triangle still holds the matrix.
+            # The upper triangle still has the matrix.
             np.fill_diagonal(matrix, 1.0)
             factor, order, self.rank, _ = lapack.dpstrf(matrix.T, lower=1, overwrite_a=1, tol=least)
             self._picked = order[: self.rank] - 1
             factor = np.asfortranarray(factor[: self.rank, : self.rank])
-        self._factor, self._lower = factor, int(self._picked is not None)
+        self._factor = factor
 
     def solve(self, B: Array) -> Array:
-        """X with A X = B, (q, K), where B is in the range of A."""
+        """The solution X of A X = B, of shape (q, K), for B in the range of A."""
         scaled = np.asarray(B, np.float64) * self._scale[:, None]
         if self._picked is None:
             found: Array = lapack.dpotrs(self._factor, scaled, lower=0)[0]
@@ -94,9 +95,9 @@ class Factor:
 
 
 def _factor(matrix: Array) -> int:
-    """L with L L' = A in place of the lower triangle of a C ordered matrix; not 0 where it is not positive definite.
+    """Replace the lower triangle of a C-ordered matrix A by L, L L' = A; returns 0 if A is positive definite.
 
-    OpenBLAS ends in a segmentation fault on some matrices of 20 000 unknowns: LAPACK sees large ones in panels.
+    OpenBLAS fails with a segmentation fault on some matrices of 20 000 unknowns: large ones are factored in panels.
     """
     q = len(matrix)
     if q <= _WHOLE:
@@ -120,21 +121,21 @@ def _factor(matrix: Array) -> int:
 
 
 class ConjugateGradients:
-    """Conjugate gradients with a diagonal preconditioner, each right-hand side with steps of its own.
+    """Conjugate gradients with a diagonal preconditioner, run for each right-hand side at the same time.
 
-    From zero, each iterate is the least of the quadratic (1/2) <X, A X> - <B, X> over a growing space: a solution that
-    stops early still lowers it, so that a majorization-minimization step taken with it still lowers the objective.
+    Each iterate decreases the quadratic (1/2) <X, A X> - <B, X> from its value at 0. An inexact solution therefore
+    still gives a majorization-minimization step that decreases the objective.
 
     Parameters
     ----------
     times : callable
-        A X, for X of shape (q, K).
+        Returns A X for X of shape (q, K).
     diagonal : ndarray of shape (q,)
-        Of A.
-    tol : float
-        Residual to stop at, relative to B, in the norm of the preconditioner.
-    max_iter : int
-        Most iterations.
+        The diagonal of A.
+    tol : float, default=1e-3
+        Residual at which a column is solved, relative to B, in the norm of the preconditioner; > 0.
+    max_iter : int, default=200
+        Maximum number of iterations.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class ConjugateGradients:
         self.n_products = 0
 
     def solve(self, B: Array) -> Array:
-        """X with A X = B up to ``tol``."""
+        """The solution X of A X = B to tolerance ``tol``."""
         residual = np.array(B, np.float64)
         X = np.zeros_like(residual)
         towards = self._inverse * residual
@@ -159,7 +160,7 @@ class ConjugateGradients:
             product = self._times(direction)
             self.n_products += 1
             bend = _columns(direction, product)
-            # A column that is done, or has no curvature left, stands still.
+            # Columns that are solved, or have no curvature, get step size 0.
             step = np.where((size > goal) & (bend > 0), size / np.where(bend > 0, bend, 1.0), 0.0)
             X += step * direction
             residual -= step * product
@@ -171,27 +172,27 @@ class ConjugateGradients:
 
 
 def _columns(one: Array, other: Array) -> Array:
-    """The inner product of each column."""
+    """The inner products of corresponding columns."""
     found: Array = np.einsum("jk,jk->k", one, other)
     return found
 
 
 def rounding(alpha: float, trace: float) -> bool:
-    """Whether products in float32 are too coarse for a ridge ``alpha`` beside second moments of this trace.
+    """Whether products in float32 are too inaccurate for ridge ``alpha`` and second moments with this trace.
 
-    They are off by about the rounding of float32 times the largest eigenvalue, which the trace bounds. Where the ridge
-    is above that it drowns the error; below it, small eigenvalues would be noise, negative ones even.
+    Their error is about the rounding error of float32 times the largest eigenvalue, which is at most the trace. It
+    matters if the ridge is smaller: eigenvalues of the sum could be negative.
     """
     return not (math.isfinite(trace) and alpha >= 2.0 * float(np.finfo(np.float32).eps) * trace)
 
 
 def needed(q: int) -> dict[str, int]:
-    """Bytes of a system of q unknowns that is factored, by what they are."""
+    """Size in bytes of a factored system with q unknowns, by a description of each array."""
     return {"second moments and their factor": 8 * q * q, "second moments of a chunk": 4 * q * q}
 
 
 def is_factored(system: str, q: int) -> bool:
-    """Whether q unknowns are found by a factor, for one of `SYSTEMS`."""
+    """Whether a system with q unknowns is factored, for ``system`` in `SYSTEMS`."""
     if system != "auto":
         return system == "cholesky"
     there = memory.available()

@@ -1,1 +1,1 @@
-"""MEMOIR: stochastic steps on a row's class and its best rival."""
+"""MEMOIR: a multi-class SVM by stochastic steps on the class of a row and its best rival class."""

@@ -1,4 +1,4 @@
-"""MEMOIR: the multi-class SVM by stochastic steps on a row's class and its best rival, which a search proposes."""
+"""The stochastic subgradient descent of MEMOIR, with rivals by maximum inner product search."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ __all__ = ["TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_tabl
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: How an l1 part acts on the weights.
+#: How an l1 part is applied to the weights.
 TRUNCATIONS = ("lazy", "touched")
-#: What it counts and scales by, kept in checkpoints.
+#: Scalar attributes that checkpoints include.
 _NUMBERS = ("scale", "squares", "steps", "seen", "total", "weight", "points", "epochs")
-#: Queries of an epoch for which a search that is not exact is judged by the exact one.
+#: Rows per epoch for which an approximate search is compared with the exact one.
 _JUDGED = 256
-#: A scale below this is multiplied into the weights: far from underflow, also of float32.
+#: A scale below this is multiplied into the weights, to prevent underflow in float32.
 _FOLD = 1e-10
-#: Numbers of an array of weights up to which it is taken instead of a table.
+#: Maximum number of weights for which an array is used instead of a table.
 _DENSE = 1 << 25
 
 
 @dataclass
 class Passed:
-    """What one epoch met.
+    """Statistics of an epoch.
 
     Attributes
     ----------
     rows, updates : int
-        Rows seen, and those of them within the margin: they moved the weights.
+        Number of rows, and of those that changed the weights because their hinge loss was positive.
     loss : float
-        Mean hinge loss of the rows as they came, before they were learnt, by the rivals found.
+        Mean hinge loss of the rows, each before its own step, with the rivals that the search found.
     recall : float
-        Of the search, the part of its rivals that were as good as the best: 1 where it is exact, else measured on a
-        sample.
+        Fraction of the rivals found that score as high as the best one: 1 for the exact search, else measured on a
+        random part of the rows.
     margin_error : float
-        How far the margins found were above the exact ones, the mean of that sample.
+        Mean excess of the margins found over the exact ones, on the same rows; 0 for the exact search.
     """
 
     rows: int = 0
@@ -56,55 +56,59 @@ class Passed:
 
 
 def takes_table(n_features: int, n_classes: int) -> bool:
-    """Whether weights for sparse rows are held in a table: where an array would be large."""
+    """Whether weights for sparse rows are stored in a table, because an array would be large."""
     return n_features * n_classes > _DENSE
 
 
 class MemoirLearner:
-    """Stochastic subgradient descent for the multi-class SVM, rivals by maximum-inner-product search [1]_.
+    """Stochastic subgradient descent for the multi-class SVM, with rivals by maximum inner product search [1]_.
 
     Minimizes ``(1/n) sum_i c_i max(0, 1 + max_{r != y_i} x_i.(w_r - w_{y_i})) + alpha ((1 - l1_ratio)/2 ||W||^2 +
-    l1_ratio ||W||_1)``. Step t, on a batch of b rows, W = s U with a number s:
+    l1_ratio ||W||_1)``. Step t, on a batch of b rows, with W = s U and a scalar s, is
 
         s = (1 - eta_t b alpha (1 - l1_ratio)) s                           O(1)
         r_i = the best rival of each row, by the search                    all rows at the same weights
         w_{y_i} += eta_t c_i x_i,  w_{r_i} -= eta_t c_i x_i                where 1 + x_i.(w_r - w_y) > 0
-        W = soft(W, eta_t b alpha l1_ratio)                                l1; waits until a feature is needed
-        s = s min(1, 1 / (sqrt(alpha) ||W||))                              no l1: ||U||^2 is kept up with the steps
+        W = soft(W, eta_t b alpha l1_ratio)                                l1; delayed until a feature is needed
+        s = s min(1, 1 / (sqrt(alpha) ||W||))                              no l1; ||U||^2 is updated in each step
 
-    So a step costs what its rows hold times two classes, and what the search costs. eta_t acts on the SUM of the batch,
-    and the decay is that of b rows: the batch size does not change the problem that is solved. (Algorithm 1 of the
-    paper decays by lam eta_t whatever b is, and projects on a ball of radius 1/sqrt(lam). Its lam is ``alpha b``
-    here, and its ball, too small by sqrt(b), is not that of any optimum: ||W*|| <= 1/sqrt(alpha) is all that is known,
-    since alpha ||W*||^2 <= the mean of c_i <= 1 where the gap is zero.)
+    A step costs the search, and the stored values of its rows times two classes. It uses the SUM of the gradients of
+    the batch and the decay of b rows, so that the batch size does not change the objective. (Algorithm 1 of the paper
+    decays by lam eta_t for any b, and projects on a ball of radius 1/sqrt(lam). Its lam is ``alpha b`` here, so that
+    its ball may exclude the optimum, of which only ||W*|| <= 1/sqrt(alpha) is known: alpha ||W*||^2 <= mean c_i = 1.)
 
-    *Lazy truncation* is exact: soft thresholds of an entry add up as long as it is not changed, so each feature keeps
-    the sum that it has been given, and gets what it has missed when a row has it. ``truncation="touched"`` is
-    Algorithm 2 of the paper: the classes R_t that the batch touched, y_i and r_i, are thresholded at once by K / |R_t|
-    times as much: unbiased only if all classes are touched alike often.
+    *Lazy truncation* is exact: soft thresholds of an unchanged weight add up, so each feature stores the sum that has
+    been applied to it, and the rest is applied when a row has the feature. ``truncation="touched"`` is Algorithm 2 of
+    the paper: the classes R_t of the batch, all y_i and r_i, are thresholded at once by K / |R_t| times as much, which
+    is unbiased only if all classes occur equally often.
 
     Parameters
     ----------
     n_features, n_classes : int
+        Shape of the weights; classes can be added later (`grow`).
     dtype : {float32, float64}
-        Of the weights.
-    alpha, l1_ratio : float
-    eta0 : float
-        The first step, > 0.
+        Type of the weights.
+    alpha : float, default=1e-4
+        Strength of the penalty, > 0.
+    l1_ratio : float, default=0.0
+        Fraction of the l1 part, in [0, 1].
+    eta0 : float, default=0.1
+        The first step size, > 0.
     eta_step : float, optional
-        eta_t = eta0 / (1 + eta_step t), t counting batches (the paper's). None: eta_t = eta0 / (1 + alpha eta0 i), i
-        counting rows.
-    average : bool
-        Keep the mean of the weights after each step, from the last epoch on whose number is a power of two (for the
-        last half of the run, at least). Only without an l1 part.
-    truncation : {"lazy", "touched"}
+        eta_t = eta0 / (1 + eta_step t) with t batches so far (as in the paper). None: eta0 / (1 + alpha eta0 i) with i
+        rows so far.
+    average : bool, default=False
+        Whether to compute the mean of the weights after each step since the last epoch whose number is a power of two
+        (at least over the last half of the run). Only without an l1 part.
+    truncation : {"lazy", "touched"}, default="lazy"
+        How the l1 part is applied, see above.
     search : SearchIndex, optional
-        An index that proposes rivals; it is built on the weights, and the touched classes are updated after each batch.
-        None: the exact search of the live weights, which needs no index.
+        An index that proposes rivals. It is built from the weights, and updated for the changed classes after each
+        batch. None: the exact search on the current weights, which needs no index.
     sparse : bool, optional
-        Hold the weights in a table of those that have been touched. None: where the array would be large.
-    n_threads : int
-        For the search; the result does not depend on it.
+        Whether to store only nonzero weights, in a table. None: if an array would be large.
+    n_threads : int, default=1
+        Threads of the search, >= 1; the result does not depend on it.
 
     References
     ----------
@@ -126,7 +130,7 @@ class MemoirLearner:
     (1000, 100)
     """
 
-    #: Whether alpha is that of a stream, one over the rows so far: see `manyclass.solvers.base.STREAM_DECAY`.
+    #: Whether alpha is 1 / (rows so far) of a stream, see `manyclass.solvers.base.STREAM_DECAY`.
     vanishing = False
 
     def __init__(
@@ -156,10 +160,11 @@ class MemoirLearner:
         self.U: Weights = self._make(n_features, n_classes, dtype)
         self.scale, self.squares = 1.0, 0.0
         self.steps, self.seen = 0, 0
-        # l1: the truncation so far, of U, and what each feature has had of it.
+        # Lazy truncation: the sum of all thresholds for U, and the part of it that each feature has received.
         self.total = 0.0
         self.stamp = np.zeros(n_features)
-        # The mean is (weight U - lag) / points: sum_t s_t U_t, with lag what the later steps count too often.
+        # The mean of W_t = s_t U_t over ``points`` steps is (weight U - lag) / points, with weight = sum_t s_t, and lag
+        # the sum of the changes of U, each times the weight before it.
         self.lag: Weights | None = self._make(n_features, n_classes, dtype) if average else None
         self.weight, self.points, self.epochs = 0.0, 0, 0
         self.index = search
@@ -168,23 +173,23 @@ class MemoirLearner:
 
     @property
     def n_features(self) -> int:
-        """Length of the rows."""
+        """Number of features."""
         return len(self.stamp)
 
     @property
     def n_classes(self) -> int:
-        """Classes so far."""
+        """Number of classes so far."""
         return self.U.n_classes
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights as they are held, the mean included, and of the index."""
+        """Size in bytes of the weights, including those of the mean, and of the index."""
         parts = [self.U, *([] if self.lag is None else [self.lag])]
         held = sum(part.nbytes for part in parts) + int(self.stamp.nbytes)
         return held + (0 if self.index is None else self.index.nbytes)
 
     def grow(self, n_classes: int) -> None:
-        """Have so many classes; the new ones have weights 0."""
+        """Increase the number of classes to ``n_classes``; new ones have weights 0."""
         more = np.arange(self.n_classes, n_classes)
         self.U.grow(n_classes)
         if self.lag is not None:
@@ -193,29 +198,38 @@ class MemoirLearner:
             self.index.insert(more, self.U.vectors(more))
 
     def start(self, weights: Any) -> None:
-        """Go on from weights, an array or a CSR matrix of shape (n_features, n_classes); before the first step."""
+        """Start from weights, an array or CSR matrix of shape (n_features, n_classes); call before the first step."""
         self.U.put(weights)
         self.squares = self.U.squares()
         if self.index is not None:
             self.index.build(self.U.export(), n_jobs=self.n_threads)
 
-    # --- learning ---------------------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------------------------
 
     def epoch(
         self, X: Any, y: Array, order: Array, *, batch_size: int, weights: Array | None = None, judge_seed: int = 0
     ) -> Passed:
-        """One pass over the rows ``order`` of X, a batch after the other.
+        """One pass over the rows ``order`` of X, in batches.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features)
+            All rows.
         y : ndarray of int of shape (n,)
+            Class of each row.
         order : ndarray of int
+            Row indices, in the order in which rows are used.
         batch_size : int
+            Rows per step, >= 1.
         weights : ndarray of shape (n,), optional
-            c_i.
-        judge_seed : int
-            Of the rows on which a search that is not exact is judged.
+            Sample weights c_i. None: all 1.
+        judge_seed : int, default=0
+            Seed for the choice of the rows on which an approximate search is compared with the exact one.
+
+        Returns
+        -------
+        Passed
+            Statistics of the epoch.
         """
         if self.lag is not None and self.epochs & (self.epochs - 1) == 0:
             self._restart_mean()
@@ -246,7 +260,7 @@ class MemoirLearner:
         chosen: Array | None = None,
         judged: _Judged | None = None,
     ) -> None:
-        """One step on a batch of rows (CSR, of the dtype of the weights, int32 indices), y int32."""
+        """One step on a batch of rows: a CSR matrix from `rows_of`, and int32 classes y; arguments as for `epoch`."""
         eta, b = self._eta(), len(y)
         if self.l1 and self.truncation == "lazy":
             self.U.settle(batch.indices, self.total, self.stamp)
@@ -254,7 +268,6 @@ class MemoirLearner:
         if self.scale < _FOLD:
             self._fold()
         rivals, best, own = self._rivals(batch, y)
-        # In float64: the scale is.
         hinge = 1.0 + self.scale * (best.astype(np.float64) - own.astype(np.float64))
         if judged is not None and chosen is not None and chosen.any():
             judged.take(*self._judge(batch[chosen], y[chosen], best[chosen]))
@@ -287,7 +300,7 @@ class MemoirLearner:
         return self.eta0 / (1.0 + self.alpha * self.eta0 * self.seen)
 
     def _shrink(self, eta: float, y: Array, rivals: Array) -> None:
-        """Truncation, or the projection on the ball."""
+        """Apply the l1 truncation, or without an l1 part the projection on the ball."""
         if self.l1:
             tau = eta * self.l1 / self.scale
             if self.truncation == "lazy":
@@ -301,13 +314,14 @@ class MemoirLearner:
 
     def _rivals(self, batch: Any, y: Array) -> tuple[Array, Array, Array]:
         if self.index is None:
-            # Which classes have been touched is asked of all rows, else of those within the margin.
+            # "touched" needs the best rivals of all rows, not only of those with a positive hinge loss.
             wanted = 0.0 if self.l1 and self.truncation == "touched" else self.scale
             return self.U.rivals(batch, y, self.n_threads, wanted)
         found, _ = self.index.query(batch, 1, exclude=y, n_jobs=self.n_threads)
         rivals = found[:, 0].astype(np.int32)
         best, own = pair_scores(self.U, batch, rivals, y)
-        # Where nothing speaks for any class all rivals are alike, and an index names the same to all rows.
+        # With scores <= 0 rivals are tied or nearly so, and an index may return the same class for all rows: the class
+        # after y is used if its score is not lower.
         poor = np.flatnonzero(best <= 0)
         if len(poor):
             after = ((y[poor] + 1) % self.n_classes).astype(np.int32)
@@ -318,7 +332,7 @@ class MemoirLearner:
 
     def _judge(self, batch: Any, y: Array, found: Array) -> tuple[int, int, float]:
         _, best, _ = self.U.rivals(batch, y, self.n_threads)
-        # Sums in another order: last digits do not count.
+        # Both scores are sums in different orders, so they are compared up to rounding.
         slack = 100 * float(np.finfo(best.dtype).eps) * np.abs(best)
         error = self.scale * np.maximum(best.astype(np.float64) - found, 0.0)
         return len(y), int(np.count_nonzero(found >= best - slack)), float(error.sum())
@@ -338,7 +352,7 @@ class MemoirLearner:
         self._settle_all()
         self.U.scale(self.scale)
         if self.lag is not None:
-            # weight U - lag is a sum of W: as it was.
+            # weight U - lag, the sum of the W_t, does not change.
             self.weight /= self.scale
         self.squares *= self.scale**2
         self.total, self.scale = 0.0, 1.0
@@ -351,9 +365,9 @@ class MemoirLearner:
         self.weight, self.points = 0.0, 0
 
     def _tidy(self) -> None:
-        """After an epoch: from here on a learner that `unpack` makes takes the same steps, to the last bit.
+        """Bring the state, after an epoch, into the form that `unpack` restores, so that a resumed run is identical.
 
-        ||U||^2 is made afresh too: what is kept up with the steps gathers rounding errors.
+        ||U||^2 is recomputed, because updates accumulate rounding errors.
         """
         self._settle_all()
         self.U.tidy()
@@ -364,7 +378,7 @@ class MemoirLearner:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def pack(self) -> dict[str, Array]:
-        """All it must remember, as arrays; an index is built anew from the weights."""
+        """The state as arrays, without the index, which `unpack` builds from the weights."""
         numbers = [getattr(self, name) for name in _NUMBERS]
         found = {"numbers": np.array(numbers, np.float64), "stamp": self.stamp, "pace": self.U.pace()}
         found |= {f"U.{name}": array for name, array in pack_weights(self.U.export()).items()}
@@ -373,7 +387,7 @@ class MemoirLearner:
         return found
 
     def unpack(self, arrays: dict[str, Array]) -> None:
-        """Bring a fresh learner to what `pack` has taken apart."""
+        """Load the arrays that `pack` returned into a new learner."""
         for name, value in zip(_NUMBERS, arrays["numbers"].tolist()):
             setattr(self, name, type(getattr(self, name))(value))
         self.stamp[:] = arrays["stamp"]
@@ -385,14 +399,14 @@ class MemoirLearner:
         if self.index is not None:
             self.index.build(self.U.export(), n_jobs=self.n_threads)
 
-    # --- what has been learnt ---------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------------------------
 
     def norm(self) -> float:
-        """||W|| of the last point."""
+        """||W|| after the last step."""
         return self.scale * math.sqrt(max(self.squares, 0.0))
 
     def weights(self) -> Any:
-        """W, the mean where one is kept: an array, or a CSR matrix without zeros; a copy."""
+        """A copy of W, or of its mean with ``average``: an array, or a CSR matrix without stored zeros."""
         self._settle_all()
         U = self.U.export()
         real = self.U.dtype.type
@@ -406,7 +420,7 @@ class MemoirLearner:
 
 
 def pack_weights(weights: Any) -> dict[str, Array]:
-    """An array or a CSR matrix as arrays by name."""
+    """An array or a CSR matrix as a dictionary of arrays."""
     if not sp.issparse(weights):
         return {"dense": weights}
     shape = np.asarray(weights.shape, np.int64)
@@ -414,7 +428,7 @@ def pack_weights(weights: Any) -> dict[str, Array]:
 
 
 def unpack_weights(arrays: dict[str, Array], dtype: Any) -> Any:
-    """What `pack_weights` has taken apart."""
+    """The array or CSR matrix from the dictionary of `pack_weights`."""
     if "dense" in arrays:
         return arrays["dense"]
     parts = arrays["data"], arrays["indices"], arrays["indptr"]
@@ -422,7 +436,7 @@ def unpack_weights(arrays: dict[str, Array], dtype: Any) -> Any:
 
 
 class _Judged:
-    """How a search did on a sample."""
+    """Sums over the rows on which a search is compared with the exact one."""
 
     def __init__(self) -> None:
         self.count, self.right, self.error = 0, 0, 0.0

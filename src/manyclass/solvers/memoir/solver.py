@@ -1,4 +1,4 @@
-"""MEMOIR as a solver: parameters for users, epochs for the fitting loop, and a learner for streams."""
+"""MEMOIR as a solver, and for streams of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.models.prune import rate
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Problem
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.memoir.learner import (
     TRUNCATIONS,
     MemoirLearner,
@@ -28,49 +28,50 @@ from manyclass.solvers.memoir.learner import (
 __all__ = ["METRICS", "Memoir", "MemoirStream"]
 
 METRICS = ("accuracy", "f1_macro")
-#: Rows of a batch by default: at least, at most, and classes for each. A row's rival is little changed by the others'.
+#: Default batch size: minimum, maximum, and number of classes per row. With many classes the rows of a batch rarely
+#: affect each other's rivals.
 _LEAST, _MOST, _CLASSES = 16, 1024, 8
 
 
 class Memoir(Solver):
-    """Multiclass SVM for very many classes by MEMOIR: stochastic steps on a row's class and its best rival [1]_.
+    """Multiclass SVM for very many classes by MEMOIR: stochastic steps on the class of a row and its best rival [1]_.
 
-    For the plain loss ``CrammerSinger(gamma=0)``, with no intercept. A step moves two columns of W; the rival is found
-    by maximum inner product search. Weights of sparse rows are held, saved and used sparsely: memory in proportion to
-    the weights that are not zero.
+    For loss ``CrammerSinger(gamma=0)`` without an intercept. A step changes two columns of W per row; the rival, the
+    class other than its own with the largest score, is found by maximum inner product search. For sparse rows memory is
+    proportional to the number of nonzero weights.
 
-    This is the fast and small way to a good classifier, not to the optimum: there is no certificate. `ActiveSetSDCA`
-    minimizes the same objective (l2) to a certified gap, and is as a rule the more accurate.
+    It finds a good classifier fast and in little memory, but not the optimum, and computes no duality gap.
+    `ActiveSetSDCA` minimizes the same objective with an l2 penalty to a certified gap, and is usually more accurate.
 
     Parameters
     ----------
     search : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
-        How rivals are found. ``exact``: on the live weights, with no index. ``lsh``: `manyclass.mips.SimpleLSH`,
-        ``graph``: `manyclass.mips.SmallWorldGraph` (the paper's), or an index object (it is copied): they propose
-        rivals, which are scored on the live weights, and take in the classes that a batch has touched. A fit that goes
-        on from a checkpoint builds its index anew, and a new graph may propose other rivals.
+        How rivals are found. "exact": by scoring all classes. "lsh": by a `manyclass.mips.SimpleLSH`. "graph": by a
+        `manyclass.mips.SmallWorldGraph`, as in the paper. An index, which is copied if given as an object, is updated
+        after each batch, and what it returns is scored with the current weights. A fit that is resumed from a
+        checkpoint builds a new index, and a new graph may return other rivals.
     batch_size : int, optional
-        Rows whose rivals are searched at the same weights. None: an eighth of the classes, 16 to 1024.
+        Rows per step, >= 1. None: an eighth of the number of classes, from 16 to 1024.
     eta0 : float, optional
-        The first step size, on the sum of a batch, > 0. None: the inverse of the mean squared norm of the rows, divided
-        by the rows of a batch for each class where these are more than one; less where a step would shrink the weights
-        by more than half.
+        The first step size, > 0, for the sum of the gradients of a batch. None: 1 / (mean squared norm of the rows),
+        divided by the number of rows in a batch per class if that exceeds 1, and reduced if a step would shrink the
+        weights by more than half.
     eta_step : float, optional
-        eta_t = eta0 / (1 + eta_step t) after t batches (the paper's). None: eta0 / (1 + alpha eta0 i) after i rows;
-        of a stream (`partial_fit`) without alpha, which is 1/n of the rows so far, eta0 (1 + i / 1000)^(-1/2).
+        eta_t = eta0 / (1 + eta_step t) after t batches, as in the paper; >= 0. None: eta0 / (1 + alpha eta0 i) after i
+        rows; in a stream (``partial_fit``) without alpha, eta0 (1 + i / 1000)^(-1/2).
     average : bool or "auto", default="auto"
-        Take the mean of the weights after each step of the last half of the run. "auto": without an l1 part, where the
-        mean is as sparse as the last point.
+        Whether to return the mean of the weights after the steps of the last half of the run. "auto": only without an
+        l1 part, because then the mean is as sparse as the last weights.
     truncation : {"lazy", "touched"}, default="lazy"
-        How the l1 part acts: exactly (lazily, when a feature is met), or as the paper prints it, on the classes that a
-        batch has touched, K / abs(R_t) times as much.
+        How an l1 part is applied. "lazy": exactly, when a row has the feature. "touched": as in the paper, to the
+        classes R_t of a batch, K / abs(R_t) times as much.
     validation_fraction : float, optional
-        Part of the rows, in (0, 1), that is held out; the weights of the epoch that is best on them are kept. None:
-        every row is learned, and the last epoch's weights are kept.
+        Fraction of the rows that is held out, in (0, 1); the weights of the epoch that is best on them are returned.
+        None: all rows are used, and the weights of the last epoch are returned.
     validation_metric : {"accuracy", "f1_macro"}, default="accuracy"
-        What is measured on the held-out rows.
+        The score on the held-out rows.
     patience : int, default=5
-        Epochs without a better validation after which the fit ends.
+        Number of epochs without a better score on the held-out rows after which the fit ends, >= 1.
 
     References
     ----------
@@ -87,7 +88,7 @@ class Memoir(Solver):
     """
 
     name = "memoir"
-    summary = "stochastic steps on a class and its best rival; very many classes in little memory, no certificate"
+    summary = "stochastic SVM for very many classes in little memory; no certificate"
     needs_loss = frozenset({"sparse_dual"})
     needs_penalty = frozenset()
     default_max_iter = 8
@@ -134,14 +135,14 @@ class Memoir(Solver):
     def check_problem(self, problem: Problem) -> None:
         if problem.loss.name != "crammer_singer" or problem.loss.gamma:
             raise ValueError(
-                f"solver 'memoir' minimizes the plain loss of Crammer and Singer, got loss {problem.loss.name!r}"
+                f"solver 'memoir' needs loss=CrammerSinger(gamma=0), got loss {problem.loss.name!r}"
                 f"{f' with gamma={float(problem.loss.gamma):g}' if problem.loss.name == 'crammer_singer' else ''}: "
-                "give loss=CrammerSinger(gamma=0)"
+                "give loss=CrammerSinger(gamma=0), or choose another solver"
             )
         super().check_problem(problem)
         if self.average is True and _split(problem)[1]:
             raise ValueError(
-                "average=True is for l1_ratio=0, got an l1 part: the mean of truncated weights is not sparse; give "
+                "average=True needs l1_ratio=0, got an l1 part, whose truncated weights have no sparse mean: give "
                 "average='auto'"
             )
         if self.validation_fraction is not None and problem.n_samples < 2:
@@ -153,8 +154,8 @@ class Memoir(Solver):
         decay = eta0 * _split(problem)[0] * batch
         if not decay < 1:
             raise ValueError(
-                f"step size too large: the shrinkage factor 1 - eta0 alpha (1 - l1_ratio) batch_size is "
-                f"{1 - decay:.3g}, not positive (eta0 is {eta0:.3g}, batch_size {batch}): lower one of them"
+                f"1 - eta0 * alpha * (1 - l1_ratio) * batch_size must be positive, got {1 - decay:.3g} with "
+                f"eta0={eta0:.3g} and batch_size={batch}: lower one of them"
             )
 
     # --- a fit ------------------------------------------------------------------------------------------------------
@@ -172,14 +173,14 @@ class Memoir(Solver):
         return {"weights": copies * d * K * problem.dtype.itemsize}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        X, y, c = _matrix(problem), problem.targets.y, np.asarray(problem.sample_weight)  # type: ignore[union-attr]
+        X, y, c = row_matrix(problem), problem.targets.y, np.asarray(problem.sample_weight)  # type: ignore[union-attr]
         held = self._held_out(problem, seed)
         kept = np.setdiff1d(np.arange(len(y)), held)
         weights = None if np.all(c == c[0]) else c / c[kept].mean()
         learner: Any = state["learner"]
         while True:
             epoch = int(state["iteration"])
-            # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
+            # Depends on seed and epoch only, so that a resumed run draws the same order.
             order = kept[np.random.default_rng([seed, epoch]).permutation(len(kept))]
             size = self._batch(problem.n_outputs)
             state["met"] = learner.epoch(X, y, order, batch_size=size, weights=weights, judge_seed=seed)
@@ -187,7 +188,7 @@ class Memoir(Solver):
             yield Progress(epoch + 1, float(epoch + 1))
 
     def report(self, problem: Problem, state: State, seed: int) -> tuple[dict[str, float], str | None]:
-        """What is known after an epoch, and "patience" where the held-out rows say that it was the last."""
+        """Statistics of the last epoch, and "patience" if the score on the held-out rows ends the fit."""
         learner: Any = state["learner"]
         met: Any = state["met"]
         W, done = learner.weights(), None
@@ -202,7 +203,7 @@ class Memoir(Solver):
         held = self._held_out(problem, seed)
         if len(held):
             y = problem.targets.y[held]  # type: ignore[union-attr]
-            judged = rate(W, _matrix(problem)[held], y, self.validation_metric, problem.n_threads)
+            judged = rate(W, row_matrix(problem)[held], y, self.validation_metric, problem.n_threads)
             found["validation"] = judged
             best: Any = state["best"]
             if judged > best[0]:
@@ -235,12 +236,12 @@ class Memoir(Solver):
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
         best: Any = state["best"]
         learner: Any = state["learner"]
-        # In the midst of an epoch too: every prefix of the steps is a model.
+        # Valid within an epoch too, after an interrupt.
         W = learner.weights() if best[2] is None else best[2]
         return W, np.zeros(problem.n_outputs, problem.dtype)
 
     def warm(self, problem: Problem, state: State) -> State:
-        """Go on from the weights that a run has left."""
+        """Continue from the weights of another run."""
         W = self.weights(problem, state)[0]
         fresh: Any = self.state(problem)
         fresh["learner"].start(W)
@@ -256,7 +257,7 @@ class Memoir(Solver):
     # --- a stream ---------------------------------------------------------------------------------------------------
 
     def open_stream(self, problem: Problem, *, vanishing: bool = False) -> MemoirStream:
-        """What learns a stream whose first rows are those of ``problem``."""
+        """A stream whose first rows are those of ``problem``."""
         return MemoirStream(self, problem, vanishing)
 
     # --- the learner ------------------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class Memoir(Solver):
         return 1.0 / max((size or 1.0) * max(1.0, batch / problem.n_outputs), 2.0 * _split(problem)[0] * batch)
 
     def learner(self, problem: Problem) -> MemoirLearner:
-        """What takes the steps, for a problem like this."""
+        """The `MemoirLearner` for this problem."""
         d, K = problem.n_features, problem.n_outputs
         l2, l1 = _split(problem)
         return MemoirLearner(
@@ -296,13 +297,14 @@ class Memoir(Solver):
 
 
 class MemoirStream:
-    """A learner that takes in rows of a stream, in their order, each once; classes may be new at any time.
+    """MEMOIR on rows that arrive in a stream, each used once, in order; they may have new classes at any time.
 
     Parameters
     ----------
     solver : Memoir
+        The options.
     problem : Problem
-        With the first rows.
+        The problem of the first rows.
     vanishing : bool
         See `Solver.open_stream`.
     """
@@ -313,11 +315,11 @@ class MemoirStream:
         self._learner.vanishing = vanishing
 
     def start(self, weights: Any) -> None:
-        """Go on from the weights of a model, (n_features, n_classes)."""
+        """Start from the weights of a model, of shape (n_features, n_classes)."""
         self._learner.start(weights)
 
     def take(self, problem: Problem, weights: Array | None) -> None:
-        """Learn the rows of a problem; ``weights`` are their sample weights as they are."""
+        """Update the weights by the rows of a problem with sample weights ``weights``, not scaled."""
         learner = self._learner
         if learner.n_classes < problem.n_outputs:
             learner.grow(problem.n_outputs)
@@ -325,7 +327,7 @@ class MemoirStream:
         learner.alpha = learner.l2 + learner.l1
         batch = self._solver._batch(problem.n_outputs)
         y = problem.targets.y  # type: ignore[union-attr]
-        learner.epoch(_matrix(problem), y, np.arange(len(y)), batch_size=batch, weights=weights)
+        learner.epoch(row_matrix(problem), y, np.arange(len(y)), batch_size=batch, weights=weights)
 
     def weights(self) -> tuple[Any, Array]:
         """``(W, b)``."""
@@ -340,12 +342,3 @@ def _split(problem: Problem) -> tuple[float, float]:
     if isinstance(problem.penalty, L2):
         return problem.lam, 0.0
     return problem.lam, problem.lam * float(problem.penalty.threshold)
-
-
-def _matrix(problem: Problem) -> Any:
-    """The rows, an array or a CSR matrix; a view."""
-    rows = problem.rows
-    if isinstance(rows, CSRRows):
-        shape = problem.n_samples, problem.n_features
-        return sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)
-    return rows.x

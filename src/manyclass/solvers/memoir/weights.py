@@ -1,4 +1,4 @@
-"""How MEMOIR holds its unscaled weights U: as an array, or as a sparse table; and the best rival on either."""
+"""Storage of the unscaled weights U of MEMOIR, as an array or a sparse table, and the exact search for rivals on it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from manyclass.kernels import memoir as kernels, table as tables
 from manyclass.kernels.live_bounds import BLOCK, LiveBounds, Scratch, follow, make_bounds, make_scratch, no_bounds
 from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.kernels.scoring import Scorer
-from manyclass.objective.penalties import L2
 from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import PLAIN
+from manyclass.solvers.dual._image import table_matrix
 
 __all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
 
@@ -20,67 +21,67 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: Rows whose scores of all classes are held at a time.
 _ROWS = 64
-#: Classes from which on their blocks are bounded.
+#: Minimum number of classes for which upper bounds on the scores of blocks of classes are used.
 _BOUNDED = 512
-#: Entries that are read, for each of the table, until the bounds are made afresh.
+#: Entries read per entry of the table after which the bounds are recomputed.
 _REFRESHED = 16
 
 
 class Weights(Protocol):
-    """What the solver asks of either. Batches are CSR matrices of the dtype of the weights."""
+    """Interface of both storages. Batches are CSR matrices with the dtype of the weights."""
 
     dtype: np.dtype[Any]
     n_classes: int
 
     def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
-        """The best class of each row but y, its score, and that of y: see `manyclass.kernels.memoir.table_rivals`."""
+        """The best rival of each row, its score, and the score of y: see `manyclass.kernels.memoir.table_rivals`."""
 
     def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
-        """``u_y += step x``, ``u_r -= step x`` for each row; by how much ||U||^2 has grown."""
+        """``u_y += step x``, ``u_r -= step x`` for each row; returns the increase of ||U||^2."""
 
     def view(self) -> Any:
-        """For kernels."""
+        """The array or table that kernels take."""
 
     def settle(self, features: Array, total: float, stamp: Array) -> None:
-        """The truncation that these features have missed."""
+        """Apply the pending truncation, ``total - stamp``, to these features."""
 
     def truncate(self, chosen: Array, tau: float) -> None:
-        """Soft-threshold the chosen classes (a mask)."""
+        """Soft-threshold the classes of the mask ``chosen``."""
 
     def scale(self, factor: float) -> None:
         """``U *= factor``."""
 
     def grow(self, n_classes: int) -> None:
-        """More classes, with weights 0."""
+        """Increase the number of classes; new ones have weights 0."""
 
     def vectors(self, ids: Array) -> Any:
-        """The weights of some classes, one a row."""
+        """The weights of some classes, one class per row."""
 
     def export(self) -> Any:
-        """U: an array, or a CSR matrix with sorted rows. Not a view."""
+        """A copy of U: an array, or a CSR matrix with sorted rows."""
 
     def put(self, weights: Any) -> None:
-        """U, zero so far, becomes an array or a CSR matrix."""
+        """Set U, which must be zero, to an array or a CSR matrix."""
 
     def tidy(self) -> None:
-        """Forget what the order of the steps has left besides U: what `export`, `put` and `resume` make is the same."""
+        """Bring the storage into the form that `export`, `put` and `resume` restore, independent of earlier steps."""
 
     def pace(self) -> Array:
-        """What U does not tell of when work is done anew, for `resume`."""
+        """The counters, besides U, that determine when bounds are recomputed."""
 
     def resume(self, pace: Array) -> None:
-        """After `put`: go on at the pace of others with the same U."""
+        """Restore the counters from `pace`; call after `put`."""
 
     def squares(self) -> float:
         """||U||^2."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
+        """Size in bytes."""
 
 
 class DenseWeights:
-    """A d x K array."""
+    """The weights as an array of shape (d, K)."""
 
     def __init__(self, n_features: int, n_classes: int, dtype: Any) -> None:
         self._U: Array = np.zeros((n_features, n_classes), dtype)
@@ -92,7 +93,7 @@ class DenseWeights:
         numbers, values = scorer.best(batch, 1, n_threads, exclude=np.asarray(y, np.int64))
         rivals, best = numbers[:, 0].astype(np.int32), values[:, 0]
         for begin, end in ranges(len(tied := np.flatnonzero(best == 0)), _ROWS):
-            # The first class after y that has score 0, cyclically.
+            # Ties at 0: the first class after y, cyclically, with score 0.
             some = tied[begin:end]
             zero = scorer.scores(batch[some], n_threads) == 0
             around = (y[some, None] + np.arange(1, self.n_classes)) % self.n_classes
@@ -150,7 +151,7 @@ class DenseWeights:
 
 
 class TableWeights:
-    """A `WeightTable`: memory in proportion to the weights there are."""
+    """The weights as a `WeightTable`, with memory in proportion to the number of nonzero weights."""
 
     def __init__(self, n_features: int, n_classes: int, dtype: Any) -> None:
         self._table = tables.make_table(n_features, 1 << 10, dtype)
@@ -163,7 +164,7 @@ class TableWeights:
         bounds = self._bounds_for(batch)
         n, rows = len(y), make_rows(batch)
         rivals, best, own = np.empty(n, np.int32), np.empty(n, self.dtype), np.empty(n, self.dtype)
-        # As many pieces as threads, so that each has scratch of its own; rows do not depend on each other.
+        # One task per thread, each with a scratch array; the result does not depend on the division of the rows.
         size = max(1, -(-n // n_threads))
         work = np.zeros(-(-n // size) if n else 0, np.int64)
 
@@ -179,7 +180,7 @@ class TableWeights:
         return rivals, best, own
 
     def _bounds_for(self, batch: Any) -> LiveBounds:
-        """The bounds, afresh where more has been read since they were made than it costs to make them."""
+        """The bounds, recomputed if that costs less than the entries read since they were computed."""
         if self.n_classes >= max(_BOUNDED, BLOCK):
             reads = self._read
             if not self._bounds.bound.shape[1]:
@@ -211,7 +212,7 @@ class TableWeights:
     def _enlarge(self) -> None:
         old = self._table
         live = int(old.capacity.sum(dtype=np.int64))
-        # Half as many slots again as are in use: it lasts, and what truncation has freed is not carried along.
+        # Half as many slots again as are in use: few copies are made, and slots that truncation has freed are dropped.
         new = tables.make_table(len(old.start), live + max(live // 2, 1 << 12), self.dtype)
         tables.move_table(old, new)
         self._table = new
@@ -228,7 +229,7 @@ class TableWeights:
         self._forget_bounds()
 
     def scale(self, factor: float) -> None:
-        # The places of entries that have moved are scaled as well: nobody reads them.
+        # Slots of rows that were moved within the table are scaled too, but never read.
         used = int(self._table.used[0])
         values = self._table.values[1 : 2 * used : 2]
         held = self._table.keys[: 2 * used : 2] >= 0
@@ -251,22 +252,14 @@ class TableWeights:
         return sp.csr_matrix((data, indices, indptr), shape=(len(ids), len(self._table.start)), copy=False)
 
     def export(self) -> Any:
-        d = len(self._table.start)
-        indptr = np.empty(d + 1, np.int64)
-        tables.compress(self._table, L2(), indptr, np.empty(0, np.int32), np.empty(0, self.dtype))
-        indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], self.dtype)
-        if len(indices):
-            tables.compress(self._table, L2(), indptr, indices, data)
-        if indptr[-1] < 2**31:
-            indptr = indptr.astype(np.int32)
-        weights = sp.csr_matrix((data, indices, indptr), shape=(d, self.n_classes), copy=False)
+        weights = table_matrix(self._table, PLAIN, self.n_classes)
         weights.sort_indices()
         return weights
 
     def put(self, weights: Any) -> None:
         rows = sp.csr_matrix(weights, dtype=self.dtype)
         held = np.diff(rows.indptr).astype(np.int64)
-        # The least power of two that is at most three quarters full.
+        # The smallest power of two that is at most three quarters full.
         capacity = np.where(held > 0, 4, 0).astype(np.int64)
         while (small := 4 * held > 3 * capacity).any():
             capacity[small] *= 2
@@ -279,7 +272,7 @@ class TableWeights:
         self._forget_bounds()
 
     def tidy(self) -> None:
-        # Slots in another order would be summed in another order.
+        # The order of the slots, which depends on earlier steps, determines the rounding of sums.
         pace = self.pace()
         self.put(self.export())
         self.resume(pace)
@@ -294,8 +287,8 @@ class TableWeights:
         self._read = read
 
     def squares(self) -> float:
-        # Half of it is what the penalty counts.
-        return 2.0 * float(tables.table_sums(self._table, L2())[0])
+        # `table_sums` returns ||U||^2 / 2, the l2 penalty.
+        return 2.0 * float(tables.table_sums(self._table, PLAIN)[0])
 
     @property
     def nbytes(self) -> int:
@@ -304,14 +297,14 @@ class TableWeights:
 
 
 def pair_scores(weights: Weights, batch: Any, first: Array, second: Array) -> tuple[Array, Array]:
-    """``x . u_k`` of each row for two classes, on the live weights."""
+    """The scores ``x . u_k`` of each row for two classes."""
     of_first, of_second = np.empty(len(first), weights.dtype), np.empty(len(first), weights.dtype)
     kernels.pair_scores(make_rows(batch), first, second, weights.view(), of_first, of_second)
     return of_first, of_second
 
 
 def rows_of(X: Any, chosen: Any, dtype: np.dtype[Any]) -> sp.csr_matrix[Any]:
-    """Some rows as a CSR matrix of that dtype with int32 indices: what the kernels are compiled for."""
+    """The ``chosen`` rows as a CSR matrix of that dtype with int32 indices, for which the kernels are compiled."""
     batch = sp.csr_matrix(X[chosen], dtype=dtype)
     batch.indices = batch.indices.astype(np.int32, copy=False)
     batch.indptr = batch.indptr.astype(np.int32, copy=False)

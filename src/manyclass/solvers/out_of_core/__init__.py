@@ -1,4 +1,4 @@
-"""Fits whose rows and weights need not fit in memory."""
+"""Fits of rows and weights that may be larger than memory."""
 
 from manyclass.solvers.out_of_core.solver import OutOfCore
 

@@ -1,12 +1,12 @@
-"""Both sides of the duality gap of a softmax regression whose rows and weights are on disk.
+"""The duality gap of a softmax regression whose rows and weights are on disk.
 
 With the scores s_i at weights W, the simplex points p_i = softmax(s_i) give the dual point a_i = e_{y_i} - p_i, and
 
     P = (1/n) sum_i c_i (log sum exp s_i - s_{i y_i}) + (lam/2) ||W||^2
     D = -(1/n) sum_i c_i sum_k p_ik log p_ik - (lam/2) ||V||^2,      V = X^T (c * a) / (lam n).
 
-An intercept without penalty asks for sum_i c_i a_i = 0: mass is moved between the classes of each p_i (see
-`Problem.balance`). All sums go over windows of rows and blocks of classes, in float64.
+An unpenalized intercept requires sum_i c_i a_i = 0, for which the p_i are balanced (see `Problem.balance`). All sums
+are computed in float64, over windows of rows and blocks of classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from manyclass.distributed import Communicator
 from manyclass.io.store.view import RowView, Window
 from manyclass.kernels.scoring import Scorer
-from manyclass.objective.problem import Certificate
+from manyclass.objective.problem import Certificate, balancing
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.out_of_core.steps import accumulate
 
@@ -27,19 +27,23 @@ __all__ = ["Rows", "certify", "resolution"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Scores that are held at a time, in float64.
+#: Number of scores, in float64, that are held at a time.
 _TILE = 1 << 20
 
 
 class Rows(NamedTuple):
-    """The rows of a rank, and how they are weighed.
+    """The rows of a rank.
 
+    Attributes
+    ----------
     view : RowView
+        The rows.
     window_bytes : int
+        Size of a window of rows in bytes.
     scale : float
-        What sample weights are multiplied with, so that their mean over all ranks is 1.
+        Factor that brings the mean of the sample weights of all ranks to 1.
     n : int
-        Rows of all ranks.
+        Number of rows of all ranks.
     by_class : ndarray of shape (n_classes,), optional
         The weight of each class.
     """
@@ -51,18 +55,18 @@ class Rows(NamedTuple):
     by_class: Array | None = None
 
     def weights(self, window: Window) -> Array:
-        """Of the rows of a window, float64."""
+        """The scaled weights of the rows of a window, in float64."""
         given = np.ones(window.end - window.begin) if window.weights is None else window.weights
         return given * self.scale if self.by_class is None else given * self.by_class[window.y] * self.scale
 
 
 class _Tile(NamedTuple):
-    """Some rows and a block of classes."""
+    """The scores of some rows for a block of classes."""
 
-    at: slice  # rows, counted in the view
+    at: slice  # the rows, as indices into the view
     X: Any
-    y: Array  # classes, of the block where 0 <= y < width
-    c: Array
+    y: Array  # classes minus the first one of the block
+    c: Array  # sample weights
     S: Array  # scores, float64
 
 
@@ -85,25 +89,27 @@ def certify(
     intercept: bool,
     comm: Communicator,
 ) -> Certificate:
-    """P and D at the weights on disk.
+    """P and D at weights on disk; the ranks call this together.
 
     Parameters
     ----------
     rows : Rows
-        Of this rank.
+        The rows of this rank.
     bounds : list of int
         First class of each block, and the number of classes.
     block : callable
-        Number of a block -> its weights and intercept.
+        Returns weights and intercept of a block, given its number.
     lam : float
+        Strength of the penalty.
     intercept : bool
-        Whether there is one, without penalty.
+        Whether there is an intercept, which is not penalized.
     comm : Communicator
+        The ranks.
 
     Returns
     -------
     Certificate
-        The same on every rank.
+        The duality gap, the same for every rank.
     """
     blocks = [(number, lo, hi) for number, (lo, hi) in enumerate(zip(bounds[:-1], bounds[1:]))]
     log_sums = np.full(len(rows.view), -np.inf)
@@ -152,7 +158,7 @@ def certify(
 
 
 def resolution(dtype: np.dtype[Any]) -> float:
-    """The least relative gap that is told from zero, of weights of this type."""
+    """The smallest relative gap that is distinguished from 0, for weights of this dtype."""
     return 4.0 * float(np.finfo(dtype).eps)
 
 
@@ -167,7 +173,7 @@ def _balance(
     log_sums: Array,
     comm: Communicator,
 ) -> tuple[Array, Array, Array] | tuple[None, None, None]:
-    """What each class gives away of its mass, what it gets of all that is given, and what each row has to give."""
+    """The fraction of its probability that each class loses, its share of what is removed, and what each row loses."""
     masses = np.zeros((2, blocks[-1][2]))
     wanted, present = masses
     for number, lo, hi in blocks:
@@ -175,13 +181,11 @@ def _balance(
             present[lo:hi] += tile.c @ np.exp(tile.S - log_sums[tile.at, None])
             inside = np.flatnonzero((tile.y >= 0) & (tile.y < hi - lo))
             wanted[lo:hi] += np.bincount(tile.y[inside], tile.c[inside], minlength=hi - lo)
-    wanted, present = comm.allreduce(masses)
-    lacking = np.maximum(wanted - present, 0.0)
-    if not lacking.sum() > 0:
+    moves = balancing(*comm.allreduce(masses))
+    if moves is None:
         return None, None, None
-    remove = np.maximum(1.0 - wanted / np.where(present > 0, present, 1.0), 0.0) * (present > 0)
     taken = np.zeros(len(rows.view))
     for number, lo, hi in blocks:
         for tile in _tiles(rows, lo, *block(number)):
-            taken[tile.at] += np.exp(tile.S - log_sums[tile.at, None]) @ remove[lo:hi]
-    return remove, lacking / lacking.sum(), taken
+            taken[tile.at] += np.exp(tile.S - log_sums[tile.at, None]) @ moves[0][lo:hi]
+    return *moves, taken

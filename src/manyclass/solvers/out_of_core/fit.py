@@ -1,4 +1,4 @@
-"""One fit of softmax regression to a row store, on one of the processes that share it."""
+"""A fit of softmax regression to a row store, in one of the processes that run it together."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ __all__ = ["BlockFit"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: How steps of an averaged descent fall: see `AveragedSGD`.
+#: Exponents of the step size schedule with and without averaging, see `manyclass.solvers.primal.sgd.SGD.power`.
 _AVERAGED, _PLAIN = 0.75, 1.0
 
 
 class _Survey(NamedTuple):
-    """What one pass over the rows tells."""
+    """What a first pass over the rows computes."""
 
-    steps: Array  # of an epoch, by rank
-    scale: float  # what sample weights are multiplied with
+    steps: Array  # steps of an epoch, by rank
+    scale: float  # factor of the sample weights
     alpha: float  # strength of the penalty
-    lam: float  # the same for the weights as they are here: two classes are two columns
-    rate: float  # the first step
-    gain: float  # mean squared norm of the rows
+    lam: float  # the same, but doubled for two classes, which have two columns here
+    rate: float  # the first step size
+    gain: float  # mean squared norm of the rows; 0 without an intercept
 
 
 class BlockFit:
-    """One fit, on one rank; refuses what cannot be done before any work.
+    """A fit on one rank; the constructor checks everything before any work is done.
 
     Raises
     ------
     ValueError
-        If there is something under the name of the model, or the work belongs to another fit.
+        If the path of the model exists, or the checkpoint belongs to another fit.
     FileNotFoundError
-        If the folder around the model or the work does not exist.
+        If the parent folder of the model or of the checkpoint does not exist.
     MemoryError
-        If blocks and windows do not fit in the memory there is, or the files on the disk.
+        If memory or disk space does not suffice.
     """
 
     def __init__(self, solver: OutOfCore, task: StoreTask, comm: Communicator) -> None:
@@ -67,14 +67,14 @@ class BlockFit:
         self.max_iter = solver.default_max_iter if task.max_iter is None else task.max_iter
         for folder in (self.path, work):
             if not folder.absolute().parent.is_dir():
-                raise FileNotFoundError(f"cannot write {folder}: the folder {folder.parent} does not exist")
-        # One order of the rows, whatever each process has drawn.
+                raise FileNotFoundError(f"cannot write {folder}: the folder {folder.parent} does not exist; create it")
+        # All ranks use the same seed, even if random_state is None.
         self.seed = int(comm.allreduce(np.array([task.seed], np.int64), "max")[0])
         d, K = self.store.shape[1], self.store.n_outputs
         width = block_width(d, K, task.dtype, solver.block_classes, solver.block_bytes)
         self.bounds = [*range(0, K, width), K]
         self.rounds = -(-(len(self.bounds) - 1) // comm.size)
-        #: Steps of an epoch.
+        #: Steps of an epoch; in each of them a rank visits at most one block.
         self.steps = comm.size * self.rounds
         self.view = self.store.parts(comm.rank, comm.size)
         self.batch = batch_of(len(self.store), self.store.layout == "dense")
@@ -100,7 +100,7 @@ class BlockFit:
             refuse_existing(self.path)
 
     def _require_room(self, cells: int) -> None:
-        """Refuse what memory or disk has no room for; ``cells`` are the weights of a block."""
+        """Raise a MemoryError if memory or disk space does not suffice, for blocks of ``cells`` weights."""
         solver, size = self.solver, self.task.dtype.itemsize
         states = (2 if solver.average else 1) * cells * size
         require(
@@ -112,20 +112,20 @@ class BlockFit:
             "smaller block_bytes or window_bytes",
         )
         if self.comm.rank == 0:
-            # Files of blocks replace each other one by one; at the end the model is written beside them.
+            # A block is rewritten before its old file is removed; at the end the model is written in addition.
             whole = self.store.shape[1] * self.store.n_outputs * size
             whole = whole * (3 if solver.average else 2) + states + 4 * len(self.store) * (len(self.bounds) - 1)
             free = shutil.disk_usage(self.path.absolute().parent).free
             if whole > free:
                 raise MemoryError(
-                    f"this fit writes {human(whole)} beside {self.path}, where {human(free)} are free: take "
+                    f"this fit needs {human(whole)} of disk space for {self.path}, where {human(free)} are free: use "
                     "another disk, or average=False"
                 )
 
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def run(self) -> StoreFit:
-        """Fit, certify, write; after Ctrl-C with the model reached."""
+        """Run the fit, and write the model; after Ctrl-C that of the weights reached."""
         self.started = time.perf_counter()
         comm, work = self.comm, self.work
         if comm.rank == 0:
@@ -149,14 +149,14 @@ class BlockFit:
             comm.barrier()
             saved = True
         finally:
-            # Whatever went wrong, a folder that was asked for keeps what has been done.
+            # A checkpoint that the user asked for remains, unless the fit has converged.
             if comm.rank == 0 and (self.task.checkpoint is None or (saved and self.history.outcome == "converged")):
                 work.remove()
         model = ShardedModel.open(self.path)
         return StoreFit(model, self.history, self._certificate(), self.survey.alpha, work.done // self.steps)
 
     def _descend(self) -> None:
-        """The epochs that are left, and the certificates."""
+        """Run the remaining epochs, and compute the certificates."""
         work, certificate, history = self.work, self.solver.certificate, self.history
         widths = [hi - lo for lo, hi in zip(self.bounds[:-1], self.bounds[1:])]
         file = work.path / f"sums-{self.comm.rank:05d}.bin"
@@ -189,7 +189,7 @@ class BlockFit:
         return np.asarray(len(store) / (store.n_outputs * np.maximum(counts, 1)))
 
     def _survey(self) -> _Survey:
-        """One pass over the rows: whether they are fit for a fit, how large they are, how many steps they take."""
+        """One pass over the rows: checks them, and computes norms, number of steps and first step size."""
         comm, task, dense, batch = self.comm, self.task, self.store.layout == "dense", self.batch
         weighed = Rows(self.view, self.solver.window_bytes, 1.0, len(self.store), self.by_class)
         steps = np.zeros(comm.size, np.int64)
@@ -198,7 +198,10 @@ class BlockFit:
             rows = window.end - window.begin
             fault = row_fault(make_rows(window.X), 0, rows, self.store.shape[1])
             if fault:
-                raise ValueError(f"the window from row {window.begin} on of {self.store.path} has {fault}")
+                raise ValueError(
+                    f"rows must be finite and valid, but {self.store.path} has {fault} in the window from row "
+                    f"{window.begin} on: write the store again from correct data"
+                )
             steps[comm.rank] += steps_of(rows, batch)
             c = weighed.weights(window)
             weight += float(c.sum())
@@ -210,7 +213,10 @@ class BlockFit:
         weight, squares = comm.allreduce(np.array([weight, squares])).tolist()
         features, ones = comm.allreduce(np.array([features, ones]), "max").tolist()
         if not weight > 0:
-            raise ValueError("the weights of the rows must have a positive sum, all are zero")
+            raise ValueError(
+                f"sample weights must have a positive sum, got only zeros in {self.store.path}: write the store again "
+                "with other weights"
+            )
         n = len(self.store)
         gain = squares / n if task.intercept else 0.0
         scale = n / weight
@@ -222,26 +228,26 @@ class BlockFit:
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
     def _assigned(self, rank: int, step: int) -> int | None:
-        """The block that a rank visits in a step of an epoch."""
+        """The block that a rank visits in a step of an epoch; None if there is none."""
         size = self.comm.size
         block = (rank + step // self.rounds) % size + step % self.rounds * size
         return block if block < self.work.n_blocks else None
 
     def _epoch(self, sums: LogSums) -> None:
-        """The steps that are left of the epoch under way."""
+        """Run the remaining steps of the current epoch."""
         comm, work = self.comm, self.work
         epoch = work.done // self.steps
         while work.done < (epoch + 1) * self.steps:
             try:
                 comm.heed()
-            except KeyboardInterrupt:  # on all ranks, which have done the same steps
+            except KeyboardInterrupt:  # raised in all ranks after the same step
                 self.together = True
                 raise
             step = work.done % self.steps
             comm.where = (epoch, step)
             block = self._assigned(comm.rank, step)
             if block is not None:
-                # Steps that the block has taken on other ranks in this epoch.
+                # Number of stochastic steps that the block has taken on other ranks in this epoch.
                 turns = range(step // self.rounds)
                 before = sum(int(self.survey.steps[(block - turn) % comm.size]) for turn in turns)
                 self._visit(block, epoch, before, sums)
@@ -251,7 +257,7 @@ class BlockFit:
             comm.barrier()
 
     def _visit(self, block: int, epoch: int, before: int, sums: LogSums) -> None:
-        """All rows of this rank and one block."""
+        """Take stochastic steps on a block with all rows of this rank."""
         solver, view, survey = self.solver, self.view, self.survey
         averaging = solver.average and epoch > 0
         state = self.work.load(block, averaging=averaging)
@@ -286,17 +292,17 @@ class BlockFit:
             sums.put(block, begin, own)
             done += steps_of(rows, self.batch)
         if not np.isfinite(state.W).all():
-            raise ValueError("the weights are no longer finite numbers: scale the features, or use dtype float64")
+            raise ValueError("the weights must be finite, got NaN or infinity: scale the features, or use float64")
         self.work.save(block, state)
 
-    # --- what is reached --------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------------------------
 
     def _evaluated(self) -> bool:
-        """Whether the last record is of the weights reached."""
+        """Whether the last record is for the current weights."""
         return len(self.history) > 0 and self.history.last.iteration * self.steps == self.work.done
 
     def _evaluate(self, shown: Reporter) -> None:
-        """Certify the weights reached, and say whether they are good enough."""
+        """Record the certificate of the current weights; sets the outcome if it reaches ``tol``."""
         epoch, lam, intercept = self.work.done // self.steps, self.survey.lam, self.task.intercept
         found = certify(self.rows, self.bounds, self.work.result, lam, intercept, self.comm)
         record = Record(
@@ -313,13 +319,13 @@ class BlockFit:
             self.history.outcome = "converged"
 
     def _certificate(self) -> Certificate:
-        """Of the weights reached; NaN where they were not evaluated."""
+        """The certificate of the current weights; NaN if it was not computed."""
         if not self._evaluated():
             return Certificate(float("nan"), float("nan"))
         return Certificate(self.history.last.primal, self.history.last.dual, resolution(self.task.dtype))
 
     def _keep(self) -> None:
-        """Write the model, in place of one that this fit has left before."""
+        """Write the model; replaces one that this fit has written before."""
         store, path, found = self.store, self.path, self._certificate()
         known = self._evaluated()
         record: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Softmax regression on rows and weights that need not fit in memory: parameters for users."""
+"""Softmax regression on rows and weights that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 
 class OutOfCore(StoreSolver):
-    """Softmax regression on a row store, window by window and block of classes by block of classes.
+    """Softmax regression on a row store that may be larger than memory, by windows of rows and blocks of classes.
 
-    ``LinearClassifier(solver=OutOfCore(path)).fit(store)`` takes a `manyclass.io.store.RowStore` and leaves a
-    `ShardedModel` in the folder ``path``. In memory are one block of the weights (and of their mean), two windows of
-    rows, and 8 bytes a row for the certificate. An epoch visits each block of classes with all rows in a new order:
-    stochastic steps, with the other blocks known by the log of the sum of exp of a row's scores in them, which is kept
-    on disk. Two classes are two columns of weights.
+    ``LinearClassifier(solver=OutOfCore(path)).fit(store)`` takes a `manyclass.io.store.RowStore` and writes a
+    `ShardedModel` to the folder ``path``. In memory are one block of the weights and of their mean, two windows of
+    rows, and 8 bytes per row for the certificate. An epoch takes stochastic steps on each block of classes with all
+    rows. The scores of a row in the other blocks enter by their log-sum-exps, which are stored on disk. Two classes are
+    two columns of weights.
 
-    Rows are taken in a random order within a window, and windows in a random order: a store whose rows are sorted by
-    class is to be shuffled when it is written. ``fit(checkpoint=FOLDER)`` keeps the fit under way, on a disk that all
-    processes see, after each visit of a block; without it that folder is beside the model and removed in any case.
+    Windows are read in random order, and the rows of a window are used in random order: if rows are sorted by class,
+    shuffle them when the store is written. ``fit(checkpoint=FOLDER)`` writes a checkpoint after each visit of a block,
+    to a folder that all processes can access. Otherwise that folder is next to the model, and removed at the end.
 
     Parameters
     ----------
     path : path
-        The folder of the model to make. There must be nothing under that name, but a model that a fit with the same
-        checkpoint has left. Needed by ``fit``.
+        Folder of the model, required by ``fit``. It must not exist, unless a fit with the same checkpoint wrote it.
     average : bool, default=True
-        Take the mean of the weights from the second epoch on.
+        Whether the model is the mean of the weights from the second epoch on.
     certificate : {"end", "epoch"} or None, default="end"
-        When the duality gap is computed, in up to four more passes over rows and weights. end: after the last epoch.
-        epoch: after each, and the fit stops where it is at most ``tol``. None: never; ``tol`` has no meaning then.
+        When the duality gap is computed, which takes up to four passes over rows and weights. "end": after the last
+        epoch. "epoch": after each, and the fit stops if it is at most ``tol``. None: never; ``tol`` has no effect.
     block_classes : int, optional
-        Classes of a block, >= 1. None: as many as take ``block_bytes``.
+        Classes per block, >= 1. None: as many as ``block_bytes`` allows.
     block_bytes : int, default=134217728
-        Bytes of a block of the weights, >= 1.
+        Size of a block of the weights in bytes, >= 1.
     window_bytes : int, default=67108864
-        Bytes of a window of rows, >= 1.
+        Size of a window of rows in bytes, >= 1.
     comm : Communicator or "mpi", optional
-        The processes that fit together, each some shards of the same store and, in each step of an epoch, blocks of its
-        own; files of blocks are the way from one to another. None: there is one. "mpi": all processes of the job.
+        The processes, each of which has some shards of the store, and in each step of an epoch one block. Blocks are
+        passed on in files. None: one process. "mpi": all processes of the MPI job.
 
     References
     ----------
@@ -75,7 +74,7 @@ class OutOfCore(StoreSolver):
     """
 
     name = "out_of_core"
-    summary = "softmax regression on a row store; rows and weights may be larger than memory"
+    summary = "softmax regression on a row store, larger than memory"
     synonyms = ("external_memory",)
     losses = frozenset({"multinomial"})
     default_max_iter = 10
@@ -113,7 +112,7 @@ class OutOfCore(StoreSolver):
 
     @property
     def certified(self) -> bool:  # type: ignore[override]
-        """Whether a gap is computed."""
+        """Whether a duality gap is computed."""
         return self.certificate is not None
 
     def fit_store(self, task: StoreTask) -> StoreFit:
@@ -121,7 +120,7 @@ class OutOfCore(StoreSolver):
         self.check()
         if self.path is None:
             raise ValueError(
-                f"solver {self.name!r} writes its model to a folder, and path is None: name the folder, as in "
+                f"solver {self.name!r} needs path, the folder of the model, got None: give it, as in "
                 "solver=OutOfCore('codes.blocks')"
             )
         return BlockFit(self, task, communicator_of(self) if self._comm is None else self._comm).run()

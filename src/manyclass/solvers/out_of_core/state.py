@@ -1,4 +1,4 @@
-"""The state of an out-of-core fit: files of blocks that replace each other, and a log-sum-exp a row and block."""
+"""The state of an out-of-core fit on disk: versioned files of blocks, and a log-sum-exp for each row and block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLOCK = Kind(
 
 
 class BlockState(NamedTuple):
-    """A block of classes in memory: weights d x width and intercept, and the mean of both once there is one."""
+    """A block of classes in memory: weights of shape (d, width), intercept, and the means of both, or empty arrays."""
 
     W: Array
     bias: Array
@@ -41,22 +41,26 @@ class BlockState(NamedTuple):
 
 
 class Work:
-    """The folder of a fit under way.
+    """The folder of a running fit, which is also its checkpoint.
 
-    A visit to a block reads its file and writes a new one, beside it; the manifest, which says which files count, is
-    replaced when a step is done. Whatever interrupts the fit, it goes on from the last whole step to the same bits.
+    A visit of a block reads its file and writes a new version. The manifest, which lists the current versions, is
+    replaced atomically at the end of a step. A fit that is interrupted at any time is resumed from the last complete
+    step, with the same result to the last bit.
 
     Parameters
     ----------
     path : Path
+        The folder.
     identity : dict
-        Of the problem and the parameters; a folder of another fit is refused.
+        Store, parameters and seed; a folder with another identity is an error.
     bounds : list of int
         First class of each block, and the number of classes.
     n_features : int
+        Number of features.
     dtype : dtype
+        Type of the weights.
     steps : int
-        Of an epoch.
+        Steps per epoch.
     """
 
     def __init__(
@@ -79,20 +83,20 @@ class Work:
         return len(self.bounds) - 1
 
     def resume(self) -> None:
-        """Go on where the folder says, if it is one of this fit.
+        """Continue from the manifest, if the folder exists.
 
         Raises
         ------
         ValueError
-            If it belongs to another fit.
+            If the folder belongs to another fit.
         """
         if not (self.path / MANIFEST).exists():
             return
         found = read_manifest(self.path, _BLOCK.format, _BLOCK.version, "the folder of a fit under way")
         if found.get("identity") != self._identity:
             raise ValueError(
-                f"{self.path} belongs to another fit (found {found.get('identity')}, expected {self._identity}): "
-                "remove it, or give the same data and parameters"
+                f"checkpoint {self.path} belongs to another fit (found {found.get('identity')}, expected "
+                f"{self._identity}): remove it, or give the same data and parameters"
             )
         self.done = int(found["done"])
         self._versions = [int(version) for version in found["versions"]]
@@ -100,7 +104,7 @@ class Work:
         self._left = found["left"]
 
     def settle(self, blocks: list[int], *, write: bool) -> None:
-        """One more step is done, in which these blocks were saved. One of the ranks writes it down."""
+        """Count a step, in which these blocks were saved; one of the ranks has ``write`` and writes the manifest."""
         stale = [self._file(block) for block in blocks]
         self.done += 1
         for block in blocks:
@@ -117,12 +121,12 @@ class Work:
         write_manifest(self.path, _BLOCK.format, _BLOCK.version, {"identity": self._identity, **facts})
 
     def leave(self, path: Path) -> None:
-        """Write down the model that was made of what is done so far: to go on may replace it."""
+        """Record the digest of the model written from the current weights, which a resumed fit may replace."""
         self._left = digest(path / MANIFEST)
         self.write()
 
     def has_left(self, path: Path) -> bool:
-        """Whether there is a model under this name, as this fit has left it."""
+        """Whether the model in this folder is the one that this fit has written."""
         return self._left is not None and (path / MANIFEST).is_file() and digest(path / MANIFEST) == self._left
 
     def _file(self, block: int, version: int | None = None) -> Path:
@@ -130,7 +134,7 @@ class Work:
         return self.path / f"block-{block:05d}-{version:06d}.safetensors"
 
     def load(self, block: int, *, averaging: bool) -> BlockState:
-        """A block in memory; with a mean, which begins at the weights, from the first time it is asked for."""
+        """Read a block; with ``averaging`` including the mean, which starts as the weights."""
         width = self.bounds[block + 1] - self.bounds[block]
         empty = np.empty((0, 0), self.dtype), np.empty(0, self.dtype)
         if not self._versions[block]:
@@ -147,14 +151,14 @@ class Work:
         return BlockState(W, bias, W.copy(), bias.copy())
 
     def save(self, block: int, state: BlockState) -> None:
-        """Write a block as it is after the step under way."""
+        """Write a block after the current step."""
         arrays = {"W": state.W, "bias": state.bias}
         if state.averaging:
             arrays.update(mean=state.mean, mean_bias=state.mean_bias)
         write_arrays(self._file(block, self.done + 1), _BLOCK, arrays)
 
     def result(self, block: int) -> tuple[Array, Array]:
-        """The weights and the intercept that are the fit's, mapped: the mean once there is one."""
+        """Weights (a memory map) and intercept of the model: the mean, if there is one."""
         width = self.bounds[block + 1] - self.bounds[block]
         if not self._versions[block]:
             return np.zeros((self.n_features, width), self.dtype), np.zeros(width, self.dtype)
@@ -163,22 +167,23 @@ class Work:
             return file.window(names[0]), file.read(names[1])
 
     def remove(self) -> None:
-        """At the end of a finished fit."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class LogSums:
-    """For each block and row the log of the sum of exp of the row's scores in the block, float32, in a file.
+    """A file with the log-sum-exp of the scores of each row in each block, in float32.
 
     Parameters
     ----------
     path : Path
+        The file.
     n : int
-        Rows of this rank.
+        Number of rows of this rank.
     widths : list of int
-        Classes of the blocks: at weights of zero a block's number is the log of its width.
+        Number of classes of each block; its logarithm is the log-sum-exp at zero weights.
     fresh : bool
-        Make it anew, even if there is one.
+        Whether to write the file for zero weights even if it exists.
     """
 
     _PIECE = 1 << 20
@@ -195,7 +200,7 @@ class LogSums:
                         file.write(np.full(size, np.log(width), np.float32).tobytes())
 
     def others(self, block: int, begin: int, end: int) -> Array:
-        """The log of the sum of exp over all other blocks, float64; -inf if there is none."""
+        """The log-sum-exp over all other blocks, for rows begin to end - 1, in float64; -inf if there is none."""
         found = np.full(end - begin, -np.inf)
         if self._blocks > 1:
             with open(self._path, "rb") as file:
@@ -206,7 +211,7 @@ class LogSums:
         return found
 
     def put(self, block: int, begin: int, values: Array) -> None:
-        """Keep the numbers of a block for the rows from ``begin`` on."""
+        """Write the log-sum-exps of a block for the rows from ``begin`` on."""
         if self._blocks > 1:
             with open(self._path, "r+b") as file:
                 file.seek(4 * (block * self._n + begin))

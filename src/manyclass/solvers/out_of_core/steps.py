@@ -1,4 +1,4 @@
-"""Stochastic steps of softmax regression on the rows of a window and the classes of a block."""
+"""Stochastic steps of softmax regression with the rows of a window, on the weights of a block of classes."""
 
 from __future__ import annotations
 
@@ -9,62 +9,54 @@ from scipy.linalg import get_blas_funcs
 
 from manyclass.kernels import block_sgd
 from manyclass.kernels.rows import CSRRows, make_rows
-from manyclass.objective.penalties import L2
+from manyclass.solvers.base import PLAIN
 from manyclass.solvers.out_of_core.state import BlockState
 
 __all__ = ["Schedule", "accumulate", "batch_of", "curvature", "steps_of", "visit"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Dense rows of a step, at most: enough for matrix products at the speed of the processor.
+#: Maximum batch size for dense rows: enough for efficient matrix products.
 _BATCH = 64
-#: Steps of a pass over the rows, at least, before a step takes more rows: a descent needs steps.
+#: Minimum number of steps per pass for batches of more than one row.
 _LEAST = 512
-#: Steps on dense rows from one point of their mean to the next.
+#: For dense rows the mean is over every eighth step.
 _MEAN_EVERY = 8
-#: Multiply-adds of a call of the kernel.
+#: Multiply-adds after which the kernel returns to Python, which handles Ctrl-C: about a second.
 _WORK = 2e9
-#: Its primal map is the identity: says to the kernel that it is given the weights themselves.
-_PLAIN = L2()
 
 
 class Schedule(NamedTuple):
-    """Sizes of steps: ``eta_t = rate (1 + decay t)^-power`` on the sum of the gradients of a step's rows.
-
-    lam : strength of the penalty of a row.
-    gain : times the step, that of the intercept; 0: there is none.
-    batch : rows of a step.
-    """
+    """Step sizes ``eta_t = rate (1 + decay t)^-power``, for the sum of the gradients of a batch."""
 
     rate: float
     decay: float
     power: float
-    lam: float
-    gain: float
-    batch: int
+    lam: float  # strength of the penalty
+    gain: float  # factor of the step size of the intercept; 0: there is no intercept
+    batch: int  # rows per step
 
     def sizes(self, first: int, count: int) -> Array:
-        """Those of the steps ``first``, ``first + 1``, ..."""
+        """The step sizes of ``count`` steps from ``first`` on."""
         found: Array = self.rate * (1.0 + self.decay * (first + np.arange(count))) ** -self.power
         return found
 
 
 def batch_of(rows: int, dense: bool) -> int:
-    """Rows of a step, for so many rows in all: one where they are sparse."""
+    """The batch size for a number of rows in all; 1 for sparse rows."""
     return min(_BATCH, max(1, rows // _LEAST)) if dense else 1
 
 
 def steps_of(rows: int, batch: int) -> int:
-    """Steps that so many rows of a window take."""
+    """The number of steps for the rows of a window."""
     return -(-rows // batch)
 
 
 def curvature(X: Any, weights: Array, batch: int) -> tuple[float, float]:
-    """The largest curvature that a step on such rows meets, from their features, and from an intercept for each unit
-    of its gain.
+    """The maximum curvature of the loss of a batch along the weights, and, per unit of gain, along the intercept.
 
-    For sparse rows, max c_i ||x_i||^2 / 2 and max c_i / 2; for dense ones, of which a step takes several, half the
-    largest eigenvalue of the sums of some steps (a few tell: a step that is a little long does no harm).
+    For sparse rows max c_i ||x_i||^2 / 2 and max c_i / 2. For batches of dense rows half the largest eigenvalue of
+    X' diag(c) X, estimated from some of the batches: slightly too long steps do no harm.
     """
     if not isinstance(X, np.ndarray):
         before = np.zeros(len(X.data) + 1)
@@ -92,28 +84,33 @@ def visit(
     first: int,
     averaged: float,
 ) -> Array:
-    """Steps on all rows of a window in the given order; the state is changed in place.
+    """Take steps with all rows of a window, in the given order.
 
     Parameters
     ----------
     X : CSR matrix or ndarray of shape (n, d)
-    y : int32 (n,)
-        Classes, of which lo is the first of the block.
+        The rows.
+    y : int32 ndarray of shape (n,)
+        Their classes.
     lo : int
-    weights, others : float64 (n,)
-        Weights of the rows, and the log of the sum of exp of their scores in the other blocks.
-    order : int32 (n,)
+        First class of the block.
+    weights, others : float64 ndarray of shape (n,)
+        Sample weights, and log-sum-exps of the scores in the other blocks.
+    order : int32 ndarray of shape (n,)
+        Order of the rows.
     state : BlockState
+        Weights of the block; changed in place.
     schedule : Schedule
+        Step sizes.
     first : int
-        The number of the first step.
+        Number of the first step.
     averaged : float
-        Points in the mean so far; 0: no mean is kept.
+        Number of points in the mean so far; 0: there is no mean.
 
     Returns
     -------
     ndarray of shape (n,)
-        The log of the sum of exp of a row's scores in this block, as it was just before the row's step.
+        The log-sum-exp of the scores of each row in this block, just before its step.
     """
     if isinstance(X, np.ndarray):
         return _visit_dense(X, y, lo, weights, others, order, state, schedule, first, averaged)
@@ -121,7 +118,6 @@ def visit(
     own = np.empty(len(order))
     carry = np.array([1.0, 1.0, 0.0])
     sizes = schedule.sizes(first, len(order))
-    # The kernel returns to Python within about a second, so that Ctrl-C is heard.
     most = max(1, int(_WORK * len(order) / max(1.0, 3.0 * len(X.data) * len(state.bias))))
     done = 0
     while done < len(order):
@@ -130,7 +126,7 @@ def visit(
             carry[:] = 1.0, 1.0, 0.0
         part = slice(done, done + most)
         done += block_sgd.block_steps(
-            rows, y, lo, weights, order[part], others, _PLAIN, *state, schedule.lam, sizes[part], schedule.gain,
+            rows, y, lo, weights, order[part], others, PLAIN, *state, schedule.lam, sizes[part], schedule.gain,
             averaged + done if averaged else 0.0, carry, own,
         )  # fmt: skip
     block_sgd.fold(state.W, state.mean, carry[0], carry[1], carry[2], averaged > 0)
@@ -171,7 +167,7 @@ def _visit_dense(
         P *= (weights[chosen] * -eta)[:, None].astype(W.dtype)
         if schedule.gain:
             bias += np.asarray(schedule.gain * P.sum(axis=0, dtype=np.float64), W.dtype)
-        # W = (1 - eta m lam) W + X^T P in one pass: BLAS sees the transposes, whose columns are contiguous.
+        # W = (1 - eta m lam) W + X^T P in place: BLAS, which is column-major, gets the transposes.
         done = gemm(
             1.0, P.T, part.T, beta=1.0 - eta * len(chosen) * schedule.lam, c=W.T, trans_b=True, overwrite_c=True
         )

@@ -1,1 +1,1 @@
-"""Solvers that lower the objective itself."""
+"""Primal solvers, which minimize the objective over the weights."""

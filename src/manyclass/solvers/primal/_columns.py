@@ -1,13 +1,13 @@
-"""Data by columns: what coordinate descent asks of sparse and of dense rows.
+"""Column access to sparse and dense rows for coordinate descent.
 
-A view answers for a set of ``features``: products with X, and the minimum of a quadratic model
+For a set of ``features`` a view computes products with X, and the minimum of a quadratic model
 
     u.delta + delta' diag(h) delta / 2 + l1 ||w||_1 + l2 ||w||^2 / 2,      delta = X (w - w_0) + shift,
 
 over the weights w of these features and, with an intercept, over the shift, which is eliminated exactly. Sparse rows
-are copied once into compressed columns. Dense rows never are: of them blocks of rows make a Gram matrix (BLAS), on
-which a step costs as much as there are features, however many the rows. The Gram matrix serves small sets of sparse
-features as well: on it the weights of a known support are found by one Cholesky factorization.
+are copied once into CSC format. Dense rows are not copied: their Gram matrix is computed in blocks of rows by BLAS, and
+the cost of a coordinate step on it does not depend on the number of rows. Small sets of sparse features use a Gram
+matrix too. With it the weights of a known support follow from one Cholesky factorization.
 """
 
 from __future__ import annotations
@@ -16,43 +16,45 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg.lapack import dposv
 
 from manyclass.kernels import columns, coordinate
 from manyclass.kernels.rows import CSRRows, DenseRows, n_stored
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import row_matrix
 
 __all__ = ["FULL", "ColumnView", "DenseColumns", "Gram", "Model", "SparseColumns", "column_view"]
 
-#: Most features of a Gram matrix of dense rows: 128 MiB.
+#: Maximum number of features of a Gram matrix of dense rows: 128 MiB.
 MOST = 4096
-#: Up to as many features all are worked on at once: choosing costs more than it spares. A quarter of it where the Gram
-#: matrix changes from model to model.
+#: Maximum number of features that are all solved for at once, without choosing a working set. A quarter of it if the
+#: Gram matrix changes from model to model.
 FULL = 512
-#: Most features of a Gram matrix of sparse rows.
+#: Maximum number of features of a Gram matrix of sparse rows.
 MOST_SPARSE = 400
-#: Numbers of a block of dense rows, 2 MiB in float64, and features whose products with a vector are one task.
+#: Elements of a block of dense rows (2 MiB in float64); features per task of a product with a vector.
 _BLOCK, _FEATURES = 1 << 18, 1 << 14
-#: Rows of compressed data between two returns to Python, so that Ctrl-C is heard.
+#: Sparse rows after which a kernel returns to Python, which handles Ctrl-C.
 _ROWS = 1 << 16
 #: Epochs between two extrapolations.
 _DEPTH = 5
 
 
 class Gram:
-    """``X' diag(h) X`` of some features, centerd where there is an intercept."""
+    """``X' diag(h) X`` of some features, centered if there is an intercept."""
 
     def __init__(self, products: Array, moments: Array, spread: float) -> None:
         self.matrix = products
-        #: With an intercept ``X' h`` and 1 / sum h; without one the latter is 0, and the former not used.
+        #: With an intercept ``X' h`` and 1 / sum h; without one ``spread`` is 0, and ``moments`` is not used.
         self.moments = moments
         self.spread = spread
 
     def descend(self, w: Array, slope: Array, l1: float, l2: float, enough: float) -> None:
-        """Minimize the model over ``w`` in place, ``slope`` its slope without the penalties, until violations are at
-        most ``enough``: cyclic descent to find the support, Cholesky to find the weights on it."""
+        """Minimize the model over ``w`` in place until violations are at most ``enough``.
+
+        ``slope`` is the gradient without the penalties. Cyclic descent finds the support, Cholesky the weights on it.
+        """
         G = self.matrix
         if l2:
             G = G.copy()
@@ -61,16 +63,16 @@ class Gram:
         start, begin = slope.copy(), w.copy()
         everything = np.arange(len(w))
         for number in range(100):
-            # Where columns are alike an epoch meets less than it leaves: one epoch alone is never the last.
+            # The first epoch does not count: with similar columns it underestimates the violations that it leaves.
             if coordinate.gram_epochs(G, slope, w, l1, everything, 1) <= enough and number:
                 return
             _settle(G, slope, w, l1)
-            # Afresh: of the support's alone the slope was kept up.
+            # `_settle` updates the gradient on the support only.
             slope[:] = start + G @ (w - begin)
 
 
 def _settle(G: Array, slope: Array, w: Array, l1: float) -> None:
-    """Towards the minimum over the support of ``w``: as much work in epochs as in a factorization, then that."""
+    """Approach the minimum over the support of ``w``: epochs that cost as much as a factorization, then `_jump`."""
     support = np.flatnonzero(w)
     if not len(support):
         return
@@ -81,7 +83,7 @@ def _settle(G: Array, slope: Array, w: Array, l1: float) -> None:
 
 
 def _jump(G: Array, slope: Array, w: Array, l1: float) -> None:
-    """To the minimum for the signs that ``w`` has; beyond the first change of a sign only if that is better."""
+    """Move ``w`` to the minimum for its signs, or, if a sign changes on the way, to the better of two truncations."""
     support = np.flatnonzero(w)
     if not len(support):
         return
@@ -110,10 +112,10 @@ def _jump(G: Array, slope: Array, w: Array, l1: float) -> None:
 
 
 class Model(NamedTuple):
-    """A quadratic model of the mean loss by scores: slope ``u``, curvature ``h``.
+    """A quadratic model of the mean loss as a function of the scores: gradient ``u``, diagonal Hessian ``h``.
 
-    ``slope`` is X' u of the features it is for, u made to sum to zero with an intercept, and ``gram`` their Gram
-    matrix, where they are known.
+    If known, ``slope`` is X' u of its features, with u centered if there is an intercept, and ``gram`` their Gram
+    matrix.
     """
 
     u: Array
@@ -123,7 +125,7 @@ class Model(NamedTuple):
 
 
 class ColumnView(Protocol):
-    """What both views offer; ``all`` lists the features, ``most`` of them make a working set."""
+    """Interface of both views; ``all`` are all features, ``most`` is the maximum size of a working set."""
 
     all: Array
     most: float
@@ -146,7 +148,7 @@ class ColumnView(Protocol):
     def minimize(
         self, features: Array, w: Array, model: Model, l1: float, l2: float, enough: float
     ) -> tuple[Array, float, float]:
-        """New weights of the features, the shift, and the passes over the data it took."""
+        """Minimize a model; returns the weights of the features, the shift, and the number of passes over the data."""
 
 
 def column_view(problem: Problem) -> ColumnView:
@@ -154,7 +156,7 @@ def column_view(problem: Problem) -> ColumnView:
 
 
 class SparseColumns:
-    """Compressed rows and a copy of them in compressed columns."""
+    """Sparse rows, with a copy in CSC format."""
 
     most: float = np.inf
 
@@ -163,7 +165,7 @@ class SparseColumns:
         self.rows = problem.rows
         self.n, self.d, self.intercept = problem.n_samples, problem.n_features, problem.intercept
         self.n_threads = problem.n_threads if problem.n_outputs == 1 else 1
-        X = sp.csr_matrix(tuple(problem.rows), shape=(self.n, self.d)).tocsc()
+        X = row_matrix(problem).tocsc()
         self.X = X.data, X.indices, X.indptr
         self.stored = max(1, n_stored(problem.rows))
         self.all = np.arange(self.d)
@@ -217,11 +219,11 @@ class SparseColumns:
     def _by_epochs(
         self, features: Array, w: Array, u: Array, h: Array, l1: float, l2: float, enough: float
     ) -> tuple[Array, float, float]:
-        """Cyclic descent on the residuals; on the support, extrapolated (Bertrand & Massias 2021, Algorithm 2)."""
+        """Cyclic descent on the residuals, with extrapolation on the support (Bertrand & Massias 2021, Algorithm 2)."""
         first, second = self._moments(features, h)
         spread = 1.0 / h.sum() if self.intercept else 0.0
         curvature = second - spread * first * first
-        curvature[curvature < 1e-14 * second] = 0.0  # a constant column: nothing is left of it but rounding
+        curvature[curvature < 1e-14 * second] = 0.0  # a constant column is 0 after centering, up to rounding
         indptr = self.X[2]
         sizes = (indptr[features + 1] - indptr[features]).astype(np.float64)
         flat = bool(np.all(h == h[0]))
@@ -247,7 +249,7 @@ class SparseColumns:
             work += sizes.sum()
             if first_worst is None:
                 first_worst = worst
-            # As on a Gram matrix, one epoch alone is never the last.
+            # As in `Gram.descend`, the first epoch does not count.
             if worst <= enough and worst <= 0.3 * first_worst:
                 break
             support = np.flatnonzero(w)
@@ -269,7 +271,7 @@ class SparseColumns:
 
 
 class DenseColumns:
-    """Dense rows, in blocks; float64 one block at a time."""
+    """Dense rows, converted to float64 a block at a time."""
 
     most: float = MOST
 
@@ -316,11 +318,11 @@ class DenseColumns:
     def gram(self, features: Array, h: Array) -> Gram:
         G = np.zeros((len(features), len(features)))
         moments = np.zeros(len(features))
-        # h that is one number (a squared loss without weights) goes in at the end.
+        # A constant h (squared loss without sample weights) is multiplied in at the end.
         flat = bool(np.all(h == h[0]))
         root, means = np.ones(self.n) if flat else np.sqrt(h), self.means[features]
         for rows, x in self._blocks(len(features)):
-            # Means near those of these h: what is left to take away below is small, and loses no digits.
+            # Centered by approximate means, so that the correction by the exact ones below loses no digits.
             if flat and not self.intercept:
                 block = self._taken(x, features)
             else:
@@ -356,7 +358,7 @@ def _on_gram(
         gram = view.gram(features, model.h)
         passes += len(features) / len(view.all)
     else:
-        enough *= 1e-5  # to the end, since it costs next to nothing
+        enough *= 1e-5  # steps on a known Gram matrix are cheap
     lean = float(model.u.sum())
     if slope is None:
         slope = view.part(features, model.u - gram.spread * lean * model.h)
@@ -367,7 +369,7 @@ def _on_gram(
 
 
 def _mixture(kept: Array) -> Array | None:
-    """Anderson's weights of the last iterates: the affine mixture whose differences come closest to cancelling."""
+    """Anderson extrapolation: coefficients with sum 1 that minimize the norm of the combined differences."""
     moves = np.diff(kept, axis=0)
     products = moves @ moves.T
     scale = float(np.trace(products))

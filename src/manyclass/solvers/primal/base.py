@@ -1,9 +1,8 @@
-"""What the solvers on the weights share: how they certify, the intercept as a feature, the slope at a point.
+"""Base classes of the primal solvers: duality gaps, the intercept as the weight of a constant feature, gradients.
 
-A solver of the dual carries its lower bound along. One on the weights has none, but the negative gradients of the
-losses at its weights, a_i = -grad phi(W^T x_i + b), are dual-feasible, and they are the dual optimum where the weights
-are optimal: `Problem.certify` turns them into a true gap. No bound is kept from one certificate to the next: a state
-may go on on other data, where it would bound nothing.
+A dual solver has a lower bound at any time. A primal solver gets one from the negative gradients of the losses,
+a_i = -grad phi(W^T x_i + b): they are dual feasible, and dual optimal if W is optimal (`Problem.certify`). The best
+bound so far is not kept, because a warm start may continue the state on other data.
 """
 
 from __future__ import annotations
@@ -13,22 +12,24 @@ from collections.abc import Callable
 
 import numpy as np
 
+from manyclass.kernels import primal as kernels
 from manyclass.kernels.sdca import weighted_sums
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.solvers.base import Progress, Solver, State
+from manyclass.runtime.threads import ranges, run
+from manyclass.solvers.base import PLAIN, Progress, Solver, State
 
-__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature"]
+__all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "fill_scores", "momentum", "respond_to"]
 
-#: Rows of a point that a piece of a sum covers. Fixed: the sums must not depend on the number of threads.
+#: Rows per task of a parallel sum. Fixed: sums must not depend on the number of threads.
 ROWS = 4096
 
 
 class PrimalSolver(Solver):
-    """A solver on the weights. Its state keeps room for the certificate: ``dual`` (n x K) and ``V`` (d x K)."""
+    """A primal solver. Its state has buffers for the certificate: ``dual`` (n, K) and ``V`` (d, K)."""
 
-    #: The conjugate is for the certificate alone.
+    #: Only the certificate needs the conjugate.
     needs_loss = frozenset({"gradient", "conjugate"})
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
@@ -37,15 +38,15 @@ class PrimalSolver(Solver):
         return problem.certify(W, bias, losses, state["dual"], self._image(state))
 
     def _image(self, state: State) -> Array:
-        """Room for the dual image, d x K."""
+        """The buffer of shape (d, K) for the dual image."""
         return state["V"]
 
 
 class BatchSolver(PrimalSolver):
-    """A solver that moves all weights at once, for a loss without kinks.
+    """A primal solver that updates all weights at once, for a smooth loss.
 
-    Its point has d + 1 rows: W, and the weights of one more feature that has the value `constant` in every row and no
-    penalty. That feature's share of the curvature is then of the size of the others', however X is scaled.
+    ``state["point"]`` has d + 1 rows: W, and the weights of a feature that has the value `constant` in every row and is
+    not penalized. With that value the curvature along the intercept is of the size of the others for any scale of X.
     """
 
     needs_loss = PrimalSolver.needs_loss | {"smooth_gradient"}
@@ -58,35 +59,35 @@ class BatchSolver(PrimalSolver):
         return state["slope"][:-1]
 
     def _first(self, problem: Problem) -> State:
-        """The part of a state that batch solvers have in common."""
+        """The part of the state that all batch solvers have."""
         shape = problem.n_features + 1, problem.n_outputs
         point = np.zeros(shape, problem.dtype)
-        if problem.intercept and isinstance(problem.targets, RealTargets):  # else few steps lead there from zero
+        if problem.intercept and isinstance(problem.targets, RealTargets):  # for classes 0 is only a few steps away
             point[-1] = first_intercept(problem) / constant(problem)
         return {
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),
             "point": point,
-            # Both are made afresh before they are read; here so that iterations and certificates share them.
+            # Buffers that iterations and certificates share; written before they are read.
             "slope": np.zeros(shape, problem.dtype),
             "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
         }
 
     @staticmethod
     def _ended(state: State, passes: int) -> Progress:
-        """Count one iteration that took so many passes."""
+        """Add an iteration of ``passes`` passes over the data to the state."""
         state["iteration"] = np.asarray(state["iteration"] + 1)
         state["passes"] = np.asarray(state["passes"] + passes)
         return Progress(int(state["iteration"]), float(state["passes"]))
 
     @staticmethod
     def _split(problem: Problem, point: Array) -> tuple[Array, Array]:
-        """``(W, b)`` of a point."""
+        """``(W, b)`` of a point of shape (d + 1, K)."""
         return point[:-1], problem.dtype.type(constant(problem)) * point[-1]
 
     @staticmethod
     def _slope(problem: Problem, state: State, image: Callable[[Array, Array], None] | None = None) -> None:
-        """``state["slope"]`` becomes the gradient of P - lam g where ``dual`` are the responses of the losses."""
+        """Set ``state["slope"]`` to the gradient of the mean loss, where ``dual`` are its negative loss gradients."""
         dual, slope = state["dual"], state["slope"]
         (problem.dual_image if image is None else image)(dual, slope[:-1])
         slope[:-1] *= -problem.lam
@@ -96,14 +97,36 @@ class BatchSolver(PrimalSolver):
             slope[-1] = 0
 
 
+def fill_scores(problem: Problem, W: Array, bias: Array, scores: Array) -> None:
+    """Set ``scores`` to X W + b; one pass over the data."""
+    pieces = ranges(problem.n_samples, ROWS)
+    run(lambda b, e: kernels.scores(problem.rows, W, bias, PLAIN, scores, b, e), pieces, problem.n_threads)
+
+
+def respond_to(problem: Problem, scores: Array) -> float:
+    """Replace scores by the negative loss gradients there; returns the weighted sum of the losses."""
+    losses = run(
+        lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
+        ranges(problem.n_samples, ROWS),
+        problem.n_threads,
+    )
+    return float(np.sum(losses))
+
+
+def momentum(t: float) -> tuple[float, float]:
+    """Nesterov's (t_k - 1) / t_{k+1}, and t_{k+1} (Beck & Teboulle 2009, equations 4.2 and 4.3)."""
+    later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
+    return (t - 1.0) / later, later
+
+
 def constant(problem: Problem) -> float:
-    """The value of the feature that carries the intercept: the root of the mean squared row norm; 0 without one."""
+    """The value of the constant feature of the intercept: the root mean squared row norm; 0 without an intercept."""
     if not problem.intercept:
         return 0.0
     return math.sqrt(float(np.average(problem.norms, weights=problem.sample_weight))) or 1.0
 
 
 def curvature(problem: Problem) -> float:
-    """The trace of a bound on the Hessian of the mean loss: its largest eigenvalue is below, mostly far below."""
+    """The trace of a bound on the Hessian of the mean loss, an upper bound on its largest eigenvalue."""
     mean = float(np.average(problem.norms, weights=problem.sample_weight))
     return ((mean + constant(problem) ** 2) / float(problem.loss.smoothness)) or 1.0

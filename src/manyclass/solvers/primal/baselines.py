@@ -1,4 +1,4 @@
-"""Nonlinear conjugate gradients and steepest descent: what other solvers on the weights are compared with."""
+"""Nonlinear conjugate gradients and steepest descent, for comparison with the other primal solvers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class ConjugateGradient(DescentSolver):
 
         d = -g + max(beta, 0.4 <d, g> / ||d||^2) d,      beta = <y - 2 d ||y||^2 / <d, y>, g> / <d, y>
 
-    which is a direction of descent whatever the line search was; truncating beta restarts where it would be far below
-    zero (their later CG_DESCENT, whose bound does not depend on the scale). The search for a step starts at the length
-    that repeats the last decrease, and ends where the slope along d has fallen to a tenth, found by secants.
+    which is a descent direction for any line search. The lower bound on beta, which restarts the method, is that of
+    their later CG_DESCENT and does not depend on the scale. The line search starts at the step size that promises the
+    same decrease as the last step, and ends when the slope along d is at most a tenth of that at the start (secants).
 
-    Passes over the data: one for each step tried (the scores, and the gradient they lead to), and one at the start.
+    Passes over the data: one per trial step (scores and gradient), and one at the start.
 
     Raises
     ------
@@ -52,17 +52,17 @@ class ConjugateGradient(DescentSolver):
     name = "cg"
     summary = "nonlinear conjugate gradients, for comparison"
     synonyms: ClassVar[tuple[str, ...]] = ("conjugate_gradient",)
-    #: The slope that is left at the end of a step, in parts of that at its start.
+    #: A step is accepted if the slope there is at most this fraction of the slope at its start.
     _within = 0.1
-    #: Whether the first step tried along a direction promises the last decrease, or has the length of the last step.
+    #: The first trial step: the one that promises the last decrease, or, if False, the last step size.
     _by_decrease = True
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
         return {
             **state,
-            # The next direction (0: the negative gradient), and what the first step along it is to repeat: the promise
-            # of the last one, step times fall, or its length.
+            # The next direction (0: the negative gradient), and what its first trial step repeats: the last decrease to
+            # first order, step size times slope, or the last step size.
             "direction": np.zeros_like(state["point"]),
             "last": np.zeros(()),
         }
@@ -70,16 +70,16 @@ class ConjugateGradient(DescentSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
         return {
-            "weights (two points, two gradients, a direction, room)": 6 * (problem.n_features + 1) * size,
-            "responses of the losses": problem.n_samples * size,
+            "weights (two points, two gradients, a direction, a buffer)": 6 * (problem.n_features + 1) * size,
+            "gradients of the losses": problem.n_samples * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        gradient, trial, room = (np.empty_like(state["point"]) for _ in range(3))
+        gradient, trial, buffer = (np.empty_like(state["point"]) for _ in range(3))
         direction = state["direction"]
-        if state["iteration"] == 0:  # a new run, wherever it starts
+        if state["iteration"] == 0:  # a new run, possibly a warm start
             direction[:], state["last"], state["passes"] = 0, np.zeros(()), np.ones(())
-        # Not kept in the state: it would be that of another objective after a warm start on other data.
+        # Not in the state: a warm start may have other data, and so another objective.
         value = self._descend(problem, state["point"], state, gradient)
         while True:
             fall = problem.inner_product(gradient, direction)
@@ -90,19 +90,19 @@ class ConjugateGradient(DescentSolver):
             tried, last = 0, 0.0
             if fall < 0:
                 step, found, tried = self._search(
-                    problem, state, direction, value, fall, trial, room, first=first, within=self._within
+                    problem, state, direction, value, fall, trial, buffer, first=first, within=self._within
                 )
                 if step:
                     value, last = found, step * (fall if self._by_decrease else 1.0)
                     state["point"], trial = trial, state["point"]
-                    gradient, room = room, gradient
-                    # What was the gradient before, and the point, are now room.
-                    self._turn(problem, gradient, np.subtract(gradient, room, out=room), direction)
+                    gradient, buffer = buffer, gradient
+                    # The previous gradient is in ``buffer``, which may be overwritten.
+                    self._turn(problem, gradient, np.subtract(gradient, buffer, out=buffer), direction)
             state["last"] = np.asarray(last)
             yield self._ended(state, tried)
 
     def _turn(self, problem: Problem, gradient: Array, turn: Array, direction: Array) -> None:
-        """The next direction, in place, from the change ``turn`` of the gradient."""
+        """Replace the direction by the next one; ``turn`` is the change of the gradient, y."""
         bend = problem.inner_product(direction, turn)
         beta = 0.0
         if bend > 0:
@@ -115,14 +115,13 @@ class ConjugateGradient(DescentSolver):
 
 
 class GradientDescent(ConjugateGradient):
-    """Steepest descent for a smooth loss and a smooth penalty, with a search for the length of each step.
+    """Steepest descent with a line search for a smooth loss and a smooth penalty.
 
-    The search begins with the length of the last step and ends where the slope along the direction is at most nine
-    tenths of what it was, in size (exact minima along the way make the method slower, not faster). The method is here
-    to be compared with: its error falls by a factor in each iteration that is near one where the problem is
-    ill-conditioned.
+    The line search starts at the last step size and ends when the slope along the direction is at most 0.9 of that at
+    the start (a more exact search makes the method slower). It is linearly convergent, and slow on ill-conditioned
+    problems: it is here for comparison.
 
-    Passes over the data: one for each step tried (the scores, and the gradient they lead to), and one at the start.
+    Passes over the data: one per trial step (scores and gradient), and one at the start.
 
     Raises
     ------
@@ -151,9 +150,9 @@ class GradientDescent(ConjugateGradient):
     _by_decrease = False
 
     def _turn(self, problem: Problem, gradient: Array, turn: Array, direction: Array) -> None:
-        """The next direction, in place: the negative gradient."""
+        """Replace the direction by the negative gradient."""
         np.negative(gradient, out=direction)
 
 
-#: The least beta, in parts of that which would make d flat.
+#: The lower bound on beta is this times <d, g> / ||d||^2.
 _LEAST = 0.4

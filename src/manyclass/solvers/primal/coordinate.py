@@ -1,16 +1,14 @@
-"""Primal coordinate descent with working sets: the solver for penalties that leave few weights.
+"""Primal coordinate descent with working sets, for penalties with sparse solutions.
 
-Each output is a problem of its own: one pass over the data tells the slope of the mean loss by every weight, and with
-it the duality gap; the features whose weights are not zero, and as many again that are nearest to the bound
-|slope| <= l1 (by their distance to it in the dual: Massias, Gramfort & Salmon 2018), are then solved for alone, to a
-fraction of the violation found. Nothing is ever screened out: each certificate looks at every feature.
+Each output is a problem of its own. One pass over the data gives the gradient of the mean loss, and with it the duality
+gap. Then a working set is solved to a fraction of the largest violation: the features with nonzero weights, and as many
+others, those closest to the bound |gradient| <= l1 (by distance in the dual: Massias, Gramfort & Salmon 2018). No
+feature is screened out: every certificate is computed over all of them.
 
-The squared loss is its own quadratic model. Any other separable smooth loss is modelled by its second derivative at
-the current scores (prox-Newton: Lee, Sun & Saunders 2014) and the step is searched along a line. How a model is
-minimized is told in `manyclass.solvers.primal._columns`: on a Gram matrix where the features are few, else by cyclic
-descent on the residuals with Anderson's extrapolation (Bertrand & Massias 2021).
-
-An unpenalized intercept is eliminated from every model exactly: it moves with each weight.
+The squared loss is its own quadratic model. Other separable smooth losses are modelled by their second derivative at
+the current scores, with a line search (prox-Newton: Lee, Sun & Saunders 2014). `manyclass.solvers.primal._columns`
+minimizes the models: on a Gram matrix if the features are few, else by cyclic descent on the residuals with Anderson
+extrapolation (Bertrand & Massias 2021). An unpenalized intercept is eliminated from every model exactly.
 """
 
 from __future__ import annotations
@@ -34,16 +32,16 @@ from manyclass.solvers.primal._columns import FULL, MOST, ColumnView, Gram, Mode
 
 __all__ = ["CoordinateDescent", "largest_penalty"]
 
-#: Least part of its largest value that a second derivative counts for: a model must bend everywhere.
+#: Lower bound on second derivatives, relative to their maximum: models must be strictly convex.
 _FLOOR = 1e-4
-#: Least number of features in a working set.
+#: Minimum number of features in a working set.
 _LEAST = 100
-#: Most numbers (128 MiB) kept of the points of all outputs, so that they need not be computed twice.
+#: Maximum size (128 MiB) of the `_Point` of all outputs, up to which they are kept and not computed twice.
 _KEPT = 1 << 24
 
 
 class _Point(NamedTuple):
-    """One output at its weights: scores, minus the slope of the mean loss by each weight, both sides of the gap."""
+    """One output at its weights: scores, negative gradient of the mean loss, primal and dual objective."""
 
     s: Array
     pull: Array
@@ -52,27 +50,23 @@ class _Point(NamedTuple):
 
 
 class CoordinateDescent(Solver):
-    """Coordinate descent on the weights of a separable smooth loss with an l1, elastic net or l2 penalty.
+    """Coordinate descent on the weights, for a separable smooth loss with an l1, elastic net or l2 penalty.
 
-    One iteration solves a working set of every output whose gap counts, and certifies.
+    An iteration solves a working set of every output whose gap is at least a tenth of the mean gap, and computes the
+    certificate.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import SquaredLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L1
-    >>> X, y = np.eye(3), np.array([[3.0], [-6.0], [0.5]])
-    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), 1 / 3, n_features=3)
-    >>> np.round(minimize(lasso, CoordinateDescent(), tol=1e-9).weights.T, 6)
-    array([[ 2., -5.,  0.]])
+    >>> from manyclass import LinearRegressor
+    >>> from manyclass.solvers import CoordinateDescent
+    >>> lasso = LinearRegressor(solver=CoordinateDescent(), alpha=1 / 3, l1_ratio=1.0, fit_intercept=False, tol=1e-9)
+    >>> np.round(lasso.fit(np.eye(3), [3.0, -6.0, 0.5]).coef_, 6)
+    array([ 2., -5.,  0.])
     """
 
     name = "cd"
-    summary = "coordinate descent with working sets; pays with an l1 part and few outputs"
+    summary = "coordinate descent with working sets; fast with an l1 part and few outputs"
     synonyms = ("coordinate_descent", "liblinear", "celer")
     needs_loss = frozenset({"gradient", "conjugate", "smooth_gradient", "separate_outputs"})
     needs_penalty = frozenset({"prox"})
@@ -94,7 +88,7 @@ class CoordinateDescent(Solver):
         }
         if isinstance(problem.rows, CSRRows):
             stored = problem.rows.data.nbytes + problem.rows.indices.nbytes + problem.rows.indptr.itemsize * d
-            held["a copy of X by columns"] = stored
+            held["a copy of X in column order"] = stored
         held["Gram matrices"] = 3 * 8 * min(d, MOST) ** 2 * min(problem.n_threads, K)
         return held
 
@@ -118,11 +112,11 @@ class CoordinateDescent(Solver):
 
         outputs = [(k, k + 1) for k in range(problem.n_outputs)]
         run(lambda k, _: evaluate(k), outputs, problem.n_threads)
-        # A warm start counts from zero, a resumed run goes on.
+        # A warm start counts from zero, a resumed run continues the count.
         passes = 1.0 + (float(state["passes"]) if int(state["iteration"]) else 0.0)
         while True:
             gaps = sides[:, 0] - sides[:, 1]
-            # What is left of the others together is a tenth of the whole.
+            # The gaps of the other outputs sum to less than a tenth of the whole gap.
             live = [outputs[k] for k in np.flatnonzero(gaps >= 0.1 * gaps.mean())]
             passes += sum(run(lambda k, _: improve(k), live, problem.n_threads)) / problem.n_outputs
             iteration = int(state["iteration"]) + 1
@@ -140,7 +134,7 @@ class CoordinateDescent(Solver):
 
 
 class _Work:
-    """What is derived from a problem for a run: columns, norms, the penalty's two strengths."""
+    """What a run derives from the problem: columns, their norms, the strengths of l1 and l2 part."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -153,7 +147,7 @@ class _Work:
             self.l1 *= float(getattr(problem.penalty, "threshold", 0.0))
         self.quadratic = isinstance(self.loss, SquaredLoss)
         self.few = few = problem.n_features <= (FULL if self.quadratic else FULL // 4)
-        #: Lengths of the columns, where there are so many features that a choice is made.
+        #: Norms of the columns; empty if all features are always in the working set.
         self.norms = np.zeros(0) if few else np.sqrt(self.view.norms(self.share))
         self.gram: Gram | None = self.view.gram(self.view.all, self.share) if few and self.quadratic else None
         targets = problem.targets
@@ -178,7 +172,7 @@ class _Work:
         return float(self.l1 * np.abs(w).sum() + 0.5 * self.l2 * (w @ w))
 
     def evaluate(self, k: int, W: Array, bias: Array) -> _Point:
-        """The scores afresh from the weights, every feature looked at."""
+        """The `_Point` of output k, with scores recomputed from the weights."""
         w, y = W[:, k].astype(np.float64), self.target(k)
         support = np.flatnonzero(w)
         s = self.view.scores(support, w[support]) + float(bias[k])
@@ -191,7 +185,7 @@ class _Work:
         return _Point(s, pull, primal, self._dual(u, y, pull))
 
     def _balance(self, u: Array) -> None:
-        """To sum zero, within the domain of phi* (as `Problem.balance`)."""
+        """Change u to sum 0 within the domain of phi*, in place (as `Problem.balance`)."""
         if self.problem.loss.free_dual:
             u -= self.share * (u.sum() / self.share.sum())
             return
@@ -202,7 +196,7 @@ class _Work:
             u[u < 0] *= positive / negative
 
     def _dual(self, u: Array, y: Array, pull: Array) -> float:
-        """The better of the dual point as it is (where g* is finite) and shrunk until no |slope| exceeds l1."""
+        """The larger dual objective of u (if g* is finite there) and of u scaled until |X' u| <= l1."""
         largest = float(np.abs(pull).max(initial=0.0))
         found = []
         if self.l1 > 0.0 or largest == 0.0:
@@ -214,7 +208,7 @@ class _Work:
         return float(max(found))
 
     def improve(self, k: int, W: Array, bias: Array, point: _Point) -> float:
-        """Solve a working set of output k; returns the passes over the data this took."""
+        """Solve a working set of output k in place; returns the number of passes over the data."""
         whole = W[:, k].astype(np.float64)
         violations = self.violations(whole, point.pull)
         worst = float(violations.max(initial=0.0))
@@ -230,7 +224,7 @@ class _Work:
             else:
                 h = np.empty(len(s))
                 kernels.curvatures(self.loss, s, y, self.share, _FLOOR / self.loss.smoothness, h)
-                # A model is worth minimizing no further than it is true.
+                # The model is an approximation: minimizing it to higher accuracy would not reduce the violation.
                 model, finish = Model(u, h), max(enough, 0.1 * left)
             new, shift, cost = self.view.minimize(features, w, model, self.l1, self.l2, finish)
             passes += cost
@@ -251,16 +245,16 @@ class _Work:
         return passes
 
     def violations(self, w: Array, pull: Array) -> Array:
-        """How far each weight is from optimal, in the unit of a slope."""
+        """The violation of the optimality condition of each weight: the distance of -gradient to the subgradients."""
         pull = pull - self.l2 * w if self.l2 else pull
         return np.where(w == 0.0, np.maximum(np.abs(pull) - self.l1, 0.0), np.abs(pull - self.l1 * np.sign(w)))
 
     def working_set(self, w: Array, pull: Array, violations: Array) -> Array:
-        """The features whose weights are not zero and as many again: those nearest to the bound |slope| <= l1."""
+        """The features with nonzero weights, and as many others, those closest to the bound |gradient| <= l1."""
         size = max(_LEAST, 2 * int(np.count_nonzero(w)))
         if self.few or size >= len(w) <= self.view.most:
             return self.view.all
-        # An empty column's weight is zero unless a warm start says otherwise: it comes last, or is put right.
+        # A column of zeros has weight 0, except in a warm start: it is ranked last, or its weight is set to 0.
         norms = np.where(self.norms > 0.0, self.norms, 1.0)
         rank = np.where(self.norms > 0.0, (np.abs(pull) - self.l1) / norms, -np.inf)
         if size <= self.view.most:
@@ -276,7 +270,7 @@ class _Work:
         return max(lean, float(self.violations(w, -self.view.part(features, u)).max(initial=0.0)))
 
     def search(self, s: Array, y: Array, step: Array, u: Array, w: Array, new: Array) -> float:
-        """The longest of 1, 1/2, 1/4, ... of a step by which the objective falls as it should (Armijo's rule)."""
+        """The largest step size of 1, 1/2, 1/4, ... that meets the Armijo condition; 0 if there is none."""
         before = kernels.value(self.loss, s, y, self.share) + self.penalty_value(w)
         promised = float(u @ step) + self.penalty_value(new) - self.penalty_value(w)
         rounding = 1e-15 * abs(before)
@@ -290,19 +284,20 @@ class _Work:
 
 
 def largest_penalty(problem: Problem) -> float:
-    """The least strength of an l1 penalty at which W = 0 is optimal.
+    """The smallest strength of an l1 penalty for which W = 0 is optimal.
 
-    That is max |dL/dW_jk| of the mean loss L at W = 0 and the intercept that is then best. ``lam`` of an `L1` problem,
-    or ``lam * threshold`` of an `ElasticNet`, at or above it gives W = 0. Neither of the two in ``problem`` matters.
+    That is max |dL/dW_jk| of the mean loss L at W = 0 and the intercept that is optimal there. W = 0 is optimal if
+    ``lam`` of an `L1` problem, or ``lam * threshold`` of an `ElasticNet`, is at least this.
 
     Parameters
     ----------
     problem : Problem
+        The problem; its penalty is not used.
 
     Returns
     -------
     float
-        In the unit of ``lam``.
+        The strength, in the unit of ``lam``.
 
     Raises
     ------
@@ -324,8 +319,8 @@ def largest_penalty(problem: Problem) -> float:
     """
     if problem.intercept and problem.loss.joint:
         raise ValueError(
-            f"the problem must have no intercept or a separable loss, got {problem.loss.name} with an "
-            "intercept: leave the intercept out, or use one output a class"
+            f"problem must have a separable loss or no intercept, got loss {problem.loss.name!r} with an intercept: "
+            "set intercept=False, or use a separable loss (one-vs-rest)"
         )
     shape = problem.n_features, problem.n_outputs
     dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)

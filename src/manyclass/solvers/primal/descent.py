@@ -1,10 +1,10 @@
-"""What the solvers that follow directions share: the objective with its gradient at a point, and the line search."""
+"""Base class of solvers that search along descent directions, and the line search."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,18 +12,18 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.primal.base import BatchSolver, curvature
 
-__all__ = ["DescentSolver", "Found", "line_search", "rounding"]
+__all__ = ["OPTIMISM", "DescentSolver", "Found", "line_search", "rounding"]
 
 #: Sufficient decrease and curvature of the weak Wolfe conditions.
 _DECREASE, _CURVATURE = 1e-4, 0.9
-#: Trial steps of a line search before it gives up: what they would still tell apart is rounding.
+#: Maximum number of trial steps of a line search; further steps would differ by rounding only.
 _TRIALS = 40
-#: The first step of all is this over the trace of the Hessian's bound; the line search finds the rest of it.
-_OPTIMISM = 16.0
+#: The first step size is this divided by `curvature`, which overestimates the largest eigenvalue.
+OPTIMISM = 16.0
 
 
 class Found(NamedTuple):
-    """The step a line search has found (0: none), the objective there, and how many it has tried."""
+    """The step size that a line search found (0: none), the objective there, and the number of trial steps."""
 
     step: float
     value: float
@@ -39,22 +39,22 @@ def line_search(
     first: float = 1.0,
     within: float | None = None,
 ) -> Found:
-    """A step along a descent direction of a convex objective; the last one tried is the one found.
+    """Find a step size along a descent direction of a convex objective; the last trial step is the one returned.
 
     Parameters
     ----------
     evaluate : callable
-        ``evaluate(step)``: the objective and its slope along the direction there.
+        ``evaluate(step)`` returns the objective and its slope along the direction.
     value, fall : float
-        Both where the search starts; ``fall`` < 0.
+        Objective and slope at step 0; ``fall`` < 0.
     noise : float
-        Rounding of the objective: where differences drown in it, the slope decides (Hager and Zhang's approximate
+        Rounding error of the objective: differences below it are decided by the slope (Hager and Zhang's approximate
         decrease).
-    first : float
-        The first step to try.
+    first : float, default=1.0
+        The first trial step, > 0.
     within : float, optional
-        Accept a step whose slope is at most this part of ``fall`` in size, and look for it by secants within a bracket.
-        By default one that meets the weak Wolfe conditions, by doubling and bisection (Lewis & Overton 2013).
+        Accept a step whose slope is at most ``within * abs(fall)`` in size, found by secants in a bracket. None: accept
+        a step that meets the weak Wolfe conditions, found by doubling and bisection (Lewis & Overton 2013).
 
     References
     ----------
@@ -75,8 +75,8 @@ def line_search(
         new, slope = evaluate(step)
         down = new <= value + _DECREASE * step * fall
         down = down or (new <= value + noise and slope <= (2.0 * _DECREASE - 1.0) * fall)
-        # An end that stays while the other one moves counts half (the Illinois rule): slopes that saturate would hold
-        # secants at the far end.
+        # The Illinois rule: halve the slope of the end of the bracket that stays, or else secants converge slowly where
+        # the slope saturates.
         if not down or (within is not None and slope > -flat * fall):
             slope_low *= 0.5 if math.isfinite(high) else 1.0
             high, slope_high = step, slope
@@ -93,30 +93,30 @@ def line_search(
 
 
 def _secant(low: float, slope_low: float, high: float, slope_high: float, fall: float) -> float:
-    """Where the slope would be zero were it linear, kept away from the ends of the bracket."""
+    """The zero of the linear interpolation of the slope, kept away from the ends of the bracket."""
     if math.isinf(high):
         bend = slope_low - fall
         guess = low * fall / -bend if bend > 0 else math.inf
         return min(max(guess, 1.1 * low), 10.0 * low)
-    if not slope_high > 0:  # not even a decrease there, for all that its slope says, or not a number
+    if not slope_high > 0:  # NaN, or the objective is too large there although its slope is negative
         return 0.5 * (low + high)
     width = high - low
     guess = low - width * slope_low / (slope_high - slope_low)
     return min(max(guess, low + 0.1 * width), high - 0.1 * width)
 
 
-def rounding(problem: Problem, value: float) -> float:
-    """What differences of objectives near ``value`` may be wrong by."""
-    return 8.0 * float(np.finfo(problem.dtype).eps) * abs(value)
+def rounding(dtype: np.dtype[Any], value: float) -> float:
+    """The rounding error of differences between objectives near ``value``, computed with ``dtype``."""
+    return 8.0 * float(np.finfo(dtype).eps) * abs(value)
 
 
 class DescentSolver(BatchSolver):
-    """A batch solver for a smooth loss and a smooth penalty, whose steps follow directions."""
+    """A batch solver with steps along directions, for a smooth loss and a smooth penalty."""
 
     needs_penalty = frozenset({"gradient"})
 
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
-        """P at ``point``, and its gradient."""
+        """P at ``point``; writes its ``gradient``."""
         W, bias = self._split(problem, point)
         losses = problem.respond(W, bias, state["dual"])
         self._slope(problem, state)
@@ -125,9 +125,9 @@ class DescentSolver(BatchSolver):
 
     @staticmethod
     def _add_penalty(problem: Problem, point: Array, state: State, gradient: Array) -> None:
-        """``gradient`` becomes that of P where ``slope`` is that of the mean loss."""
+        """Set ``gradient`` to that of P, given ``slope``, that of the mean loss."""
         np.multiply(point, problem.lam, out=gradient)
-        gradient[-1] = 0  # the intercept bears no penalty
+        gradient[-1] = 0  # the intercept is not penalized
         gradient += state["slope"]
 
     def _search(
@@ -143,7 +143,7 @@ class DescentSolver(BatchSolver):
         first: float = 1.0,
         within: float | None = None,
     ) -> Found:
-        """`line_search` along ``direction``, a pass for each step tried; fills ``trial`` and its ``gradient``."""
+        """`line_search` along ``direction``, one pass per trial step; writes ``trial`` and its ``gradient``."""
 
         def evaluate(step: float) -> tuple[float, float]:
             np.multiply(direction, step, out=trial)
@@ -151,8 +151,8 @@ class DescentSolver(BatchSolver):
             new = self._descend(problem, trial, state, gradient)
             return new, problem.inner_product(gradient, direction)
 
-        return line_search(evaluate, value, fall, rounding(problem, value), first=first, within=within)
+        return line_search(evaluate, value, fall, rounding(problem.dtype, value), first=first, within=within)
 
     def _cautious(self, problem: Problem) -> float:
-        """A first step along the negative gradient."""
-        return _OPTIMISM / (curvature(problem) + problem.lam)
+        """The first trial step along the negative gradient."""
+        return OPTIMISM / (curvature(problem) + problem.lam)

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from manyclass.kernels import primal as kernels, respond
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature
+from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature, fill_scores, momentum, respond_to
+from manyclass.solvers.primal.descent import rounding
 
 __all__ = ["FISTA"]
 
 
 class FISTA(BatchSolver):
-    """Accelerated proximal gradient descent (Beck & Teboulle 2009), with backtracking and restarts.
+    """Accelerated proximal gradient descent (Beck & Teboulle 2009) with backtracking and adaptive restart.
 
-    For a smooth loss and any penalty with a prox; the momentum restarts by itself (O'Donoghue & Candes 2015).
-
-    With F = f + lam g, f the mean loss, each iteration takes
+    For a smooth loss and any penalty with a prox. With F = f + lam g, f the mean loss, each iteration takes
 
         y = x_k + (t_{k-1} - 1) / t_k (x_k - x_{k-1}),      x_{k+1} = prox_{lam g / L}(y - grad f(y) / L)
 
-    with the least L of L, 2 L, 4 L, ... for which, up to the rounding of f,
+    with the smallest of L, 2 L, 4 L, ... for which, up to the rounding error of f,
 
         f(x_{k+1}) <= f(y) + <grad f(y), x_{k+1} - y> + (L/2) ||x_{k+1} - y||^2
 
-    The momentum starts again, t = 1, where it has carried uphill: F(x_{k+1}) > F(x_k) (the function scheme) or
-    <y - x_{k+1}, x_{k+1} - x_k> > 0 (the gradient scheme); L is halved then, as the curvature here may be less than
-    where L was found, unless the steps are so short that rounding would decide the test of L.
+    The momentum restarts, t = 1, if F(x_{k+1}) > F(x_k) (function scheme) or <y - x_{k+1}, x_{k+1} - x_k> > 0 (gradient
+    scheme; O'Donoghue & Candes 2015). L is then halved, because the curvature may have become smaller, unless the steps
+    are so short that rounding would decide the test of L.
 
     Scores are linear in the weights: those at y follow from those at x_k and x_{k-1}, which are kept (n x K each).
-    Passes over the data: the gradient at y and the scores at x_{k+1} are one, the scores for each further L that is
-    tried one more, and those at the start another: little above one an iteration.
+    Passes over the data: one per iteration (the gradient at y and the scores at x_{k+1}), one for each further L that
+    is tried, and one at the start.
 
     Raises
     ------
@@ -53,19 +50,11 @@ class FISTA(BatchSolver):
     Examples
     --------
     >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import RealTargets
-    >>> from manyclass.objective.losses import SquaredLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L1
+    >>> from manyclass import LinearRegressor
     >>> from manyclass.solvers import FISTA
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(50, 5))
-    >>> y = X[:, :1] - 2 * X[:, 1:2]
-    >>> lasso = Problem(make_rows(X), RealTargets(y, 1), SquaredLoss(), L1(), lam=0.1, n_features=5)
-    >>> result = minimize(lasso, FISTA(), tol=1e-6)
-    >>> np.flatnonzero(result.weights).tolist()
+    >>> X = np.random.default_rng(0).normal(size=(50, 5))
+    >>> lasso = LinearRegressor(solver=FISTA(), alpha=0.1, l1_ratio=1.0).fit(X, X[:, 0] - 2 * X[:, 1])
+    >>> np.flatnonzero(lasso.coef_).tolist()
     [0, 1]
     """
 
@@ -89,16 +78,16 @@ class FISTA(BatchSolver):
             "weights (the last two points, the next, the extrapolated one, a gradient)": 5
             * (problem.n_features + 1)
             * size,
-            "scores at the last two points, responses of the losses": 3 * problem.n_samples * size,
+            "scores at the last two points, gradients of the losses": 3 * problem.n_samples * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        if state["iteration"] == 0:  # a new run, wherever it starts
+        if state["iteration"] == 0:  # a new run, possibly a warm start
             fresh = {"passes": 1.0, "momentum": 1.0, "L": curvature(problem) / _OPTIMISM}
             state.update({name: np.asarray(number) for name, number in fresh.items()})
             state["last"][:] = state["point"]
         start, new = np.empty_like(state["point"]), np.empty_like(state["point"])
-        # Not kept in the state: they would be those of another objective after a warm start on other data.
+        # Not in the state: a warm start may have other data, and so another objective.
         scores, earlier = np.empty_like(state["dual"]), np.empty_like(state["dual"])
         value = self._evaluate(problem, state["point"], scores)
         if state["iteration"] == 0:
@@ -107,16 +96,15 @@ class FISTA(BatchSolver):
             self._evaluate(problem, state["last"], earlier)
         while True:
             point, last = state["point"], state["last"]
-            t = float(state["momentum"])
-            later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * t * t))
-            _extrapolate(point, last, (t - 1.0) / later, start)
-            _extrapolate(scores, earlier, (t - 1.0) / later, state["dual"])
+            beta, later = momentum(float(state["momentum"]))
+            _extrapolate(point, last, beta, start)
+            _extrapolate(scores, earlier, beta, state["dual"])
             smooth = self._respond(problem, start, state)
             taken = self._step(problem, state, start, new, earlier, smooth)
             L = taken.L
             if taken.value > value + taken.noise or taken.uphill > 0:
                 later = 1.0
-                # A test that rounding decides would let any L pass, and steps too long would never settle.
+                # Where rounding decides the test any L passes, and the steps would become too long.
                 if taken.quadratic > _TOLD * taken.noise:
                     L *= 0.5
             state["last"], state["point"] = point, new
@@ -127,35 +115,30 @@ class FISTA(BatchSolver):
             yield self._ended(state, taken.tried)
 
     def _evaluate(self, problem: Problem, point: Array, scores: Array) -> float:
-        """F at a point, whose ``scores`` are filled."""
+        """F at a point; writes its ``scores``."""
         W, bias = self._split(problem, point)
-        pieces = ranges(problem.n_samples, ROWS)
-        run(lambda b, e: kernels.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
+        fill_scores(problem, W, bias, scores)
         losses = run(
             lambda b, e: kernels.losses_at(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
-            pieces,
+            ranges(problem.n_samples, ROWS),
             problem.n_threads,
         )
         return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
 
     def _respond(self, problem: Problem, start: Array, state: State) -> float:
-        """f at ``start``, whose scores ``dual`` become the responses of the losses, and its slope."""
-        losses = run(
-            lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, state["dual"], b, e),
-            ranges(problem.n_samples, ROWS),
-            problem.n_threads,
-        )
+        """f at ``start``, whose scores in ``dual`` are replaced by the negative loss gradients; writes the slope."""
+        losses = respond_to(problem, state["dual"])
         self._slope(problem, state)
-        value = problem.objective(float(np.sum(losses)), problem.penalty_value(start[:-1]))
+        value = problem.objective(losses, problem.penalty_value(start[:-1]))
         return value - problem.lam * _penalty(problem, start)
 
     def _step(self, problem: Problem, state: State, start: Array, new: Array, scores: Array, smooth: float) -> _Step:
-        """Fill ``new``, the proximal step from ``start``, where f is ``smooth``, and its ``scores``."""
+        """Write ``new``, the proximal step from ``start``, where f is ``smooth``, and its ``scores``."""
         pieces = ranges(len(start), ROWS)
         slope, point, reg = state["slope"], state["point"], problem.penalty
-        noise = 8.0 * float(np.finfo(problem.dtype).eps) * abs(smooth)
-        # An L of that size needs no test (a joint loss may count its K outputs in, as Crammer and Singer's does): so
-        # the search ends even where f is so small that its rounding is more than ``noise``.
+        noise = rounding(problem.dtype, smooth)
+        # An upper bound on L (the smoothness of Crammer and Singer's loss is per output, hence K): it needs no test, so
+        # that the search ends even if the rounding error of a small f exceeds ``noise``.
         safe = problem.n_outputs * curvature(problem)
         L, tried = min(float(state["L"]), safe), 0
         while True:
@@ -178,7 +161,7 @@ class FISTA(BatchSolver):
 
 
 class _Step(NamedTuple):
-    """The L of a step, F at its end, the gradient scheme's test, (L/2) ||x - y||^2, the rounding of f, the tries."""
+    """L, F at the end, the test of the gradient scheme, (L/2) ||x - y||^2, rounding of f, number of L tried."""
 
     L: float
     value: float
@@ -195,16 +178,14 @@ def _extrapolate(new: Array, old: Array, share: float, out: Array) -> None:
     out += new
 
 
-#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
-_PLAIN = L2()
-#: The first L is the trace of the Hessian's bound over this: where it is too small, backtracking says so.
+#: The first L is `curvature` divided by this: backtracking increases it if it is too small.
 _OPTIMISM = 64.0
-#: The test of L has said something where its quadratic term is this many times the rounding of f.
+#: The test of L is meaningful if its quadratic term is at least this many times the rounding error of f.
 _TOLD = 10.0
 
 
 def _penalty(problem: Problem, point: Array) -> float:
-    """g of the weights, without the shift of the problem: that is smooth, and part of f."""
+    """g of the weights, without the shift of the problem, which is smooth and part of f."""
     pieces = ranges(problem.n_features, ROWS)
     return float(
         np.sum(run(lambda b, e: respond.penalty_value(point, problem.penalty, b, e), pieces, problem.n_threads))

@@ -1,4 +1,4 @@
-"""L-BFGS: quasi-Newton steps from the last few changes of the gradient."""
+"""L-BFGS: limited-memory quasi-Newton steps."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ __all__ = ["LBFGS"]
 class LBFGS(DescentSolver):
     """Limited-memory BFGS (Liu & Nocedal 1989) for a smooth loss and a smooth penalty.
 
-    The step along a direction meets the weak Wolfe conditions, found by doubling and bisection (Lewis & Overton 2013);
-    where differences of the objective drown in rounding, Hager and Zhang's approximate decrease takes their place.
+    Step sizes meet the weak Wolfe conditions, found by doubling and bisection (Lewis & Overton 2013); where rounding
+    hides differences of the objective, Hager and Zhang's approximate decrease is tested instead.
 
-    Passes over the data: one for each trial step (the scores, and the gradient they lead to), and one at the start;
-    mostly one an iteration.
+    Passes over the data: one per trial step (scores and gradient), and one at the start; usually one per iteration.
 
     Parameters
     ----------
-    history_size : int
-        Pairs of changes, of the point and of the gradient, that are kept.
+    history_size : int, default=10
+        Number of pairs (change of the weights, change of the gradient) that are kept, >= 1.
 
     Raises
     ------
     ValueError
-        If ``memory`` is less than 1, the loss has a kink, or the penalty has no gradient (l1 and elastic net).
+        If ``history_size`` is less than 1, the loss has a kink, or the penalty has no gradient (l1 and elastic net).
 
     References
     ----------
@@ -78,40 +77,40 @@ class LBFGS(DescentSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
         return {
-            f"weights (two points, two gradients, a direction, room, {self.history_size} pairs)": (
+            f"weights (two points, two gradients, a direction, a buffer, {self.history_size} pairs)": (
                 6 + 2 * self.history_size
             )
             * (problem.n_features + 1)
             * size,
-            "responses of the losses": problem.n_samples * size,
+            "gradients of the losses": problem.n_samples * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         point = state["point"]
-        gradient, direction, trial, room = (np.empty_like(point) for _ in range(4))
-        if state["iteration"] == 0:  # a new run, wherever it starts
+        gradient, direction, trial, buffer = (np.empty_like(point) for _ in range(4))
+        if state["iteration"] == 0:  # a new run, possibly a warm start
             state["pairs"], state["passes"] = np.zeros((), np.int64), np.ones(())
-        # Not kept in the state: it would be that of another objective after a warm start on other data.
+        # Not in the state: a warm start may have other data, and so another objective.
         value = self._descend(problem, point, state, gradient)
         while True:
             point = state["point"]
-            self._direct(problem, state, gradient, direction, room)
+            self._direct(problem, state, gradient, direction, buffer)
             fall = problem.inner_product(gradient, direction)
             found = Found(0.0, value, 0)
             if fall < 0:
-                found = self._search(problem, state, direction, value, fall, trial, room)
+                found = self._search(problem, state, direction, value, fall, trial, buffer)
             if found.step:
                 value = found.value
-                self._remember(problem, state, trial, gradient, room)
+                self._remember(problem, state, trial, gradient, buffer)
                 state["point"], trial = trial, point
-                gradient, room = room, gradient
+                gradient, buffer = buffer, gradient
             else:
-                # At the end of what rounding lets through, or with pairs that mislead: the gradient alone is left.
+                # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
                 state["pairs"] = np.zeros((), np.int64)
             yield self._ended(state, found.tried)
 
-    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, room: Array) -> None:
-        """The two-loop recursion: ``direction = -H gradient``."""
+    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, buffer: Array) -> None:
+        """Set ``direction = -H gradient`` by the two-loop recursion."""
         pairs = int(state["pairs"])
         slots = [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
         moves, turns = state["moves"], state["turns"]
@@ -120,24 +119,24 @@ class LBFGS(DescentSolver):
         shares = {}
         for slot in reversed(slots):
             shares[slot] = problem.inner_product(moves[slot], direction) / bends[slot]
-            direction -= np.multiply(turns[slot], shares[slot], out=room)
+            direction -= np.multiply(turns[slot], shares[slot], out=buffer)
         if slots:
             self._begin(problem, state, direction, turns[slots[-1]], bends[slots[-1]])
         else:
             self._begin(problem, state, direction, None, 0.0)
         for slot in slots:
             share = shares[slot] - problem.inner_product(turns[slot], direction) / bends[slot]
-            direction += np.multiply(moves[slot], share, out=room)
+            direction += np.multiply(moves[slot], share, out=buffer)
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
-        """``direction`` times the first guess at the inverse Hessian: the identity, scaled by the newest pair."""
+        """Multiply ``direction`` by the initial inverse Hessian: the identity, scaled by the newest pair."""
         if turn is None:
             direction *= self._cautious(problem)
         else:
             direction *= bend / problem.inner_product(turn, turn)
 
     def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
-        """Keep the changes of point and gradient; where they tell no curvature from rounding, none of the old ones."""
+        """Add a pair; if its curvature is not positive beyond rounding, drop all pairs instead."""
         slot = int(state["pairs"]) % self.history_size
         move, turn = state["moves"][slot], state["turns"][slot]
         np.subtract(new, state["point"], out=move)

@@ -1,4 +1,4 @@
-"""Newton's method, its linear systems solved by conjugate gradients as far as it pays."""
+"""Truncated Newton: the linear systems are solved inexactly by conjugate gradients."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from manyclass.kernels import newton as kernels, primal
+from manyclass.kernels import newton as kernels
 from manyclass.kernels.sdca import weighted_sums
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.base import ROWS, constant
+from manyclass.solvers.primal.base import ROWS, constant, fill_scores, respond_to
 from manyclass.solvers.primal.descent import DescentSolver, Found, line_search, rounding
 
 __all__ = ["Newton"]
 
 
 class Newton(DescentSolver):
-    """Truncated Newton for a smooth loss and a smooth penalty: no matrix is formed, whatever d and K.
+    """Truncated Newton for a smooth loss and a smooth penalty; the Hessian is never formed.
 
-    The system H D = -g, with H v = X^T (c * phi''(S) X v) / n + lam v, is solved by conjugate gradients until its
-    residual is below a part of ||g|| that falls with ||g|| (Eisenstat & Walker 1996, choice 2), so that the last steps
-    converge faster than linearly. For a loss whose gradient has kinks (hinges, Huber) the Hessian is that of one
-    side, and the method is slower than others.
+    The system H D = -g, with H v = X^T (c * phi''(S) X v) / n + lam v, is solved by conjugate gradients to a residual
+    of at most a fraction of ||g|| that decreases with ||g|| (Eisenstat & Walker 1996, choice 2), so that convergence is
+    superlinear. A loss whose gradient has kinks (smooth hinges, Huber) has a one-sided Hessian, with which the method
+    is slower than others.
 
-    The step along D is found in the scores, S + t X D, until the slope has fallen to a tenth: that costs no pass over
-    the data, and the objective falls at every step.
+    The line search along D works on the scores, S + t X D, at no pass over the data; it ends when the slope is at most
+    a tenth of that at the start. The objective decreases in every iteration.
 
-    Passes over the data: one for each product with the Hessian (the scores of a direction, and their way back), one
-    for the scores and the gradient at the new point, and one at the start.
+    Passes over the data: one per Hessian-vector product, one per iteration for scores and gradient at the new point,
+    and one at the start.
 
     Raises
     ------
@@ -55,7 +54,7 @@ class Newton(DescentSolver):
     """
 
     name = "newton"
-    summary = "Newton, with Hessian-vector products and conjugate gradients inside"
+    summary = "truncated Newton: Hessian-vector products, conjugate gradients"
     synonyms = ("newton_cg", "newton_cholesky", "trust_ncg")
     needs_loss = DescentSolver.needs_loss | {"hessian"}
     default_max_iter = 300  # smoothed hinges with gamma <= 0.1 were seen to take up to 263
@@ -63,7 +62,7 @@ class Newton(DescentSolver):
     def state(self, problem: Problem) -> State:
         return {
             **self._first(problem),
-            # The part of the gradient that the last system was solved to, and the size of that gradient (0: none yet).
+            # The relative residual of the last system, and the norm of its gradient (0: there is none yet).
             "forcing": np.zeros(()),
             "size": np.zeros(()),
         }
@@ -71,18 +70,18 @@ class Newton(DescentSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
         return {
-            "weights (two points, a gradient, a direction, three of the conjugate gradients)": 7
+            "weights (two points, a gradient, a direction, three for conjugate gradients)": 7
             * (problem.n_features + 1)
             * size,
-            "scores, scores of two directions, responses of the losses": 4 * problem.n_samples * size,
+            "scores, scores of two directions, gradients of the losses": 4 * problem.n_samples * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         trial, gradient, direction, residual, search = (np.empty_like(state["point"]) for _ in range(5))
         scores, moves, along = (np.empty_like(state["dual"]) for _ in range(3))
-        if state["iteration"] == 0:  # a new run, wherever it starts
+        if state["iteration"] == 0:  # a new run, possibly a warm start
             state["passes"], state["forcing"], state["size"] = np.ones(()), np.zeros(()), np.zeros(())
-        # Not kept in the state: they would be those of another objective after a warm start on other data.
+        # Not in the state: a warm start may have other data, and so another objective.
         value = self._respond(problem, state["point"], state, scores, gradient)
         while True:
             size = math.sqrt(problem.inner_product(gradient, gradient))
@@ -95,7 +94,7 @@ class Newton(DescentSolver):
             if found.step:
                 np.multiply(direction, found.step, out=trial)
                 np.add(trial, state["point"], out=trial)
-                # Scores afresh: so a resumed run goes on to the same bits, and no rounding piles up.
+                # Scores are recomputed, so that a resumed run gives the same bits and rounding does not accumulate.
                 value = self._respond(problem, trial, state, scores, gradient)
                 state["point"], trial = trial, state["point"]
                 passes += 1
@@ -103,19 +102,14 @@ class Newton(DescentSolver):
             yield self._ended(state, passes)
 
     def _respond(self, problem: Problem, point: Array, state: State, scores: Array, gradient: Array) -> float:
-        """P at ``point``, its ``scores`` and its gradient."""
-        pieces = ranges(problem.n_samples, ROWS)
+        """P at ``point``; writes its ``scores`` and its ``gradient``."""
         W, bias = self._split(problem, point)
-        run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, scores, b, e), pieces, problem.n_threads)
+        fill_scores(problem, W, bias, scores)
         state["dual"][:] = scores
-        losses = run(
-            lambda b, e: primal.respond_at(problem.targets, problem.sample_weight, problem.loss, state["dual"], b, e),
-            pieces,
-            problem.n_threads,
-        )
+        losses = respond_to(problem, state["dual"])
         self._slope(problem, state)
         self._add_penalty(problem, point, state, gradient)
-        return problem.objective(float(np.sum(losses)), problem.penalty_value(W))
+        return problem.objective(losses, problem.penalty_value(W))
 
     def _solve(
         self,
@@ -130,14 +124,14 @@ class Newton(DescentSolver):
         residual: Array,
         search: Array,
     ) -> int:
-        """``direction`` with ``||H direction + gradient|| <= forcing ||gradient||`` and its scores, ``moves``.
+        """Write ``direction`` with ``||H direction + gradient|| <= forcing ||gradient||``, and its scores ``moves``.
 
-        Returns the number of products with H. ``along``, ``residual`` and ``search`` are room, as are the ``dual`` and
-        ``slope`` of the state.
+        Returns the number of products with H. ``along``, ``residual``, ``search``, and ``dual`` and ``slope`` of the
+        state are overwritten.
         """
         bent = state["slope"]
-        # The intercept bears no penalty, and may meet no curvature at all (all margins beyond the band of a smooth
-        # hinge): so some of lam, the less of it the nearer the optimum is.
+        # The intercept is not penalized, and the loss may have no curvature along it (all margins outside the quadratic
+        # part of a smooth hinge): a fraction of lam, which vanishes towards the optimum, keeps H positive definite.
         damping = forcing * problem.lam
         direction[:], moves[:] = 0, 0
         np.negative(gradient, out=residual)
@@ -150,7 +144,7 @@ class Newton(DescentSolver):
             self._bend(problem, state, search, scores, along, damping)
             curved = problem.inner_product(search, bent)
             if not curved > 0:
-                return product + 1  # rounding: H is at least lam I, or the damping
+                return product + 1  # rounding: without it the curvature is at least lam, or the damping
             step = square / curved
             _add(direction, search, step)
             _add(moves, along, step)
@@ -161,14 +155,13 @@ class Newton(DescentSolver):
         return _PRODUCTS
 
     def _bend(self, problem: Problem, state: State, search: Array, scores: Array, along: Array, damping: float) -> None:
-        """``state["slope"] = H search``, with the scores of ``search`` in ``along``; one pass."""
-        pieces = ranges(problem.n_samples, ROWS)
+        """Set ``state["slope"] = H search``, and ``along`` to the scores of ``search``; one pass."""
         W, bias = self._split(problem, search)
         dual, bent = state["dual"], state["slope"]
-        run(lambda b, e: primal.scores(problem.rows, W, bias, _PLAIN, along, b, e), pieces, problem.n_threads)
+        fill_scores(problem, W, bias, along)
         run(
             lambda b, e: kernels.bend_at(problem.targets, problem.loss, scores, along, dual, b, e),
-            pieces,
+            ranges(problem.n_samples, ROWS),
             problem.n_threads,
         )
         problem.pull(dual, bent[:-1])
@@ -189,7 +182,7 @@ class Newton(DescentSolver):
         value: float,
         fall: float,
     ) -> Found:
-        """`line_search` along ``direction``, whose scores are ``moves``; no pass over the data."""
+        """`line_search` along ``direction``, whose scores are ``moves``; takes no pass over the data."""
         pieces = ranges(problem.n_samples, ROWS)
         W, D = point[:-1], direction[:-1]
         flat = problem.penalty_value(W)
@@ -213,11 +206,11 @@ class Newton(DescentSolver):
                 float(slope) / problem.n_samples + problem.lam * (tilt + step * square),
             )
 
-        return line_search(evaluate, value, fall, rounding(problem, value), within=_WITHIN)
+        return line_search(evaluate, value, fall, rounding(problem.dtype, value), within=_WITHIN)
 
 
 def _forcing(size: float, last: float, old: float) -> float:
-    """To which part of its size the gradient is to be solved for (Eisenstat & Walker's choice 2, with safeguards)."""
+    """The relative residual for the next system (Eisenstat & Walker 1996, equation 2.6, with their safeguards)."""
     if not last > 0:
         return _LOOSE
     chosen = 0.9 * (size / last) ** 2
@@ -226,14 +219,12 @@ def _forcing(size: float, last: float, old: float) -> float:
 
 
 def _add(total: Array, part: Array, share: float) -> None:
-    """``total += share * part``, without room of its size."""
+    """``total += share * part`` without a temporary array of that size."""
     for begin, end in ranges(len(total), _PIECE):
         total[begin:end] += total.dtype.type(share) * part[begin:end]
 
 
-#: Its primal map is the identity: says to a kernel that it is given the weights themselves.
-_PLAIN = L2()
-#: Products with the Hessian for a step, at most; the part of the gradient left by the first system; the slope left.
+#: Maximum Hessian-vector products per iteration; relative residual of the first system; ``within`` of the line search.
 _PRODUCTS, _LOOSE, _WITHIN = 250, 0.25, 0.1
-#: Rows that are added at a time.
+#: Rows per block in `_add`.
 _PIECE = 128

@@ -1,4 +1,4 @@
-"""L-BFGS that begins with the inverse of a least-squares matrix."""
+"""L-BFGS with the inverse of a least-squares matrix as initial inverse Hessian."""
 
 from __future__ import annotations
 
@@ -12,44 +12,43 @@ from manyclass.kernels.rows import DenseRows
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges
-from manyclass.solvers.base import Progress, State
+from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design, Moments
-from manyclass.solvers.least_squares.solver import certify, lipschitz, matrix
+from manyclass.solvers.least_squares.solver import certify, lipschitz
 from manyclass.solvers.least_squares.systems import FACTORED, Factor
 from manyclass.solvers.primal.base import constant
 from manyclass.solvers.primal.lbfgs import LBFGS
 
 __all__ = ["PreconditionedLBFGS"]
 
-#: Bytes of dense rows that scores and gradient take at a time: what a processor's last cache keeps between the two.
+#: Bytes of a block of dense rows: it stays in the last-level cache between the products for scores and gradient.
 _PIECE = 1 << 22
-#: The matrix is factored anew where the curvature of the losses has changed by this much.
+#: The matrix is factored again when the mean curvature of the losses has changed by this factor.
 _CHANGE = 1.5
 
 
 class PreconditionedLBFGS(LBFGS):
-    """L-BFGS whose recursion begins with (c Sigma + lam I)^-1, scaled, in place of a multiple of the identity.
+    """L-BFGS whose initial inverse Hessian is a multiple of (h Sigma + lam I)^-1 instead of the identity.
 
-    Sigma = X' diag(c) X / n as in `GeneralizedLeastSquares`, which has the Lipschitz constant of the link for c, a
-    bound. Here c is the mean curvature of the losses at the weights, mean of p (1 - p) over rows and classes for
-    multinomial and log loss (for other losses it is the bound): the conditioning of X is out of the way, and lam weighs
-    what it should.
-    Where features are dense, correlated and not too many it takes a fraction of the iterations of `LBFGS` and of
-    `GeneralizedLeastSquares`. One factor, of (d + 1)^2 numbers in float64, made anew some times as c falls.
+    Sigma = X' diag(c) X / n with the sample weights c. h is the mean curvature of the losses at the current weights:
+    the mean of p (1 - p) over rows and classes for multinomial and log loss, for other losses their Lipschitz constant.
+    The number of iterations then hardly depends on the conditioning of X. For dense, correlated features, not too many,
+    it is a fraction of that of `LBFGS` and of `GeneralizedLeastSquares`. Memory: (d + 1)^2 numbers in float64 for Sigma
+    and as many for a Cholesky factor, which is computed again a few times as h decreases.
 
-    Passes over the data: one for the matrix, one at the start, one for each trial step; dense rows are read once for
+    Passes over the data: one for the matrix, one at the start, one per trial step; dense rows are read once for both
     scores and gradient.
 
     Parameters
     ----------
     history_size : int, default=10
-        Pairs of changes, of the point and of the gradient, that are kept.
+        Number of pairs (change of the weights, change of the gradient) that are kept, >= 1.
 
     Raises
     ------
     ValueError
-        If ``memory`` is less than 1, the loss has a kink, the penalty is not l2, or there are 10 000 features or
-        more: the cube of their number is a matter of minutes.
+        If ``history_size`` is less than 1, the loss has a kink, the penalty is not l2, or there are 10 000 features or
+        more, for which the factorization, of cubic cost, takes minutes.
 
     References
     ----------
@@ -59,45 +58,39 @@ class PreconditionedLBFGS(LBFGS):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from manyclass.optimize.loop import minimize
-    >>> from manyclass.kernels.rows import make_rows
-    >>> from manyclass.kernels.targets import ClassTargets
-    >>> from manyclass.objective.losses import MultinomialLoss
-    >>> from manyclass.objective.problem import Problem
-    >>> from manyclass.objective.penalties import L2
+    >>> from sklearn.datasets import load_iris
+    >>> from manyclass import LinearClassifier
     >>> from manyclass.solvers import PreconditionedLBFGS
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 5)) * 10.0 ** np.arange(5)
-    >>> y = (X / 10.0 ** np.arange(5))[:, :3].argmax(axis=1).astype(np.int32)
-    >>> problem = Problem(make_rows(X), ClassTargets(y, 3), MultinomialLoss(), L2(), lam=0.01, n_features=5)
-    >>> minimize(problem, PreconditionedLBFGS(), tol=1e-6).n_iter < 40
+    >>> X, y = load_iris(return_X_y=True)
+    >>> X[:, 0] *= 1000  # an ill-conditioned problem
+    >>> model = LinearClassifier("multinomial", solver=PreconditionedLBFGS(), alpha=0.1, tol=1e-6).fit(X, y)
+    >>> bool(model.duality_gap_ <= 1e-6)
     True
     """
 
     name = "preconditioned_lbfgs"
-    summary = "L-BFGS that begins with the inverse second moments of X; for dense, correlated features"
+    summary = "L-BFGS preconditioned by the second moments of X; for dense, correlated features"
     synonyms: ClassVar[tuple[str, ...]] = ("preconditioned",)  # not those of L-BFGS
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
         if problem.n_features >= FACTORED:
             raise ValueError(
-                f"solver {self.name!r} factors a matrix of the size of the features, of which there are "
-                f"{problem.n_features}; expected fewer than {FACTORED}: choose 'lbfgs', or for sparse rows 'auto'"
+                f"solver {self.name!r} factors a matrix of shape (n_features, n_features) and needs fewer than "
+                f"{FACTORED} features, got {problem.n_features}: choose solver 'lbfgs', or for sparse rows 'auto'"
             )
 
     def state(self, problem: Problem) -> State:
         return {**super().state(problem), "curvature": np.zeros(())}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        # While they are made, what else there is takes less than the factor later.
+        # The temporary arrays of the second moments are smaller than the factor, which is allocated after them.
         square = 8 * (problem.n_features + 1) ** 2
         return {**super().nbytes(problem), "second moments": square, "their factor": square}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         design = Design(
-            matrix(problem),
+            row_matrix(problem),
             weights=problem.sample_weight,
             intercept=problem.intercept,
             dtype=problem.dtype,
@@ -118,7 +111,7 @@ class PreconditionedLBFGS(LBFGS):
         return certify(problem, W, bias, state["dual"], self._image(state))
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
-        # In the state: a run that is resumed goes on with the factor it had.
+        # In the state, so that a resumed run continues with the same factor.
         held, seen = float(state["curvature"]), self._seen
         if not held / _CHANGE <= seen <= held * _CHANGE:
             held, self._factor = seen, None
@@ -132,7 +125,7 @@ class PreconditionedLBFGS(LBFGS):
 
     @staticmethod
     def _solved(problem: Problem, factor: Factor, gradient: Array) -> Array:
-        """The inverse times a gradient; the matrix's constant feature is 1, that of a point is `constant`."""
+        """The inverse times a gradient; the constant feature is 1 in the matrix, and `constant` in a point."""
         d, q, scale = problem.n_features, problem.n_features + int(problem.intercept), constant(problem) or 1.0
         solved = factor.solve(np.concatenate([gradient[:d], gradient[d:q] / scale]).astype(np.float64))
         solved[d:] /= scale
@@ -167,7 +160,7 @@ class PreconditionedLBFGS(LBFGS):
 
 
 def _curvature(problem: Problem, dual: Array, weights: Array) -> float:
-    """The sum over rows of the mean curvature of their losses, from the responses: a = y - p, a (1 - a) = p (1 - p)."""
+    """The sum over rows of the mean curvature of their losses; from a = y - p, as abs(a) (1 - abs(a)) = p (1 - p)."""
     if not isinstance(problem.loss, MultinomialLoss | LogisticLoss):
         return lipschitz(problem) * float(weights.sum(dtype=np.float64))
     size = np.abs(dual)

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent on the weights, plain and averaged."""
+"""Stochastic gradient descent, plain and averaged."""
 
 from __future__ import annotations
 
@@ -10,79 +10,68 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import sgd as kernels
-from manyclass.kernels.rows import n_stored
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.intercept import first_intercept
-from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
-from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.base import STREAM_DECAY, Progress, State
+from manyclass.runtime.threads import run
+from manyclass.solvers.base import PLAIN, STREAM_DECAY, Progress, State, tasks
 from manyclass.solvers.primal.base import PrimalSolver, constant
 
 __all__ = ["GAINS", "SGD", "SGDStream"]
 
-#: How the size of a step falls with their number.
+#: Schedules of the step size.
 GAINS = ("optimal", "constant", "tau", "inverse")
-
-#: Multiply-adds after which the kernel returns to Python, so that Ctrl-C is heard within about a second.
-_WORK = 2e9
-#: Least columns a thread takes when the outputs are split: a few cache lines, so that threads do not share any.
-_COLUMNS = 64
 
 
 class SGD(PrimalSolver):
-    """Stochastic gradient descent (Bottou 2010), one random permutation of the examples per iteration.
+    """Stochastic gradient descent (Bottou 2010); an iteration is a pass over the samples in random order.
 
-    Step t on example i: with eta_t = eta_0 / (1 + lam eta_0 t),
+    Step t, on sample i with weight c_i, is, with eta_t = eta_0 / (1 + lam eta_0 t),
 
         W = (1 - eta_t lam) W - eta_t c_i x_i grad phi(W^T x_i + b)^T,      b = b - eta_t m c_i grad phi(W^T x_i + b)
 
-    eta_t is Bottou's 1 / (lam (t_0 + t)) with t_0 = 1 / (lam eta_0), and nothing is left to tune: the first step is the
-    largest that no example can overshoot with, 1 / eta_0 = max_i c_i (||x_i||^2 + m) / gamma + lam, for a
-    (1/gamma)-smooth loss. For a loss with a kink gamma is taken as 1: the first step moves an example's own score by
-    about its margin. m is the mean squared norm of the rows: the intercept is the weight of one more feature of that
-    size.
+    lam is the penalty (alpha), m the mean squared norm of the rows: the intercept is the weight of a constant feature
+    of that size. eta_t is Bottou's 1 / (lam (t_0 + t)) with t_0 = 1 / (lam eta_0). For a (1/gamma)-smooth loss the
+    first step size is the largest with which no sample overshoots, 1 / eta_0 = max_i c_i (||x_i||^2 + m) / gamma + lam;
+    for a loss with a kink gamma = 1 is taken, so that a first step changes the score of its own sample by about 1.
 
-    A step costs the stored values of its row times K: the decay of W is kept in a number. For a separable loss several
-    threads take a range of columns each, and the result is the same to the last bit. One iteration is one pass.
+    A step costs the stored values of its row times K, because the decay of W is kept as a scalar factor. For a
+    separable loss each thread takes a range of outputs; the result does not depend on the number of threads.
 
-    With ``average`` the weights are the mean of those after each step (Xu 2011; Bottou 2010, section 4.3): the steps
-    are eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which fall more slowly; the mean starts with the weights after the first
-    pass, and takes in every step from there on, at the cost of a sparse step as well.
+    With ``average`` the weights are the mean of those after each step from the end of the first pass on (Xu 2011;
+    Bottou 2010, section 4.3), and eta_t = eta_0 (1 + lam eta_0 t)^(-3/4), which decreases more slowly.
 
-    A stream (`partial_fit`) without alpha has lam = 1 / n of the n rows so far, as a fit has, and no fixed strong
-    convexity: with gain "optimal" its steps are eta_t = eta_0 (1 + t / 1000)^(-1/2), whether averaged or not.
+    A stream (``partial_fit``) without alpha has lam = 1 / (rows so far) and thus no fixed strong convexity: with gain
+    "optimal" its step sizes are eta_t = eta_0 (1 + t / 1000)^(-1/2), averaged or not.
 
-    For comparison there are gains that are to be tuned, and mini-batches: the sum of the gradients of m examples is
-    taken at the same weights, and t counts the steps.
+    The other gains, which have to be tuned, and mini-batches, with t counting the batches, are for comparison.
 
-    The gap is true, but closes slowly with the noise of the steps; where the loss has a kink it may not close at all,
-    for the dual point at an example is then a subgradient at a kink, and not the one of the optimum.
+    The duality gap decreases slowly because of the noise of the steps. For a loss with a kink it may not tend to 0:
+    the dual point is then made of subgradients that need not be those of the optimum.
 
     Parameters
     ----------
     average : bool, default=False
-        Take the mean of the weights after each step.
+        Whether to return the mean of the weights after each step.
     gain : {"optimal", "constant", "tau", "inverse"}, default="optimal"
         eta_t for t = 0, 1, ...: "optimal" as above, "constant" eta_0, "tau" eta_0 tau / (tau + t), "inverse"
         eta_0 / (t + 1) (Choromanska and Jebara, section 2.1, where the last two are called ASGD, for adaptive gain).
     eta0 : float, optional
-        eta_0 > 0. None: that of the first step above.
+        eta_0, > 0. None: the first step size given above.
     tau : float, default=1.0
-        Steps, > 0, after which the gain "tau" has fallen to a half.
+        Number of steps, > 0, after which the step size of gain "tau" is halved.
     batch_size : int, default=1
-        m >= 1. The sum of m gradients takes the place of one: eta_0 is for their sum.
+        Samples per step, >= 1. A step uses the sum of their gradients, not the mean: eta0 is for the sum.
 
     Raises
     ------
     ValueError
-        If a parameter is none of the above, the penalty has no gradient (l1 and elastic net), or the problem is
-        shifted.
+        If a parameter is invalid, the penalty has no gradient (l1 and elastic net), or the problem has a ``shift``.
 
     References
     ----------
     Bottou, "Large-scale machine learning with stochastic gradient descent", COMPSTAT 2010, table 1. Shalev-Shwartz,
-    Singer and Srebro, "Pegasos", ICML 2007, for the decay kept in a number. Choromanska and Jebara, "Stochastic bound
+    Singer and Srebro, "Pegasos", ICML 2007, for the decay as a scalar factor. Choromanska and Jebara, "Stochastic bound
     majorization", 2013, section 2.1, for the other gains. Xu, "Towards optimal one pass large scale learning with
     averaged stochastic gradient descent", arXiv:1107.2490, section 3.
 
@@ -127,7 +116,7 @@ class SGD(PrimalSolver):
 
     @property
     def power(self) -> float:
-        """Of eta_t = eta_0 (1 + lam eta_0 t)^-power, the gain "optimal"; steps that are averaged fall more slowly."""
+        """The exponent in eta_t = eta_0 (1 + lam eta_0 t)^-power of gain "optimal"."""
         return 0.75 if self.average else 1.0
 
     def state(self, problem: Problem) -> State:
@@ -136,7 +125,7 @@ class SGD(PrimalSolver):
             "iteration": np.zeros((), np.int64),
             "W": np.zeros(shape, problem.dtype),
             "bias": first_intercept(problem),
-            # Of the certificates.
+            # Buffers of the certificate.
             "V": np.zeros(shape, problem.dtype),
             "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
         }
@@ -148,7 +137,7 @@ class SGD(PrimalSolver):
         size = problem.dtype.itemsize * problem.n_outputs
         found = {
             "weights, and the dual image of the certificates": 2 * problem.n_features * size,
-            "responses of the losses": problem.n_samples * size,
+            "gradients of the losses": problem.n_samples * size,
         }
         if self.average:
             found["mean of the weights"] = problem.n_features * size
@@ -157,14 +146,14 @@ class SGD(PrimalSolver):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         while True:
             epoch = int(state["iteration"])
-            # From the seed and the epoch alone: a resumed run draws what the uninterrupted one would have drawn.
+            # Depends on seed and epoch only, so that a resumed run draws the same order.
             order = np.random.default_rng([seed, epoch]).permutation(problem.n_samples).astype(np.int32)
             self._epoch(problem, state, order, epoch * self._steps_of(problem))
             state["iteration"] = np.asarray(epoch + 1, np.int64)
             yield Progress(epoch + 1, float(epoch + 1))
 
     def open_stream(self, problem: Problem, *, vanishing: bool = False) -> SGDStream:
-        """What learns a stream whose first rows are those of ``problem``."""
+        """A stream whose first rows are those of ``problem``."""
         return SGDStream(self, problem, vanishing)
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
@@ -175,7 +164,7 @@ class SGD(PrimalSolver):
             averaged = 1 + first - self._steps_of(problem)
             self._steps(problem, state, order, first, state["mean"], state["mean_bias"], averaged)
             return
-        if self.average:  # where a warm start begins
+        if self.average:  # a warm start continues from the mean
             state["W"][:], state["bias"][:] = state["mean"], state["mean_bias"]
         self._steps(problem, state, order, first, np.empty((0, 0), problem.dtype), np.empty(0, problem.dtype), 0)
         if self.average:
@@ -196,21 +185,18 @@ class SGD(PrimalSolver):
         gain: float | None = None,
         vanishing: bool = False,
     ) -> None:
-        """Step ``first`` and on; ``averaged`` points are in the mean so far, 0: no mean is kept.
+        """Steps number ``first`` and on; the mean so far is of ``averaged`` points, 0: no mean is computed.
 
-        ``weights``, ``rate`` (of the first step) and ``gain`` (of the intercept) are those of the problem by default.
-        ``vanishing``: see `open_stream`.
+        ``weights`` (sample weights), ``rate`` (eta_0) and ``gain`` (m, for the intercept) default to those of the
+        problem. ``vanishing``: see `Solver.open_stream`.
         """
         weights = np.asarray(problem.sample_weight) if weights is None else weights
-        threads = 1 if problem.loss.joint else problem.n_threads
-        width = max(_COLUMNS, -(-problem.n_outputs // (threads * _COLUMNS)) * _COLUMNS)
         if rate is None:
             rate = first_rate(problem, weights) if self.eta0 is None else float(self.eta0)
         decay, power = (STREAM_DECAY, 0.5) if vanishing and self.gain == "optimal" else self._decay(problem, rate)
         batch = self.batch_size
-        work = 2.0 * n_stored(problem.rows) * min(width, problem.n_outputs)
-        most = len(order) * min(1.0, _WORK / max(work, 1.0))
-        for begin, end in ranges(len(order), max(1, int(most / batch)) * batch):
+        calls, outputs, threads = tasks(problem, len(order), batch)
+        for begin, end in calls:
 
             def part(lo: int, hi: int, begin: int = begin, end: int = end) -> None:
                 kernels.sgd_epoch(
@@ -219,7 +205,7 @@ class SGD(PrimalSolver):
                     weights,
                     order[begin:end],
                     problem.loss,
-                    _PLAIN,
+                    PLAIN,
                     state["W"],
                     state["bias"],
                     mean,
@@ -236,7 +222,7 @@ class SGD(PrimalSolver):
                     hi,
                 )
 
-            run(part, ranges(problem.n_outputs, width), threads)
+            run(part, outputs, threads)
 
     def _decay(self, problem: Problem, rate: float) -> tuple[float, float]:
         """``decay`` and ``power`` of ``eta_t = eta_0 (1 + decay t)^-power``."""
@@ -248,21 +234,22 @@ class SGD(PrimalSolver):
         }[self.gain]
 
     def _steps_of(self, problem: Problem) -> int:
-        """Steps of a pass."""
+        """Number of steps per pass."""
         return -(-problem.n_samples // self.batch_size)
 
 
 class SGDStream:
-    """Steps on the rows of a stream, in their order, each once.
+    """Stochastic gradient descent on rows that arrive in a stream, each used once, in order.
 
-    The first step size, and that of the intercept, are those of the first rows and their sample weights. With
-    ``average`` the mean starts with the weights after these rows.
+    eta_0 and m are computed from the first rows and their sample weights. With ``average`` the mean starts with the
+    weights after these rows.
 
     Parameters
     ----------
     solver : SGD
+        The options.
     problem : Problem
-        With the first rows.
+        The problem of the first rows.
     vanishing : bool
         See `Solver.open_stream`.
     """
@@ -272,7 +259,7 @@ class SGDStream:
         self._solver, self._vanishing = solver, vanishing
         self._rate = None if solver.eta0 is None else float(solver.eta0)
         self._gain = constant(problem) ** 2
-        # Of classes the first rows may tell little: those of one class, perhaps.
+        # The first rows may be of one class only, which says nothing about the intercepts.
         real = isinstance(problem.targets, RealTargets)
         bias = first_intercept(problem) if real else np.zeros(problem.n_outputs, problem.dtype)
         self._state: State = {"W": np.zeros(shape, problem.dtype), "bias": bias}
@@ -280,7 +267,7 @@ class SGDStream:
         self._steps = self._averaged = 0
 
     def take(self, problem: Problem, weights: Array | None) -> None:
-        """Learn the rows of a problem; ``weights`` are their sample weights as they are."""
+        """Update the weights by the rows of a problem with sample weights ``weights``, not scaled."""
         solver, n = self._solver, problem.n_samples
         scaled = np.ones(n, problem.dtype) if weights is None else np.ascontiguousarray(weights, problem.dtype)
         order = np.arange(n, dtype=np.int32)
@@ -309,17 +296,13 @@ class SGDStream:
             self._averaged += steps
 
     def weights(self) -> tuple[Array, Array]:
-        """``(W, b)``; a copy."""
+        """A copy of ``(W, b)``."""
         W, bias = self._mean if self._averaged else (self._state["W"], self._state["bias"])
         return W.copy(), bias.copy()
 
 
 def first_rate(problem: Problem, weights: Array) -> float:
-    """eta_0 of `SGD`, of examples with these weights."""
+    """eta_0 of `SGD` for samples with these sample weights."""
     sizes = weights.astype(np.float64) * (problem.norms + constant(problem) ** 2)
     gamma = float(problem.loss.smoothness) or 1.0
     return 1.0 / (float(sizes.max(initial=0.0)) / gamma + problem.lam)
-
-
-#: Its primal map is the identity: says to the kernel that it is given the weights themselves.
-_PLAIN = L2()
