@@ -64,7 +64,6 @@ _U63 = np.uint64(63)
 _LOW32 = np.uint64(0xFFFFFFFF)
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _EXACT_INTEGERS = np.uint64(1 << 53)
-_HIDDEN_BIT = np.uint64(1 << 52)
 
 
 @exact

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from . import _parse
+from ._csr import row_pointers
 from ._parse import NO_BOUND, Counts, Rules, Scratch, parse_lines
 from .errors import DataFormatError, counted
 from .labels import Targets, Task
@@ -262,10 +263,8 @@ class _Rows:
         self, found: Found, values: npt.NDArray[Any], indices: npt.NDArray[Any], lengths: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Bring rows that are out of order into order, and add up what a row says twice of a feature."""
-        indptr = np.zeros(lengths.size + 1, dtype=np.int64)
-        np.cumsum(lengths, out=indptr[1:])
         shape = lengths.size, found.counts.largest + 1
-        rows = csr_matrix((values, indices, indptr), shape=shape, copy=False)
+        rows = csr_matrix((values, indices, row_pointers(lengths)), shape=shape, copy=False)
         rows.sum_duplicates()
         self._unsorted += found.counts.unsorted_rows
         repeated = lengths - np.diff(rows.indptr)
@@ -284,8 +283,7 @@ class _Rows:
         targets = labels.targets(self._labels.finish())
         lengths = self._lengths.finish()
         wide = self._indices.dtype == np.int64 or len(self._values) > _INT32_MAX or self._spill is not None
-        indptr = np.zeros(lengths.size + 1, dtype=np.int64 if wide else np.int32)
-        np.cumsum(lengths, out=indptr[1:], dtype=indptr.dtype)
+        indptr = row_pointers(lengths, np.int64 if wide else np.int32)
         # SciPy wants one type for both.
         indices = self._indices.finish().astype(indptr.dtype, copy=False)
         smallest = self._smallest if self._largest >= 0 else -1

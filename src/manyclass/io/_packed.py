@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._csr import row_pointers
+
 __all__ = ["packed", "unpacked"]
 
 
@@ -15,9 +17,7 @@ def packed(texts: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
     """The texts as UTF-8, one behind the other, and their bounds, one more than there are texts."""
     # A lone half of a surrogate pair is no character, but Python's strings may hold one.
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return np.frombuffer(b"".join(encoded), np.uint8), offsets
+    return np.frombuffer(b"".join(encoded), np.uint8), row_pointers([len(text) for text in encoded])
 
 
 def unpacked(text: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
 from manyclass.kernels.rows import check_sparse
+from manyclass.runtime.threads import ranges
 
+from ._csr import row_ranges
 from .streams import StrPath, atomic_files
 
 __all__ = ["write_svmlight", "write_xmc"]
@@ -41,19 +43,13 @@ def _number_texts(values: npt.NDArray[Any]) -> list[str]:
 
 def _csr_blocks(X: Any) -> Iterator[csr_matrix]:
     """The rows in pieces of about `_VALUES` non-zeros or cells, as CSR."""
-    n_samples = X.shape[0]
     if issparse(X):
         X = X.tocsr()
-        begin = 0
-        while begin < n_samples:
-            end = int(np.searchsorted(X.indptr, X.indptr[begin] + _VALUES, side="right")) - 1
-            end = min(max(end, begin + 1), n_samples)
-            yield X[begin:end]
-            begin = end
-        return
-    step = max(_VALUES // max(X.shape[1], 1), 1)
-    for begin in range(0, n_samples, step):
-        yield csr_matrix(X[begin : begin + step])
+        pieces: Iterable[tuple[int, int]] = row_ranges(X.indptr, _VALUES)
+    else:
+        pieces = ranges(X.shape[0], max(_VALUES // max(X.shape[1], 1), 1))
+    for begin, end in pieces:
+        yield csr_matrix(X[begin:end])
 
 
 def _joined(texts: list[str], indptr: npt.NDArray[Any], separator: str) -> list[str]:

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
+from ._csr import row_pointers
+
 if TYPE_CHECKING:
     from .tables import TableLayout
     from .text import TextVectorizer
@@ -143,9 +145,7 @@ class Dataset:
             if self.X.data.all():
                 lengths: npt.NDArray[Any] = np.diff(self.X.indptr)
                 return lengths
-            before = np.zeros(self.X.nnz + 1, dtype=np.int64)
-            np.cumsum(self.X.data != 0, out=before[1:])
-            stored: npt.NDArray[Any] = np.diff(before[self.X.indptr])
+            stored: npt.NDArray[Any] = np.diff(row_pointers(self.X.data != 0)[self.X.indptr])
             return stored
         rows = max(_PIECE // max(self.n_features * self.X.dtype.itemsize, 1), 1)
         pieces = [np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in range(0, self.n_samples, rows)]

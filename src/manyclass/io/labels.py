@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
+from ._csr import row_pointers
 from .errors import DataFormatError
 from .streams import StrPath, open_bytes
 
@@ -70,10 +71,8 @@ def checked_dtype(dtype: npt.DTypeLike, n_features: object, extra_features: str,
 
 def indicator(columns: npt.NDArray[Any], counts: npt.NDArray[Any], n_columns: int) -> csr_matrix:
     """The 0/1 matrix (int8, CSR) whose row i holds the next ``counts[i]`` of ``columns``; repeats count once."""
-    indptr = np.zeros(counts.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=indptr[1:])
     ones = np.ones(columns.size, dtype=np.int8)
-    matrix = csr_matrix((ones, columns, indptr), shape=(counts.size, n_columns))
+    matrix = csr_matrix((ones, columns, row_pointers(counts)), shape=(counts.size, n_columns))
     # A label may be repeated more often than an int8 can count: the sum is not what is wanted, only that it
     # is there.
     matrix.sum_duplicates()
@@ -235,9 +234,6 @@ def read_label_lines(path: StrPath, task: Task = "auto", separator: str | None =
     """Labels from a text file with the label (or labels) of one row on each line."""
     column = LabelColumn(path, task, separator)
     with open_bytes(path) as source:
-        for number, line in enumerate(source.lines(), start=1):
-            try:
-                column.add(line.decode("utf-8-sig" if number == 1 else "utf-8"), number)
-            except UnicodeDecodeError as error:
-                raise DataFormatError(path, f"not UTF-8 text ({error.reason})", number) from error
+        for number, line in enumerate(source.text_lines(), start=1):
+            column.add(line, number)
     return column.targets()

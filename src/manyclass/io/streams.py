@@ -140,10 +140,15 @@ class Source:
         self._given += len(chunk)
         return chunk
 
-    def lines(self) -> Iterator[bytes]:
-        """The lines, each with its line end."""
-        while line := self._checked(self._stream.readline):
-            yield line
+    def text_lines(self) -> Iterator[str]:
+        """The lines of a UTF-8 file, each with its line end; a byte order mark at the start is left out."""
+        lines = iter(lambda: self._checked(self._stream.readline), b"")
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                what = f"not UTF-8 text ({error.reason}): convert the file to UTF-8"
+                raise DataFormatError(self.path, what, number) from error
 
     def fraction(self) -> float:
         """The part of the file on disk that `read` has given, in (0, 1]."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import LabelColumn, Task, checked_dtype
-from .streams import Source, StrPath, open_bytes
+from .streams import StrPath, open_bytes
 
 if TYPE_CHECKING:
     from .text import TextVectorizer
@@ -136,15 +136,6 @@ class _LongFields:
 
 
 _long_fields = _LongFields()
-
-
-def _decoded(source: Source) -> Iterator[str]:
-    for number, line in enumerate(source.lines(), start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            what = f"not UTF-8 text ({error.reason}): convert the file to UTF-8"
-            raise DataFormatError(source.path, what, number) from error
 
 
 def _delimiter_of(first: str, format: str, layout: TableLayout | None) -> str:
@@ -387,7 +378,7 @@ def read_table(
     if label_separator is None and layout is not None:
         label_separator = layout.label_separator
     with _long_fields, open_bytes(path) as source:
-        lines = _decoded(source)
+        lines = source.text_lines()
         first = next(lines, "")
         given = delimiter
         delimiter = _delimiter_of(first, format, layout) if given is None else given

@@ -2,7 +2,7 @@
 
 from manyclass.io.folder import StoreError, folder_format
 
-from .rows import RowStore, open_store
+from .rows import RowStore
 from .view import RowView, Window
 from .writer import RowStoreWriter, write_store
 
@@ -13,6 +13,5 @@ __all__ = [
     "StoreError",
     "Window",
     "folder_format",
-    "open_store",
     "write_store",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from manyclass.io._csr import make_csr
 from manyclass.io.dataset import Dataset
 from manyclass.io.errors import DataFormatError
 from manyclass.io.folder import StoreError, open_file, read_manifest, verify_files
@@ -15,12 +16,12 @@ from manyclass.io.streams import StrPath
 from manyclass.io.tables import TableLayout
 from manyclass.io.tensors import Kind, TensorFile, Written
 
-from .view import RowView, make_csr
+from .view import RowView
 
 if TYPE_CHECKING:
     from manyclass.io.text import TextVectorizer
 
-__all__ = ["FACTS", "ROWS", "RowStore", "open_store"]
+__all__ = ["FACTS", "ROWS", "RowStore"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -376,11 +377,6 @@ class RowStore:
         ones = np.ones(len(columns), np.int8)
         index = np.int32 if len(columns) <= np.iinfo(np.int32).max else np.int64
         return make_csr(ones, columns.astype(index), (bounds - bounds[0]).astype(index), self.n_outputs, True), weights
-
-
-def open_store(path: StrPath) -> RowStore:
-    """Open a row store; the same as `RowStore`."""
-    return RowStore(path)
 
 
 def _shard(number: int, entry: dict[str, Any]) -> _Shard:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from manyclass.io._csr import row_pointers
 from manyclass.io.labels import Targets
 from manyclass.kernels.rows import check_sparse
 
@@ -84,8 +85,7 @@ class GatheredTargets:
         if kind == "none":
             return Resolved("none", 0, None, None, None, None, weights)
         if kind == "labels":
-            bounds = np.zeros(sum(map(len, self._lengths)) + 1, np.int64)
-            np.cumsum(np.concatenate(self._lengths), out=bounds[1:])
+            bounds = row_pointers(np.concatenate(self._lengths))
             _check_length(len(bounds) - 1, n)
             names = np.arange(self._width) if self._names is None else self._names
             if names.shape != (self._width,):

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
-__all__ = ["WINDOW_BYTES", "RowView", "Window", "make_csr"]
+from manyclass.io._csr import make_csr, row_ranges
+from manyclass.runtime.threads import ranges
+
+__all__ = ["WINDOW_BYTES", "RowView", "Window"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -139,17 +142,13 @@ class RowView:
         """Ranges of rows of a shard, of about so many bytes; one row at least."""
         store = self.store
         if store.layout == "dense":
-            step = max(1, nbytes // max(1, store.shape[1] * store.dtype.itemsize))
-            for begin in range(first, last, step):
-                yield begin, min(begin + step, last)
-            return
-        ends = store.row_ends(number)
-        room = max(1, nbytes // (store.dtype.itemsize + store.index_dtype.itemsize))
-        while first < last:
-            end = int(np.searchsorted(ends[first : last + 1], ends[first] + room, side="right")) - 1 + first
-            end = min(max(end, first + 1), last, first + room)
-            yield first, end
-            first = end
+            cuts: Iterable[tuple[int, int]] = ranges(
+                last - first, max(1, nbytes // max(1, store.shape[1] * store.dtype.itemsize))
+            )
+        else:
+            size = max(1, nbytes // (store.dtype.itemsize + store.index_dtype.itemsize))
+            cuts = row_ranges(store.row_ends(number)[first : last + 1], size)
+        return ((first + begin, first + end) for begin, end in cuts)
 
     def _range(self, rows: slice) -> tuple[int, int]:
         if not isinstance(rows, slice):
@@ -167,16 +166,6 @@ class RowView:
             stop = min(end, bounds[number + 1])
             yield number, begin - bounds[number], stop - bounds[number]
             begin = stop
-
-
-def make_csr(data: Array, indices: Array, indptr: Array, width: int, canonical: bool) -> Any:
-    """A CSR matrix of these very arrays. (SciPy's constructor looks through the indices, and may convert them.)"""
-    matrix = csr_matrix((len(indptr) - 1, width), dtype=data.dtype)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
-    if canonical:
-        matrix.has_sorted_indices = True
-        matrix.has_canonical_format = True
-    return matrix
 
 
 def _stacked(pieces: list[Any], store: Any) -> Any:

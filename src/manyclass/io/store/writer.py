@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from manyclass.io._csr import row_pointers, row_ranges
 from manyclass.io.dataset import Dataset
 from manyclass.io.folder import write_manifest
 from manyclass.io.labels import Targets
@@ -150,8 +151,7 @@ class RowStoreWriter(FolderWriter):
     def add_csr(self, data: Array, indices: Array, lengths: Array) -> None:
         """Add CSR rows without targets, of these arrays, which are kept until their shard is written."""
         self._layout = "csr"
-        indptr = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=indptr[1:])
+        indptr = row_pointers(lengths)
         for begin, end in self._csr_pieces(indptr):
             at = slice(indptr[begin], indptr[end])
             self._gather({"data": data[at], "indices": indices[at], "lengths": np.diff(indptr[begin : end + 1])})
@@ -175,8 +175,9 @@ class RowStoreWriter(FolderWriter):
         self._named["feature_names"] = np.asarray(names, dtype=np.str_)
 
     def set_targets(self, targets: Targets) -> None:
-        """Targets of all rows, in place of those given with the rows."""
-        self._targets = GatheredTargets.whole(targets)
+        """Set the targets of all rows, in place of those given with the rows; sample weights stay."""
+        weights, self._targets = self._targets.weights, GatheredTargets.whole(targets)
+        self._targets.weights = weights
 
     def set_width(self, n_features: int) -> None:
         """The number of features, now that it is known."""
@@ -195,16 +196,9 @@ class RowStoreWriter(FolderWriter):
 
     # --- shards -----------------------------------------------------------------------------------------------------
 
-    def _csr_pieces(self, indptr: Array) -> list[tuple[int, int]]:
+    def _csr_pieces(self, indptr: Array) -> Iterator[tuple[int, int]]:
         """Ranges of rows of at most a quarter of a shard."""
-        room = max(1, self._shard_bytes // 48)
-        pieces, begin, n = [], 0, len(indptr) - 1
-        while begin < n:
-            end = int(np.searchsorted(indptr, indptr[begin] + room, side="right")) - 1
-            end = min(max(end, begin + 1), n, begin + room)
-            pieces.append((begin, end))
-            begin = end
-        return pieces
+        return row_ranges(indptr, max(1, self._shard_bytes // 48))
 
     def _gather(self, arrays: dict[str, Array]) -> None:
         """Take some rows, and write the shard when it is full."""
@@ -238,8 +232,7 @@ class RowStoreWriter(FolderWriter):
             stored = sum(part["x"].size for part in waiting)
             self._dtypes.add(arrays["x"][0].dtype)
         else:
-            indptr = np.zeros(rows + 1, np.int64)
-            np.cumsum(np.concatenate([part["lengths"] for part in waiting]), out=indptr[1:])
+            indptr = row_pointers(np.concatenate([part["lengths"] for part in waiting]))
             arrays = {
                 "indptr": indptr,
                 "data": _of_one_type([part["data"] for part in waiting]),
@@ -358,8 +351,6 @@ def write_store(
     with RowStoreWriter(path, n_features=X.shape[1], shard_rows=shard_rows, shard_bytes=shard_bytes) as writer:
         writer.add(X, None if label_names is not None else y, sample_weight)
         if label_names is not None:
-            weights = writer._targets.weights
             writer.set_targets(Targets(csr_matrix(y), np.asarray(label_names)))
-            writer._targets.weights = weights
         if feature_names is not None:
             writer.name_features(feature_names)
