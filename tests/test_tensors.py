@@ -227,9 +227,9 @@ def put(place, value):
         ("sparse.indices", put(0, 5), "sparse: indices run from 0 to 5, expected 0 to 4"),
         ("sparse.indices", put(0, -1), "sparse: indices run from -1"),
         ("sparse.indptr", put(1, 10**6), "sparse: indptr must not decrease, from 0 to"),
-        ("words.offsets", put(1, 10**6), "words: strings overlap"),
-        ("words.offsets", put(-1, 1), "words: strings do not fit their offsets"),
-        ("words.text", put(0, 0xFF), "words: strings are not UTF-8"),
+        ("words.offsets", put(1, 10**6), "words: the offsets of its strings decrease"),
+        ("words.offsets", put(-1, 1), "words: the offsets of its strings do not match"),
+        ("words.text", put(0, 0xFF), "words: its strings are not UTF-8"),
     ],
 )
 def test_indices_and_strings_that_lead_elsewhere(path, name, edit, message, mmap):
