@@ -218,7 +218,7 @@ def changed(folder, **facts):
     ("facts", "said"),
     [
         ({"version": 99, "library_version": "7.0"}, "version 99, written by manyclass 7.0.*upgrade"),
-        ({"format": "other"}, "its manifest is that of 'other'; expected a row store"),
+        ({"format": "other"}, "its format is 'other'; expected a row store"),
         ({"version": "x"}, "damaged"),
         ({"shape": [N + 1, D]}, "damaged.*do not add up"),
         ({"shape": "wide"}, "damaged"),
@@ -259,7 +259,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write()
     assert not any(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="there is no row"), RowStoreWriter(tmp_path / "s"):
+    with pytest.raises(ValueError, match="there are no rows"), RowStoreWriter(tmp_path / "s"):
         pass
     assert not any(tmp_path.iterdir())
 
@@ -278,7 +278,7 @@ def test_nothing_is_written_over(tmp_path, folder):
     [
         (np.zeros((3, 2), int), None, "float32 or float64"),
         (np.zeros((3, 2)), np.zeros(4, int), "4 rows; expected 3"),
-        (np.zeros((3, 2)), np.zeros(3, complex), "expected labels, numbers"),
+        (np.zeros((3, 2)), np.zeros(3, complex), "expected classes, numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, X, y, said):
@@ -293,7 +293,7 @@ def test_pieces_must_be_alike(tmp_path):
             for piece in pieces:
                 writer.add(*piece)
 
-    with pytest.raises(ValueError, match="X is dense, and the rows before are csr"):
+    with pytest.raises(ValueError, match="X is dense; expected csr, as the rows before are"):
         write((rows_of("csr"),), (rows_of("dense"),))
     with pytest.raises(ValueError, match="names in some calls"):
         write((rows_of("csr"), np.arange(N)), (rows_of("csr"), np.array(["a"] * N)))
@@ -312,7 +312,7 @@ def test_a_store_is_a_data_format(tmp_path, folder):
     with pytest.raises(DataFormatError, match="17 features; expected 10"):
         read(folder, n_features=10)
     assert read(folder, n_features=10, extra_features="ignore").X.shape == (N, 10)
-    with pytest.raises(DataFormatError, match="needs labels"):
+    with pytest.raises(DataFormatError, match="expected 'labels', as task='multilabel' needs"):
         read(folder, task="multilabel")
 
 

@@ -202,7 +202,7 @@ def read(
         given = [name for name, value in columns.items() if value is not None]
         if given:
             what = f"{given[0]} is {columns[given[0]]!r}, but {os.fspath(path)} has the format {format!r}"
-            raise ValueError(f"{what}; expected a csv or tsv file, or {given[0]} left out")
+            raise ValueError(f"{what}; expected a csv or tsv file: leave {given[0]} out")
     own_task: Task = task if labels is None else "auto"
     common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
     if format == "svmlight":

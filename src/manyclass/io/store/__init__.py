@@ -1,4 +1,4 @@
-"""Data larger than memory: row stores, folders of shards that are mapped window by window."""
+"""Row stores: folders of shards with the rows of data larger than memory, which are mapped window by window."""
 
 from manyclass.io.folder import StoreError, folder_format
 
