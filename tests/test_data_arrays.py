@@ -350,7 +350,7 @@ def test_labels_beside_must_fit(tmp_path):
     [
         (write_npz, "m.npz", np.eye(2), None, None, "expected a sparse matrix"),
         (write_npy, "m.npy", X, None, None, "X is sparse; expected a dense matrix"),
-        (write_npy, "m.npy", np.ones(3), None, None, "of 1 dimensions"),
+        (write_npy, "m.npy", np.ones(3), None, None, "X has 1 dimensions"),
         (write_npz, "m.dat", X, None, None, "ends in '.npz'"),
         (write_npz, "m.npz", X, np.array([1]), None, "expected 2 rows"),
         (write_npz, "m.npz", X, np.array([1, "a"], dtype=object), None, "only texts"),

@@ -152,7 +152,7 @@ def test_wrong_arguments_are_named(options, what, tmp_path):
 
 
 def test_a_data_set_must_fit_together():
-    with pytest.raises(ValueError, match="y has 3 rows; expected 2"):
+    with pytest.raises(ValueError, match=r"y has shape \(3,\); expected 2 rows"):
         Dataset(X, np.array([1, 2, 3]))
     with pytest.raises(ValueError, match="X has 1 dimensions"):
         Dataset(np.ones(3))

@@ -429,7 +429,7 @@ def test_order_does_not_matter_and_repeats_are_added_up(draw):
         (np.eye(2), np.array(["a b", "c"]), None, "'a b' cannot be written"),
         (np.eye(2), np.array(["a", ""]), None, "'' cannot be written"),
         (np.eye(2), np.array(["a:1", ""]), None, "'a:1' cannot be written"),
-        (np.eye(2), csr_matrix(np.eye(2)), np.array(["a"]), "one for each column"),
+        (np.eye(2), csr_matrix(np.eye(2)), np.array(["a"]), "one name for each column"),
         (np.eye(2)[0], None, None, "1 dimensions"),
         (np.empty((2, 0)), None, None, "no columns"),
     ],

@@ -142,7 +142,7 @@ def make_many_classes(
     sizes[_shuffled(n_classes, for_labels)] = _class_sizes(n_samples, n_classes, class_exponent)
     y = np.repeat(np.arange(n_classes, dtype=np.int64), sizes)[_shuffled(n_samples, for_labels)]
     lengths = (nnz_per_row + 1) // 2 + _integers(2 * (nnz_per_row // 2) + 1, n_samples, for_labels)
-    language = _Language.invent(
+    language = _Language.create(
         n_features,
         n_classes,
         n_informative,
@@ -197,7 +197,7 @@ class _Language(NamedTuple):
     noise_up_to: FloatArray  # their cumulative frequencies
 
     @classmethod
-    def invent(
+    def create(
         cls,
         n_features: int,
         n_classes: int,
@@ -222,18 +222,18 @@ class _Language(NamedTuple):
             noise_up_to=np.cumsum(_power_law(n_features, _SHIFT, exponent)),
         )
 
-    def say(self, labels: IntArray, rng: np.random.Generator) -> IntArray:
+    def draw(self, labels: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw a word for each label."""
         level = np.searchsorted(self.edges, rng.random(labels.size), side="right")
         choice = rng.random(labels.size)
-        telling = level < self.edges.size
-        node = self.first_node[level[telling]] + labels[telling] // self.span[level[telling]]
-        said = np.empty(labels.size, dtype=np.int64)
-        said[telling] = self.words[node, (choice[telling] * self.words.shape[1]).astype(np.int64)]
+        informative = level < self.edges.size
+        node = self.first_node[level[informative]] + labels[informative] // self.span[level[informative]]
+        drawn = np.empty(labels.size, dtype=np.int64)
+        drawn[informative] = self.words[node, (choice[informative] * self.words.shape[1]).astype(np.int64)]
         # A product that is rounded up to the total would give an index after the last word.
-        rank = np.searchsorted(self.noise_up_to, choice[~telling] * self.noise_up_to[-1], side="right")
-        said[~telling] = self.noise[np.minimum(rank, self.noise.size - 1)]
-        return said
+        rank = np.searchsorted(self.noise_up_to, choice[~informative] * self.noise_up_to[-1], side="right")
+        drawn[~informative] = self.noise[np.minimum(rank, self.noise.size - 1)]
+        return drawn
 
 
 def _tf_idf(
@@ -253,7 +253,7 @@ def _tf_idf(
     rows_with = np.zeros(n_features, dtype=np.int64)
     for start in starts:
         length = lengths[start : start + step]
-        words = language.say(np.repeat(labels[start : start + step], length), rng)
+        words = language.draw(np.repeat(labels[start : start + step], length), rng)
         # Row and word as one number: after sorting, the words of a row are in order and equal words adjacent.
         key = np.repeat(np.arange(length.size, dtype=np.int64), length) * n_features + words
         key.sort()

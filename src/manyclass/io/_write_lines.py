@@ -14,6 +14,7 @@ from manyclass.kernels.rows import check_sparse
 from manyclass.runtime.threads import ranges
 
 from ._csr import row_ranges
+from .dataset import check_shapes
 from .streams import StrPath, atomic_files
 
 __all__ = ["write_svmlight", "write_xmc"]
@@ -100,8 +101,7 @@ def _label_texts(y: Any, label_names: npt.NDArray[Any] | None) -> list[str]:
     y.sum_duplicates()
     y.eliminate_zeros()
     names = np.arange(y.shape[1]) if label_names is None else np.asarray(label_names)
-    if names.shape != y.shape[1:]:
-        raise ValueError(f"label_names has shape {names.shape}; expected {y.shape[1:]}, one for each column of y")
+    check_shapes(y, y, names)
     texts = _name_texts(names)
     return _joined([texts[column] for column in y.indices.tolist()], y.indptr, ",")
 
@@ -111,10 +111,7 @@ def _checked(X: Any, y: Any) -> tuple[Any, Any]:
     check_sparse(y, "y")
     X = X if issparse(X) else np.asanyarray(X)
     y = y if y is None or issparse(y) else np.asarray(y)
-    if X.ndim != 2:
-        raise ValueError(f"X has {X.ndim} dimensions; expected 2 (rows, features)")
-    if y is not None and y.shape[:1] != X.shape[:1]:
-        raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
+    check_shapes(X, y)
     return X, y
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.sparse import csr_matrix, issparse
 
-from .dataset import Dataset
+from .dataset import Dataset, check_shapes
 from .errors import DataFormatError, counted
 from .labels import Targets, Task, checked_dtype, indicator, number_targets, read_label_lines
 from .streams import StrPath, atomic_files
@@ -175,7 +175,7 @@ def _labels_beside(path: StrPath, task: Task, separator: str | None) -> tuple[Ta
             path, f"there are several files of labels for it ({listed}); expected one: keep one, or pass it as labels="
         )
     if not found:
-        return Targets(None), f"no labels: there is no {_beside(path, _BESIDE[0]).name} next to it, nor one of its kind"
+        return Targets(None), f"no labels: there is no {_beside(path, _BESIDE[0]).name}, .npz or .txt"
     y, names = read_labels(found[0], task=task, separator=separator)
     names_path = _beside(path, _NAMES)
     if names is not None and names_path.exists():
@@ -316,14 +316,11 @@ def _write(path: StrPath, suffix: str, X: Any, y: Any, label_names: npt.NDArray[
     """Write the matrix, its labels and their names: all files or none."""
     if Path(path).suffix != suffix:
         raise ValueError(f"path is {os.fspath(path)!r}; expected a name that ends in {suffix!r}")
+    check_shapes(X, y, label_names)
     arrays: dict[Path, Any] = {Path(path): X}
     if y is not None:
-        if y.shape[:1] != X.shape[:1]:
-            raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
         arrays[_beside(path, ".labels.npz" if issparse(y) else ".labels.npy")] = y
     if label_names is not None:
-        if y is None or y.shape[1:] != label_names.shape:
-            raise ValueError(f"label_names has shape {label_names.shape}; expected one name for each column of y")
         arrays[_beside(path, _NAMES)] = label_names
     for stale in (_beside(path, name) for name in (*_BESIDE, _NAMES)):
         if stale not in arrays and stale.exists():
@@ -374,8 +371,6 @@ def write_npz(path: StrPath, X: Any, y: Any = None, *, label_names: Any = None) 
 
 def write_npy(path: StrPath, X: Any, y: Any = None, *, label_names: Any = None) -> None:
     """Write a dense matrix as ``NAME.npy``, and its labels to a file next to it; parameters as of `write_npz`."""
-    X = X if issparse(X) else np.asanyarray(X)
-    if issparse(X) or X.ndim != 2:
-        what = "sparse" if issparse(X) else f"of {X.ndim} dimensions"
-        raise ValueError(f"X is {what}; expected a dense matrix: write a sparse one as .npz")
-    _write(path, ".npy", X, _plain(y), _plain(label_names))
+    if issparse(X):
+        raise ValueError("X is sparse; expected a dense matrix: write a sparse one as .npz")
+    _write(path, ".npy", np.asanyarray(X), _plain(y), _plain(label_names))

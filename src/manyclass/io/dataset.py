@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .tables import TableLayout
     from .text import TextVectorizer
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "check_shapes"]
 
 #: Bytes of dense rows that are counted at a time, so that a mapped file is never in memory as a whole.
 _PIECE = 1 << 24
@@ -73,12 +73,7 @@ class Dataset:
     layout: TableLayout | None = None
 
     def __post_init__(self) -> None:
-        if self.X.ndim != 2:
-            raise ValueError(f"X has {self.X.ndim} dimensions; expected 2 (rows, features)")
-        if self.y is not None and self.y.shape[0] != self.n_samples:
-            raise ValueError(f"y has {self.y.shape[0]} rows; expected {self.n_samples}, as X has")
-        if self.label_names is not None and (self.y is None or self.y.shape[1:] != self.label_names.shape):
-            raise ValueError(f"label_names has shape {self.label_names.shape}; expected one name for each column of y")
+        check_shapes(self.X, self.y, self.label_names)
 
     @property
     def n_samples(self) -> int:
@@ -149,6 +144,16 @@ class Dataset:
         rows = max(_PIECE // max(self.n_features * self.X.dtype.itemsize, 1), 1)
         pieces = [np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in range(0, self.n_samples, rows)]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+
+
+def check_shapes(X: Any, y: Any, label_names: npt.NDArray[Any] | None = None) -> None:
+    """Raise a ValueError unless X is 2-d, y has as many rows, and each column of y a name, if names are given."""
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions; expected 2 (rows, features)")
+    if y is not None and y.shape[:1] != X.shape[:1]:
+        raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
+    if label_names is not None and (y is None or y.shape[1:] != label_names.shape):
+        raise ValueError(f"label_names has shape {label_names.shape}; expected one name for each column of y")
 
 
 def _bytes(array: Any) -> int:

@@ -35,9 +35,9 @@ class Facts:
         Multiclass, multilabel or regression.
     sparse : bool
         Whether the rows are sparse.
-    available : int, optional
-        Available memory in bytes.
-    itemsize : int
+    available : int, default=None
+        Available memory in bytes; None if it is not known.
+    itemsize : int, default=4
         Bytes per number.
     """
 
