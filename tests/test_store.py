@@ -316,6 +316,13 @@ def test_a_store_is_a_data_format(tmp_path, folder):
         read(folder, task="multilabel")
 
 
+def test_a_store_that_does_not_fit_in_memory_is_not_read(folder, monkeypatch):
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 100)
+    with pytest.raises(MemoryError, match=r"KiB in memory, and 100 bytes are available: use its windows"):
+        RowStore(folder).dataset()
+    assert RowStore(folder).dataset(mapped=True).X.shape == (N, D)
+
+
 def test_a_window_takes_address_space_for_its_rows_alone(tmp_path):
     if not os.path.exists("/proc/self/statm"):
         pytest.skip("needs /proc")

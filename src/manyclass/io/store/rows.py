@@ -15,6 +15,7 @@ from manyclass.io.folder import StoreError, open_file, read_manifest, verify_fil
 from manyclass.io.streams import StrPath
 from manyclass.io.tables import TableLayout
 from manyclass.io.tensors import Kind, TensorFile, Written
+from manyclass.runtime import memory
 
 from .view import RowView
 
@@ -269,17 +270,13 @@ class RowStore:
         MemoryError
             If it has to be read and does not fit in memory.
         """
-        from manyclass.runtime.memory import human, require
-
         everything = self.rows()
-        if self.n_shards > 1 and not mapped:
-            try:
-                require({"rows": self.nbytes}, "")
-            except MemoryError as error:
-                raise MemoryError(
-                    f"{self.path} takes {human(self.nbytes)} in memory, more than is available: use its windows "
-                    "(store.rows().windows()), or fit the store itself (solver 'out_of_core')"
-                ) from error
+        room = memory.available()
+        if self.n_shards > 1 and not mapped and room is not None and self.nbytes > room:
+            raise MemoryError(
+                f"{self.path} takes {memory.human(self.nbytes)} in memory, and {memory.human(room)} are available: use "
+                "its windows (store.rows().windows()), or fit the store itself (solver='out_of_core')"
+            )
         y: Any = everything.targets()
         if self.kind == "classes" and self.classes is not None:
             y = self.classes[y]
