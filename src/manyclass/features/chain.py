@@ -219,4 +219,5 @@ def resize(block: Any, size: int) -> None:
     elif "n_components" in block.get_params():
         block.set_params(n_components=size)
     else:
-        raise ValueError(f"the number of features of {type(block).__name__} cannot be limited: it has no n_components")
+        what = f"{type(block).__name__} has no n_components, which limits the number of features"
+        raise ValueError(f"{what}; expected a transformer that has it")

@@ -41,7 +41,7 @@ def _reading(path: StrPath, what: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise DataFormatError(path, f"cannot be read as {what} ({error}): check or rewrite it") from error
+        raise DataFormatError(path, f"cannot be read as {what} ({error}): copy or write it again") from error
     except MemoryError as error:
         # Arrays are allocated in the size given by the header, which may be damaged.
         said = str(error) or "out of memory"
@@ -51,7 +51,7 @@ def _reading(path: StrPath, what: str) -> Iterator[None]:
             raise
         if error.errno in (None, errno.EINVAL):
             # A damaged archive makes zipfile seek to invalid offsets; errors of bz2 have no errno.
-            raise DataFormatError(path, f"cannot be read as {what} ({error})") from error
+            raise DataFormatError(path, f"cannot be read as {what} ({error}): copy or write it again") from error
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
@@ -64,7 +64,7 @@ def _load_array(path: StrPath, what: str, **options: Any) -> npt.NDArray[Any]:
         array = np.load(path, allow_pickle=False, **options)
         if not isinstance(array, np.ndarray):
             array.close()
-            raise ValueError("it is an archive of several arrays")
+            raise ValueError("it is an archive; expected one array")
     return array
 
 
@@ -73,7 +73,9 @@ def _load_sparse(path: StrPath, what: str) -> csr_matrix:
     with _reading(path, what), open(path, "rb") as file:
         matrix = scipy.sparse.load_npz(file)
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-            raise ValueError(f"it has {matrix.ndim} dimensions and numbers of type {matrix.dtype}")
+            raise ValueError(
+                f"it has {matrix.ndim} dimensions and type {matrix.dtype}; expected a matrix of real numbers"
+            )
         if hasattr(matrix, "check_format"):
             # Out-of-bounds indices would let compiled code access any memory.
             matrix.check_format(full_check=True)

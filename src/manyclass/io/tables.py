@@ -85,8 +85,10 @@ class TableLayout:
         try:
             layout = cls(**facts)
         except TypeError as error:
-            raise ValueError(f"the layout of the table is damaged ({error})") from error
-        damaged = f"the layout of the table is damaged: {layout!r}"
+            raise ValueError(
+                f"the layout of the table is damaged ({error}): write the model or row store again"
+            ) from error
+        damaged = f"the layout of the table is damaged ({layout!r}): write the model or row store again"
         for name, kind in get_type_hints(cls).items():
             if type(getattr(layout, name)) not in (get_args(kind) or (kind,)):
                 raise ValueError(damaged)
@@ -196,7 +198,6 @@ def _position(path: StrPath, argument: str, column: str | int, names: list[str],
 def _again(path: StrPath, argument: str, layout: TableLayout, names: list[str], has_header: bool) -> int:
     """Return the index of the column that held the texts, or the labels, in the table read before."""
     column, what = getattr(layout, argument), f"{argument.partition('_')[0]}s"
-    alone = what == "texts" and len(names) == 1
     if isinstance(column, str) and has_header:
         found = _named(names, column)
         if len(found) == 1:
@@ -208,19 +209,15 @@ def _again(path: StrPath, argument: str, layout: TableLayout, names: list[str], 
             f"pass the name of another ({argument}=), or its index if there is no header ({argument}=0, header=False)",
             1,
         )
-    if alone:
+    if what == "texts" and len(names) == 1:
         return 0
+    if isinstance(column, int) and len(names) == layout.columns:
+        return column
+    given, expected = counted(len(names), "column"), str(layout.columns)
     if isinstance(column, str):
-        what = (
-            f"{counted(len(names), 'column')} without a header; in the training data, {what} are in column {column!r}"
-        )
-        raise DataFormatError(path, f"{what}: pass the index of the column here ({argument}=)", 1)
-    if len(names) != layout.columns:
-        expected = f"expected {layout.columns}, as in the training data, whose {what} are in column {column}"
-        raise DataFormatError(
-            path, f"{counted(len(names), 'column')}; {expected}: pass the index of the column here ({argument}=)", 1
-        )
-    return int(column)
+        given, expected = f"{given} without a header", f"{expected} with one"
+    expected = f"expected {expected}, as in the training data, whose {what} are in column {column!r}"
+    raise DataFormatError(path, f"{given}; {expected}: pass the index of the column here ({argument}=)", 1)
 
 
 def _check_single(path: StrPath, sample: list[_Record], delimiter: str, layout: TableLayout) -> None:
