@@ -132,6 +132,12 @@ def test_targets_come_back(tmp_path, name, shard_rows):
         assert found.dtype.kind == y.dtype.kind
         np.testing.assert_array_equal(found, y)
     np.testing.assert_array_equal(np.concatenate([w.weights for w in store.rows().windows(100)]), weights)
+    none = store.rows(5, 5)
+    assert none[:].shape == (0, D)
+    assert not none.cuts()
+    if y is not None:
+        assert none.targets().shape == (0, *y.shape[1:])
+        assert none.targets().dtype == store.rows().targets().dtype
 
 
 def test_names_of_features_and_labels_are_kept(tmp_path):

@@ -78,19 +78,15 @@ class RowView:
         if len(pieces) == 1:
             return pieces[0]
         if self.store.layout == "dense":
-            return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *pieces])
+            return np.concatenate(pieces)
         return _stacked(pieces, self.store)
 
     def targets(self, rows: slice = slice(None)) -> Any:
         """Return the targets of a range of rows, as in `Window.y`."""
         found = [self.store.targets_of(*piece)[0] for piece in self._pieces(*self._range(rows))]
         if self.store.kind == "none" or len(found) == 1:
-            return found[0] if found else None
-        if self.store.kind != "labels":
-            return np.concatenate(found) if found else np.empty(0)
-        return (
-            csr_matrix(vstack(found, format="csr")) if found else csr_matrix((0, self.store.n_outputs), dtype=np.int8)
-        )
+            return found[0]
+        return csr_matrix(vstack(found, format="csr")) if self.store.kind == "labels" else np.concatenate(found)
 
     def cuts(self, nbytes: int = WINDOW_BYTES) -> list[tuple[int, int]]:
         """Return consecutive ranges of rows of the store, each within a shard, of about ``nbytes`` bytes or one row."""
@@ -156,6 +152,8 @@ class RowView:
 
     def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Yield the numbers of the shards of a range of rows, with the range within each shard."""
+        if begin == end:
+            yield 0, 0, 0  # no rows, but of the right type and width
         bounds = self.store.shard_bounds
         while begin < end:
             number = self.store.shard_of(begin)
