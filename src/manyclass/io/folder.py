@@ -158,7 +158,12 @@ def verify_files(folder: Path, files: Iterable[Written]) -> None:
 
 
 def verify(path: StrPath) -> None:
-    """Read a model, an index, a row store or a checkpoint, file or folder, and compare it with its checksums.
+    """Read a model, an index, a row store or a checkpoint, and compare it with its checksums.
+
+    Parameters
+    ----------
+    path : str or path
+        The file or folder.
 
     Raises
     ------

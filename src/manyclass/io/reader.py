@@ -67,6 +67,16 @@ def named_format(path: StrPath) -> Format | None:
 def detect_format(path: StrPath) -> Format:
     """Detect the format of a file from its first bytes and its name.
 
+    Parameters
+    ----------
+    path : str or path
+        A file, compressed or not, or a folder.
+
+    Returns
+    -------
+    str
+        One of `FORMATS`.
+
     Raises
     ------
     DataFormatError

@@ -56,13 +56,15 @@ class GatheredTargets:
         if self._kind not in (None, kind):
             raise ValueError(f"y holds {kind}; expected {self._kind}, as for the rows before")
         if (weights is None) != (self.weights is None) and self._kind is not None:
-            raise ValueError("weights must be given in all calls or in none")
+            raise ValueError("sample weights must be given in all calls or in none")
         if y is not None and y.shape[0] != rows:
             raise ValueError(f"y has {y.shape[0]} rows; expected {rows}, as X has")
         if weights is not None:
             given = np.array(weights, np.float64)
             if given.shape != (rows,) or not np.isfinite(given).all() or given.min(initial=0) < 0:
-                raise ValueError(f"weights must be finite, at least 0 and of shape ({rows},), got shape {given.shape}")
+                raise ValueError(
+                    f"sample weights must be finite, at least 0 and of shape ({rows},), got shape {given.shape}"
+                )
             self.weights = [*(self.weights or []), given]
         self._kind = kind
         if kind == "classes":
