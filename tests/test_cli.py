@@ -296,6 +296,7 @@ def test_warnings_of_the_library_are_lines(capsys, monkeypatch, tmp_path):
         ("task='regression' needs it", "--task 'regression' needs it"),
         ("text_column is 'x'; expected one", "--text-column is 'x'; expected one"),
         ("read it with quote=None", "read it with --no-quotes"),
+        ("pass zero_based=True to allow 0", "pass --zero-based to allow 0"),
         ("its number (text_column=0, header=False)", "its number (--text-column 0, --no-header)"),
         ("data/max_iter.svm: the labels, and max_iter/x, x-max_iter", None),
         ("label_names has shape 3; X=4, alpha is 3", None),

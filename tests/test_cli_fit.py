@@ -385,7 +385,7 @@ def test_wrong_validation_data_are_found_before_the_training(capsys, monkeypatch
     if needle == "numbers":
         path.write_text(path.read_text().replace("0 ", "0.5 ", 1))
         lines = "yes 1:0.5\n"
-        needle = "no finite number"
+        needle = "is not a finite number"
     (tmp_path / "valid.svm").write_text(lines)
     before = left(tmp_path)
     refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--valid", tmp_path / "valid.svm"), needle)

@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_of_standard_input(capsys, monkeypatch, piped, tmp
     for content, needles in (
         (b"", ["standard input: the file is empty"]),
         (b"1 1:2\n0 1:x\n", ["standard input, line 2: the value in '1:x'"]),
-        (b"neither\n", ["standard input: its format is none of", "--format"]),
+        (b"neither\n", ["standard input: its format cannot be detected", "--format"]),
         (b"1 99:1\n", ["standard input, line 1", "99:1", "--extra-features ignore"]),
     ):
         piped(content)

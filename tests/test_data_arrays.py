@@ -87,15 +87,15 @@ def test_what_an_array_of_labels_means(y, task, expected, tmp_path):
 @pytest.mark.parametrize(
     ("y", "task", "what"),
     [
-        (np.array([1.0, np.nan]), "auto", "row 1 holds a value that is not finite"),
-        (np.array([[1.0], [np.inf]]), "regression", "row 1 holds a value that is not finite"),
-        (np.array([1.5, 2]), "classification", "not whole"),
-        (np.array(["a", "b"]), "regression", "holds texts"),
-        (np.array([[2, 0]]), "auto", "holds the number 2; expected only 0 and 1"),
+        (np.array([1.0, np.nan]), "auto", "row 1 has a value that is not finite"),
+        (np.array([[1.0], [np.inf]]), "regression", "row 1 has a value that is not finite"),
+        (np.array([1.5, 2]), "classification", "not integers"),
+        (np.array(["a", "b"]), "regression", "has texts"),
+        (np.array([[2, 0]]), "auto", "has the number 2; expected a matrix of only 0 and 1"),
         (np.array([[1, 0]]), "classification", "expected one for each row"),
         (np.zeros((1, 1, 1)), "auto", "3 dimensions"),
         (np.array([1j]), "auto", "type complex128"),
-        (np.array([["a"]]), "auto", "holds no labels"),
+        (np.array([["a"]]), "auto", "expected one label for each row"),
         (np.array([b"\xff"]), "auto", "cannot be read as labels"),
     ],
 )
@@ -122,10 +122,10 @@ def test_labels_as_lines_of_text(tmp_path):
     with pytest.raises(DataFormatError, match="line 2: not UTF-8"):
         read_labels(path)
     path.write_text("1.5\n2\nnan\n")
-    with pytest.raises(DataFormatError, match="line 3: the label 'nan' is no finite number"):
+    with pytest.raises(DataFormatError, match="line 3: the label 'nan' is not finite"):
         read_labels(path)
     path.write_text("1,2\n3\n")
-    with pytest.raises(DataFormatError, match="line 2: 1 target"):
+    with pytest.raises(DataFormatError, match="line 2: 1 target; expected 2"):
         read_labels(path, task="regression", separator=",")
     path.write_text("1,2\n3,4\n")
     assert read_labels(path, task="regression", separator=",").y.tolist() == [[1, 2], [3, 4]]
@@ -153,7 +153,7 @@ def test_the_number_of_features(tmp_path):
     write_npz(tmp_path / "m.npz", X)
     write_npy(tmp_path / "m.npy", X.toarray())
     assert read_npz(tmp_path / "m.npz", n_features=5).X.shape == (2, 5)
-    with pytest.raises(DataFormatError, match="row 1 holds feature 2, counted from 0; expected 2 features"):
+    with pytest.raises(DataFormatError, match="row 1 has feature 2, counted from 0; expected 2 features"):
         read_npz(tmp_path / "m.npz", n_features=2)
     narrow = read_npz(tmp_path / "m.npz", n_features=2, extra_features="ignore")
     assert narrow.X.toarray().tolist() == [[0, 1.5], [2, 0]]
@@ -172,7 +172,7 @@ def test_values_that_are_not_finite_are_refused_with_their_row(tmp_path):
     for value, dtype in [(np.nan, np.float32), (-np.inf, np.float64), (1e39, np.float32)]:
         bad = csr_matrix(np.array([[1.0, 0], [0, 0], [0, value]]))
         scipy.sparse.save_npz(tmp_path / "m.npz", bad)
-        with pytest.raises(DataFormatError, match="row 2 holds a value that is not finite"):
+        with pytest.raises(DataFormatError, match="row 2 has a value that is not finite"):
             read_npz(tmp_path / "m.npz", dtype=dtype)
     assert read_npz(tmp_path / "m.npz", dtype=np.float64).X[2, 1] == 1e39
 
@@ -322,16 +322,16 @@ def test_the_type_of_a_mapped_file_is_kept_and_said(tmp_path):
     write_npy(tmp_path / "m.npy", X.toarray().astype(np.float64))
     data = read_npy(tmp_path / "m.npy")
     assert data.X.dtype == np.float64
-    assert data.notes[0] == "values are float64, as in the file, which is mapped and not copied"
+    assert data.notes[0] == "values are float64, as in the file, which is memory-mapped"
 
 
 def test_labels_beside_must_fit(tmp_path):
     write_npz(tmp_path / "m.npz", X, np.array([1, 2]))
     np.save(tmp_path / "m.labels.npy", np.array([1, 2, 3]))
-    with pytest.raises(DataFormatError, match="has 2 rows, but the labels beside it 3"):
+    with pytest.raises(DataFormatError, match="has 2 rows, but its file of labels 3"):
         read_npz(tmp_path / "m.npz")
     np.save(tmp_path / "m.y.npy", np.array([1, 2]))
-    with pytest.raises(DataFormatError, match=r"several files of labels beside it \(m.labels.npy, m.y.npy\)"):
+    with pytest.raises(DataFormatError, match=r"several files of labels for it \(m.labels.npy, m.y.npy\)"):
         read_npz(tmp_path / "m.npz")
     (tmp_path / "m.labels.npy").unlink()
     assert read_npz(tmp_path / "m.npz").y.tolist() == [1, 2]
@@ -349,13 +349,13 @@ def test_labels_beside_must_fit(tmp_path):
     ("write", "name", "matrix", "y", "names", "what"),
     [
         (write_npz, "m.npz", np.eye(2), None, None, "expected a sparse matrix"),
-        (write_npy, "m.npy", X, None, None, "expected a dense one"),
-        (write_npy, "m.npy", np.ones(3), None, None, "no matrix"),
-        (write_npz, "m.dat", X, None, None, "expected '.npz'"),
+        (write_npy, "m.npy", X, None, None, "X is sparse; expected a dense matrix"),
+        (write_npy, "m.npy", np.ones(3), None, None, "X has 1 dimensions"),
+        (write_npz, "m.dat", X, None, None, "ends in '.npz'"),
         (write_npz, "m.npz", X, np.array([1]), None, "expected 2 rows"),
         (write_npz, "m.npz", X, np.array([1, "a"], dtype=object), None, "only texts"),
-        (write_npz, "m.npz", X, np.eye(2), np.array(["a"]), "a name for each column"),
-        (write_npz, "m.npz", X, None, np.array(["a"]), "a name for each column"),
+        (write_npz, "m.npz", X, np.eye(2), np.array(["a"]), "one name for each column"),
+        (write_npz, "m.npz", X, None, np.array(["a"]), "one name for each column"),
     ],
 )
 def test_what_cannot_be_written_leaves_nothing_behind(write, name, matrix, y, names, what, tmp_path):

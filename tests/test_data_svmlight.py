@@ -270,7 +270,7 @@ WRONG = {
     "1 quid:1": "'quid:1' is not a feature",
     "1 -1:2": "negative",
     "1 1234567890123456789:2": "more than 18 digits",
-    "1 1:1e39": "infinite as float32: read the file as float64",
+    "1 1:1e39": "infinite as float32: pass dtype=float64",
     "1 1:1e999": "infinite",
     "1 1:340282356779733661637539395458142568448": "infinite",
     "1 2:3e38 2:3e38": "add up to infinity",
@@ -300,7 +300,7 @@ def test_labels_that_are_not_text_are_refused(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "\n", "# nothing\n\n"])
 def test_a_file_without_rows_is_refused(content, tmp_path):
-    with pytest.raises(DataFormatError, match="no row"):
+    with pytest.raises(DataFormatError, match="it has no rows"):
         read_svmlight(save(tmp_path, content))
 
 
@@ -336,10 +336,10 @@ def test_labels_are_integers_numbers_or_names(labels, task, expected, tmp_path):
 @pytest.mark.parametrize(
     ("content", "task", "line", "what"),
     [
-        ("1.5 1:1\n2 1:1\nnan 1:1\n", "auto", 3, "'nan' is no finite number"),
-        ("1.5 1:1\n2 1:1\n-Inf 1:1\n", "classification", 3, "'-Inf' is no finite number"),
-        ("1.5 1:1\n\n1e999 1:1\n", "regression", 3, "'1e999' is no finite number"),
-        ("1.5 1:1\n\nx 1:1\n", "regression", 3, "'x' is no finite number"),
+        ("1.5 1:1\n2 1:1\nnan 1:1\n", "auto", 3, "'nan' is not finite; expected a finite number"),
+        ("1.5 1:1\n2 1:1\n-Inf 1:1\n", "classification", 3, "'-Inf' is not finite"),
+        ("1.5 1:1\n\n1e999 1:1\n", "regression", 3, "'1e999' is not a finite number"),
+        ("1.5 1:1\n\nx 1:1\n", "regression", 3, "'x' is not a finite number"),
         ("1 1:1\n#\n1,2 1:1\n", "regression", 3, "2 labels; expected 1"),
         ("1 1:1\n#\n 1:1\n", "classification", 3, "0 labels; expected 1"),
         ("1,2 1:1\n1 1:1\n", "classification", 1, "2 labels; expected 1"),
@@ -424,12 +424,12 @@ def test_order_does_not_matter_and_repeats_are_added_up(draw):
     [
         (np.array([[1.0], [np.nan]]), np.array([1, 2]), None, "not finite in row 1"),
         (csr_matrix(np.array([[1.0, 0], [0, np.inf]])), np.array([1, 2]), None, "not finite in row 1"),
-        (np.eye(2), np.array([1.0, np.nan]), None, "y holds a value that is not finite"),
+        (np.eye(2), np.array([1.0, np.nan]), None, "y has a value that is not finite"),
         (np.eye(2), np.array([1]), None, "expected 2 rows"),
         (np.eye(2), np.array(["a b", "c"]), None, "'a b' cannot be written"),
         (np.eye(2), np.array(["a", ""]), None, "'' cannot be written"),
         (np.eye(2), np.array(["a:1", ""]), None, "'a:1' cannot be written"),
-        (np.eye(2), csr_matrix(np.eye(2)), np.array(["a"]), "one for each column"),
+        (np.eye(2), csr_matrix(np.eye(2)), np.array(["a"]), "one name for each column"),
         (np.eye(2)[0], None, None, "1 dimensions"),
         (np.empty((2, 0)), None, None, "no columns"),
     ],

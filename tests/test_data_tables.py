@@ -102,7 +102,7 @@ def test_a_fitted_vectorizer_is_used_as_it_is(tmp_path):
     test = read_table(save(tmp_path, "text,label\nthree four,A\n"), vectorizer=train.vectorizer)
     assert test.X.toarray().tolist() == [[0, 1, 0]]
     assert read_table(save(tmp_path, "text\none\n"), vectorizer=train.vectorizer, n_features=3).n_features == 3
-    with pytest.raises(ValueError, match="n_features is 4; the vectorizer gives 3"):
+    with pytest.raises(ValueError, match="n_features is 4; expected 3, the columns of the vectorizer"):
         read_table(save(tmp_path, "text\none\n"), vectorizer=train.vectorizer, n_features=4)
 
 
@@ -180,10 +180,15 @@ def test_a_table_is_read_as_the_one_before(content, layout, options, texts, labe
         ("aa\nbb\n", HEADED, {"with_labels": False}, "the first line has 'aa'; .*header=False"),
         ("why,text\naa,\n", HEADED, {}, "has 'why', 'text'; expected .* 'who' of labels.*label_column="),
         ("why,why,who\na,b,A\n", HEADED, {}, "has 2 columns 'why'"),
-        ("aa,A\nbb,B\n", HEADED, {"header": False}, "2 columns without a header; .* in column 'why'"),
-        ("aa;A\n", BARE, {}, "2 columns; expected 3, as in the data of the fit, whose texts are in column 1"),
+        ("aa,A\nbb,B\n", HEADED, {"header": False}, "2 columns without a header; .* in column 'why': pass the index"),
+        ("aa;A\n", BARE, {}, "2 columns; expected 3, as in the training data, whose texts are in column 1"),
         ("aa\nbb\n", BARE, {}, "1 column; expected 3, .* whose labels are in column 2: .*label_column="),
-        ("7,aa,A\n8,bb,B\n", BARE, {"with_labels": False}, "one column, and 3 if .* separated by ',' and not ';'"),
+        (
+            "7,aa,A\n8,bb,B\n",
+            BARE,
+            {"with_labels": False},
+            "1 column with delimiter ';'; expected 3, .* with delimiter ',': pass delimiter=",
+        ),
         ("7\taa\tA\n", BARE, {"with_labels": False}, "delimiter="),
     ],
 )
@@ -225,7 +230,7 @@ def test_texts_without_a_known_term_are_counted(tmp_path):
 
 def test_a_name_that_two_columns_have_is_not_enough(tmp_path):
     path = save(tmp_path, "text,label,text\naa,A,bb\n")
-    with pytest.raises(ValueError, match=r"2 columns of that name: give the number of one \(0, 2\)"):
+    with pytest.raises(ValueError, match=r"2 columns of that name: pass the index of one \(0, 2\)"):
         read_table(path, text_column="text")
     assert read_table(path, text_column=2, label_column="label", header=True).layout.text_column == 2
 
@@ -295,15 +300,15 @@ def test_threads_that_read_at_a_time_share_the_limit_and_put_it_back(tmp_path, m
         ('text,label\naa,1\n"b"b,2\n', {}, 3, "expected after"),
         (b"text,label\naa,1\n\xff,2\n", {}, 3, "not UTF-8"),
         ("text,label\naa,1\nbb,\n", {}, 3, "the label is empty"),
-        ("text,label\naa,1\nbb,x\n", {"task": "regression"}, 3, "'x' is no finite number"),
-        ("text,label\naa,1.5\nbb,2\ncc,nan\n", {}, 4, "'nan' is no finite number"),
-        ("text,label\n", {}, 1, "no row below the header"),
-        ("a,b,c\nd,e,f\n", {}, 1, "which column holds the texts"),
-        ("id,label,x\n1,2,3\n", {}, 1, "which column holds the texts.*'id', 'label', 'x'"),
-        ("label\naa\n", {}, 1, "its only column, 'label', is taken for .* labels; .*name it .text_column="),
-        ("aa\nbb\n", {"label_column": 0}, 1, "its only column, 0, is taken for .* labels"),
+        ("text,label\naa,1\nbb,x\n", {"task": "regression"}, 3, "'x' is not a finite number"),
+        ("text,label\naa,1.5\nbb,2\ncc,nan\n", {}, 4, "'nan' is not finite"),
+        ("text,label\n", {}, 1, "no rows below the header"),
+        ("a,b,c\nd,e,f\n", {}, 1, "the column of texts is not known"),
+        ("id,label,x\n1,2,3\n", {}, 1, "the column of texts is not known.*'id', 'label', 'x'"),
+        ("label\naa\n", {}, 1, "its only column, 'label', is taken for labels; .*pass it as text_column="),
+        ("aa\nbb\n", {"label_column": 0}, 1, "its only column, 0, is taken for labels"),
         ("text,label\n!,1\n?,2\n", {}, None, "the texts give no features"),
-        ("", {}, None, "no row in it"),
+        ("", {}, None, "it has no rows"),
     ],
 )
 def test_a_wrong_table_is_named(content, options, line, what, tmp_path):
@@ -319,7 +324,7 @@ def test_a_wrong_table_is_named(content, options, line, what, tmp_path):
         ({"label_column": 2}, "label_column is 2; expected 0 to 1"),
         ({"label_column": -1}, "label_column is -1"),
         ({"text_column": 0, "label_column": 0}, "both column 0"),
-        ({"header": False, "text_column": "text"}, "the first line is no header"),
+        ({"header": False, "text_column": "text"}, "the table has no header"),
         ({"vectorizer": {"kind": "bm25"}}, "'kind' parameter of TextVectorizer must be"),
         ({"dtype": int}, "dtype is"),
     ],

@@ -57,15 +57,15 @@ def test_an_empty_line_is_a_row(tmp_path):
         ("", 1, "expected a header of three numbers"),
         ("3 4\n0 1:1\n", 1, "expected a header of three numbers"),
         ("0,4 0:1 3:0.5\n", 1, "got '0,4 0:1 3:0.5'"),
-        ("0 4 5\n", 1, "promises no row"),
-        ("1 4 5000000000000\n0 1:1\n", 1, "promises 5000000000000 labels"),
-        ("3 4 5\n0 1:1\n1 1:1\n", 3, "ends after 2 rows; its header promises 3"),
-        ("1 4 5\n0 1:1\n\n1 1:1\n", 4, "more than the 1 that the header promises"),
+        ("0 4 5\n", 1, "announces 0 rows"),
+        ("1 4 5000000000000\n0 1:1\n", 1, "announces 5000000000000 labels"),
+        ("3 4 5\n0 1:1\n1 1:1\n", 3, "ends after 2 rows; expected 3, as in its header"),
+        ("1 4 5\n0 1:1\n\n1 1:1\n", 4, "a row too many; expected 1, as in the header"),
         ("2 4 5\n0 1:1\n1 4:1\n", 3, "'4:1' is beyond 3"),
-        ("2 4 5\n0 1:1\n1,5 1:1\n", 3, "'5' is not a whole number below 5"),
-        ("2 4 5\n0 1:1\n-1 1:1\n", 3, "'-1' is not a whole number below 5"),
-        ("2 4 5\n0 1:1\nx 1:1\n", 3, "'x' is not a whole number below 5"),
-        ("2 4 5\n0 1:1\n1,2.5 1:1\n", 3, "'2.5' is not a whole number"),
+        ("2 4 5\n0 1:1\n1,5 1:1\n", 3, "'5' is not an integer from 0 to 4"),
+        ("2 4 5\n0 1:1\n-1 1:1\n", 3, "'-1' is not an integer from 0 to 4"),
+        ("2 4 5\n0 1:1\nx 1:1\n", 3, "'x' is not an integer from 0 to 4"),
+        ("2 4 5\n0 1:1\n1,2.5 1:1\n", 3, "'2.5' is not an integer"),
         ("2 4 5\n0 1:1\n1 2:x\n", 3, "'2:x' is not a finite number"),
         ("2 4 5\n0 1:1\n1:1\n", 3, "begins with the feature"),
     ],
@@ -91,7 +91,11 @@ def test_fewer_features_are_widened_and_more_are_refused_or_ignored(tmp_path):
 
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
-    for y, what in [(None, "no indicator"), (np.array([1, 2]), "no indicator"), (np.eye(3), "expected 2 rows")]:
+    for y, what in [
+        (None, "y is not a matrix"),
+        (np.array([1, 2]), "y is not a matrix"),
+        (np.eye(3), "expected 2 rows"),
+    ]:
         with pytest.raises(ValueError, match=what):
             write_xmc(tmp_path / "new.txt", np.eye(2), y)
     with pytest.raises(ValueError, match="not finite"):

@@ -286,7 +286,7 @@ def test_indices_of_a_subset_must_be_features():
         (PrincipalComponents(D + 1), f"n_components must be at most the {D} features"),
         (PrincipalComponents(2, whiten=1), "'whiten' parameter .* must be an instance of 'bool'"),
         (RandomPatches(3, shape=(5, 5)), "shape must be None or"),
-        (RandomPatches(3, shape=(5, 5, 3)), f"shape must have as many numbers as X has features, {D}"),
+        (RandomPatches(3, shape=(5, 5, 3)), f"shape must have as many pixel values as X has features, {D}"),
         (RandomPatches(3, shape=SHAPE, activation="relu"), "'activation' parameter .* must be a str among"),
         (RandomPatches(3, shape=SHAPE, expand="cubes"), "'expand' parameter .* must be None or a str among"),
         (RandomPatches(3, shape=SHAPE, power=0.0), r"'power' parameter .* \(0.0, inf\)"),

@@ -78,11 +78,11 @@ def test_polynomial_inner_products_are_the_polynomial_kernel(degree):
     X = rows(30, 6, seed=5)
     p, constant = 20_000, 0.7
     Z = RandomPolynomial(p, degree=degree, constant=constant, random_state=2).fit(X).transform(X)
-    centerd = X - X.mean(axis=0)
-    centerd /= np.sqrt((centerd**2).sum(axis=1).mean())
-    products = (centerd @ centerd.T + constant**2) ** degree
+    centered = X - X.mean(axis=0)
+    centered /= np.sqrt((centered**2).sum(axis=1).mean())
+    products = (centered @ centered.T + constant**2) ** degree
     # A factor's product has a second moment of at most 3 |u|^2 |v|^2, |u|^2 = |x~|^2 + constant^2.
-    lengths = (centerd**2).sum(axis=1) + constant**2
+    lengths = (centered**2).sum(axis=1) + constant**2
     deviation = np.sqrt((3 * np.outer(lengths, lengths)) ** degree / p)
     assert (np.abs(Z @ Z.T - products) / deviation).max() < 5
     assert np.abs(Z @ Z.T - products).mean() < deviation.mean()
@@ -192,7 +192,7 @@ def test_fresh_sizes():
     assert fresh(Chain(PrincipalComponents(3), RandomLogits(100)), 0, size=9).fit(X).n_features_out_ == 9
     assert fresh(Transformer(Nystroem()), 0, size=9).fit(X).n_features_out_ == 9
     assert fresh(KMeansPatches(shape=SHAPE, patch=3, expand="squares"), 0, size=50).fit(X).n_features_out_ == 48
-    with pytest.raises(ValueError, match="shape must be given"):
+    with pytest.raises(ValueError, match="shape is None; expected"):
         fresh(KMeansPatches(), 0, size=9)
     with pytest.raises(ValueError, match="no n_components"):
         fresh(Transformer(StandardScaler()), 0, size=9)

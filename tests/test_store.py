@@ -51,14 +51,16 @@ def cut(X, begin, end):
 
 
 @pytest.mark.parametrize(("layout", "dtype", "index"), KINDS)
-@pytest.mark.parametrize("limits", [{}, {"shard_rows": 20}, {"shard_bytes": 700}, {"shard_rows": 1}])
+@pytest.mark.parametrize(
+    "limits", [{}, {"shard_rows": 20}, {"shard_bytes": 700}, {"shard_rows": 1}, {"shard_bytes": 1 << 50}]
+)
 def test_rows_are_those_that_were_written(tmp_path, layout, dtype, index, limits):
     X = rows_of(layout, dtype, index)
     write_store(tmp_path / "s", X, np.arange(N) % 5, **limits)
     store = RowStore(tmp_path / "s")
     store.verify()
     assert store.shape == X.shape
-    assert (store.n_shards > 1) == bool(limits)
+    assert (store.n_shards > 1) == (0 < min(limits.values(), default=0) < N * D)
     same(store.rows()[:], X)
     view = store.rows(7, 99)
     same(view[5:70], cut(X, 12, 77))
@@ -130,6 +132,12 @@ def test_targets_come_back(tmp_path, name, shard_rows):
         assert found.dtype.kind == y.dtype.kind
         np.testing.assert_array_equal(found, y)
     np.testing.assert_array_equal(np.concatenate([w.weights for w in store.rows().windows(100)]), weights)
+    none = store.rows(5, 5)
+    assert none[:].shape == (0, D)
+    assert not none.cuts()
+    if y is not None:
+        assert none.targets().shape == (0, *y.shape[1:])
+        assert none.targets().dtype == store.rows().targets().dtype
 
 
 def test_names_of_features_and_labels_are_kept(tmp_path):
@@ -216,7 +224,7 @@ def changed(folder, **facts):
     ("facts", "said"),
     [
         ({"version": 99, "library_version": "7.0"}, "version 99, written by manyclass 7.0.*upgrade"),
-        ({"format": "other"}, "its manifest is that of 'other'; expected a row store"),
+        ({"format": "other"}, "its format is 'other'; expected a row store"),
         ({"version": "x"}, "damaged"),
         ({"shape": [N + 1, D]}, "damaged.*do not add up"),
         ({"shape": "wide"}, "damaged"),
@@ -257,7 +265,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write()
     assert not any(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="there is no row"), RowStoreWriter(tmp_path / "s"):
+    with pytest.raises(ValueError, match="there are no rows"), RowStoreWriter(tmp_path / "s"):
         pass
     assert not any(tmp_path.iterdir())
 
@@ -276,7 +284,7 @@ def test_nothing_is_written_over(tmp_path, folder):
     [
         (np.zeros((3, 2), int), None, "float32 or float64"),
         (np.zeros((3, 2)), np.zeros(4, int), "4 rows; expected 3"),
-        (np.zeros((3, 2)), np.zeros(3, complex), "expected labels, numbers"),
+        (np.zeros((3, 2)), np.zeros(3, complex), "expected classes, numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, X, y, said):
@@ -291,7 +299,7 @@ def test_pieces_must_be_alike(tmp_path):
             for piece in pieces:
                 writer.add(*piece)
 
-    with pytest.raises(ValueError, match="X is dense, and the rows before are csr"):
+    with pytest.raises(ValueError, match="X is dense; expected csr, as the rows before are"):
         write((rows_of("csr"),), (rows_of("dense"),))
     with pytest.raises(ValueError, match="names in some calls"):
         write((rows_of("csr"), np.arange(N)), (rows_of("csr"), np.array(["a"] * N)))
@@ -310,8 +318,15 @@ def test_a_store_is_a_data_format(tmp_path, folder):
     with pytest.raises(DataFormatError, match="17 features; expected 10"):
         read(folder, n_features=10)
     assert read(folder, n_features=10, extra_features="ignore").X.shape == (N, 10)
-    with pytest.raises(DataFormatError, match="needs labels"):
+    with pytest.raises(DataFormatError, match="expected 'labels', as task='multilabel' needs"):
         read(folder, task="multilabel")
+
+
+def test_a_store_that_does_not_fit_in_memory_is_not_read(folder, monkeypatch):
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 100)
+    with pytest.raises(MemoryError, match=r"KiB in memory, and 100 bytes are available: use its windows"):
+        RowStore(folder).dataset()
+    assert RowStore(folder).dataset(mapped=True).X.shape == (N, D)
 
 
 def test_a_window_takes_address_space_for_its_rows_alone(tmp_path):

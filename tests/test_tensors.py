@@ -113,7 +113,7 @@ def test_arrays_begin_at_multiples_of_64_bytes(path):
         ({"a": np.ones(2, complex)}, "a has dtype complex128, which a test file cannot hold"),
         ({"a": np.ones(2, ">f8")}, "cannot hold"),
         ({"a": np.array([1, "b", None], object)}, "cannot hold"),
-        ({"a": np.array([["b"]])}, r"strings of shape \(1, 1\): only vectors"),
+        ({"a": np.array([["b"]])}, r"strings of shape \(1, 1\); expected a vector"),
         ({"a": np.array(["x"]), "a.text": np.ones(1)}, "rename one"),
         ({"crc32": np.ones(1)}, "rename one"),
         ({"pad.1": np.ones(1)}, "rename one"),
@@ -154,7 +154,7 @@ def test_every_byte_of_an_array_counts(path, mmap):
             if name != "crc32" and not name.startswith("pad."):
                 with pytest.raises(FileError, match=r"a file: the test file is damaged \(.*\): write it again"):
                     read(path, mmap)
-            with pytest.raises(FileError, match="other checksum"):
+            with pytest.raises(FileError, match=r"checksum of .* differs"):
                 verify(path)
             content[base + place] ^= 16
 
@@ -180,7 +180,7 @@ def test_large_files_are_verified_when_they_are_read_and_on_demand(path, monkeyp
     path.write_bytes(content)
     assert read(path, mmap=True)["matrix"][0, 0] != 0
     for check in (lambda: read(path), lambda: verify(path)):
-        with pytest.raises(FileError, match="matrix is not what was written: other checksum"):
+        with pytest.raises(FileError, match="the checksum of matrix differs"):
             check()
 
 
@@ -227,9 +227,9 @@ def put(place, value):
         ("sparse.indices", put(0, 5), "sparse: indices run from 0 to 5, expected 0 to 4"),
         ("sparse.indices", put(0, -1), "sparse: indices run from -1"),
         ("sparse.indptr", put(1, 10**6), "sparse: indptr must not decrease, from 0 to"),
-        ("words.offsets", put(1, 10**6), "words: strings overlap"),
-        ("words.offsets", put(-1, 1), "words: strings do not fit their offsets"),
-        ("words.text", put(0, 0xFF), "words: strings are not UTF-8"),
+        ("words.offsets", put(1, 10**6), "words: the offsets of its strings decrease"),
+        ("words.offsets", put(-1, 1), "words: the offsets of its strings do not match"),
+        ("words.text", put(0, 0xFF), "words: its strings are not UTF-8"),
     ],
 )
 def test_indices_and_strings_that_lead_elsewhere(path, name, edit, message, mmap):
@@ -269,7 +269,7 @@ def test_files_of_another_kind(path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_refused_rather_than_waited_for(path):
     os.mkfifo(path)
-    with pytest.raises(FileError, match="which is a regular file"):
+    with pytest.raises(FileError, match="not a regular file"):
         read(path)
 
 
@@ -301,7 +301,7 @@ def test_no_random_byte_of_a_model_is_accepted(path, mmap):
         flip = 1 << int(rng.integers(8))
         content[place] ^= flip
         path.write_bytes(content)
-        with pytest.raises(ModelFileError, match="other checksum"):
+        with pytest.raises(ModelFileError, match=r"checksum of .* differs"):
             LinearModel.load(path, mmap=mmap)
         content[place] ^= flip
 
@@ -323,7 +323,7 @@ def test_verify_takes_files_and_folders(tmp_path):
             with pytest.raises(FileError, match=place.name):
                 verify(tmp_path / name)
             place.write_bytes(content)
-    with pytest.raises(FileError, match=r"no manifest\.json in it"):
+    with pytest.raises(FileError, match=r"it has no manifest\.json"):
         verify(tmp_path)
 
 

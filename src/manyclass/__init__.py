@@ -75,7 +75,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
     )
 
 #: Public name -> its module; the list of all public names.
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("LinearClassifier",), "estimators.classifier"),
     **dict.fromkeys(("LinearRegressor",), "estimators.regressor"),
     **dict.fromkeys(("LinearClassifierCV", "LinearRegressorCV"), "estimators.cross_validation"),
@@ -114,12 +114,12 @@ _HOMES = {
     **dict.fromkeys(("ShardedModel",), "models.sharded"),
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"manyclass.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"manyclass.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'manyclass' has no attribute {name!r}")
 
 

@@ -185,6 +185,7 @@ def in_options(text: str, args: argparse.Namespace) -> str:
 _SPELLED = {
     "quote=None": "--no-quotes",
     "header=False": "--no-header",
+    "zero_based=True": "--zero-based",
     "fit_intercept=False, or 'auto'": "--no-intercept, or neither",
     "fit_intercept=False": "--no-intercept",
     "random_state": "--seed",

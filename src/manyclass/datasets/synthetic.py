@@ -1,4 +1,4 @@
-"""A generated data set similar to text with very many classes: Zipf class sizes, a tree of topics, tf-idf rows.
+"""Generates data similar to text with very many classes: Zipf class sizes, a tree of topics, tf-idf rows.
 
 Every random number is a uniform double of PCG64 and every choice compares such doubles, so that a seed gives the same
 labels and the same non-zeros on every machine; the values, computed by logarithms, agree up to rounding.
@@ -41,7 +41,7 @@ def make_many_classes(
     random_state: int | None = 0,
     dtype: npt.DTypeLike = np.float32,
 ) -> tuple[sparse.csr_matrix[Any], IntArray]:
-    """A random classification problem similar to text: sparse rows, up to millions of classes, most of them rare.
+    """Generate a classification problem similar to text: sparse rows, up to millions of classes, most of them rare.
 
     Classes are the leaves of a tree of topics in which ``branching`` neighbors share a parent. Every class and every
     topic has ``n_informative`` characteristic features ("words"), drawn from all features. A row of class c is a bag of
@@ -142,7 +142,7 @@ def make_many_classes(
     sizes[_shuffled(n_classes, for_labels)] = _class_sizes(n_samples, n_classes, class_exponent)
     y = np.repeat(np.arange(n_classes, dtype=np.int64), sizes)[_shuffled(n_samples, for_labels)]
     lengths = (nnz_per_row + 1) // 2 + _integers(2 * (nnz_per_row // 2) + 1, n_samples, for_labels)
-    language = _Language.invent(
+    language = _Language.create(
         n_features,
         n_classes,
         n_informative,
@@ -160,7 +160,7 @@ def make_many_classes(
 
 
 def _integers(bound: int, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-    """Uniform integers from 0 to bound - 1, computed from doubles, which are below 1."""
+    """Draw integers from 0 to bound - 1, computed from uniform doubles in [0, 1)."""
     return (rng.random(size) * bound).astype(np.int64)
 
 
@@ -169,7 +169,7 @@ def _shuffled(n: int, rng: np.random.Generator) -> IntArray:
 
 
 def _class_sizes(n_samples: int, n_classes: int, exponent: float) -> IntArray:
-    """Sizes by rank that sum to ``n_samples``: one row each if there are enough rows, the others by the power law."""
+    """Return class sizes by rank: one row each if there are enough rows, the others by the power law."""
     least = 1 if n_samples >= n_classes else 0
     left = n_samples - least * n_classes
     law = _power_law(n_classes, 0.0, exponent)
@@ -182,22 +182,22 @@ def _class_sizes(n_samples: int, n_classes: int, exponent: float) -> IntArray:
 
 
 def _power_law(n: int, shift: float, exponent: float) -> FloatArray:
-    """Power law frequencies relative to that of rank 1, so that large exponents do not underflow all ranks."""
+    """Return power law frequencies relative to rank 1, so that large exponents do not underflow all of them."""
     return np.asarray(((1.0 + shift) / (np.arange(1, n + 1) + shift)) ** exponent)
 
 
 class _Language(NamedTuple):
     """The distribution of the words of each class."""
 
-    words: IntArray  # n_nodes x n_informative: classes first, then their parents, and so on below the root
-    edges: FloatArray  # cumulative probabilities of the sources of a word: the class, its parent, ..., its top topic
+    words: IntArray  # n_nodes x n_informative: of the classes, then of their parents, up to the top topics
+    edges: FloatArray  # cumulative probabilities that a word is of the class, its parent, ..., its top topic
     first_node: IntArray  # of each level of the tree
     span: IntArray  # number of classes below a node of each level
     noise: IntArray  # the noise words from common to rare
     noise_up_to: FloatArray  # their cumulative frequencies
 
     @classmethod
-    def invent(
+    def create(
         cls,
         n_features: int,
         n_classes: int,
@@ -222,18 +222,18 @@ class _Language(NamedTuple):
             noise_up_to=np.cumsum(_power_law(n_features, _SHIFT, exponent)),
         )
 
-    def say(self, labels: IntArray, rng: np.random.Generator) -> IntArray:
+    def draw(self, labels: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw a word for each label."""
         level = np.searchsorted(self.edges, rng.random(labels.size), side="right")
         choice = rng.random(labels.size)
-        telling = level < self.edges.size
-        node = self.first_node[level[telling]] + labels[telling] // self.span[level[telling]]
-        said = np.empty(labels.size, dtype=np.int64)
-        said[telling] = self.words[node, (choice[telling] * self.words.shape[1]).astype(np.int64)]
+        informative = level < self.edges.size
+        node = self.first_node[level[informative]] + labels[informative] // self.span[level[informative]]
+        drawn = np.empty(labels.size, dtype=np.int64)
+        drawn[informative] = self.words[node, (choice[informative] * self.words.shape[1]).astype(np.int64)]
         # A product that is rounded up to the total would give an index after the last word.
-        rank = np.searchsorted(self.noise_up_to, choice[~telling] * self.noise_up_to[-1], side="right")
-        said[~telling] = self.noise[np.minimum(rank, self.noise.size - 1)]
-        return said
+        rank = np.searchsorted(self.noise_up_to, choice[~informative] * self.noise_up_to[-1], side="right")
+        drawn[~informative] = self.noise[np.minimum(rank, self.noise.size - 1)]
+        return drawn
 
 
 def _tf_idf(
@@ -244,7 +244,7 @@ def _tf_idf(
     dtype: np.dtype[Any],
     rng: np.random.Generator,
 ) -> sparse.csr_matrix[Any]:
-    """The rows, ``step`` at a time: first words and their counts, then, when all are known, weights."""
+    """Return the rows: counts of words, ``step`` rows at a time, then their tf-idf values."""
     n_samples, n_features = labels.size, language.noise.size
     index_type = np.int32 if n_features <= np.iinfo(np.int32).max else np.int64
     starts = range(0, n_samples, step)
@@ -253,7 +253,7 @@ def _tf_idf(
     rows_with = np.zeros(n_features, dtype=np.int64)
     for start in starts:
         length = lengths[start : start + step]
-        words = language.say(np.repeat(labels[start : start + step], length), rng)
+        words = language.draw(np.repeat(labels[start : start + step], length), rng)
         # Row and word as one number: after sorting, the words of a row are in order and equal words adjacent.
         key = np.repeat(np.arange(length.size, dtype=np.int64), length) * n_features + words
         key.sort()
@@ -268,9 +268,9 @@ def _tf_idf(
     rarity = 1.0 + np.log((1.0 + n_samples) / (1.0 + rows_with))
     for i, start in enumerate(starts):
         nnz = row_nnz[start : start + step]
-        weight = values[i] * rarity[indices[i]]
-        norm = np.sqrt(np.add.reduceat(weight * weight, np.cumsum(nnz) - nnz))
-        values[i] = (weight / np.repeat(norm, nnz)).astype(dtype)
+        value = values[i] * rarity[indices[i]]
+        norm = np.sqrt(np.add.reduceat(value * value, np.cumsum(nnz) - nnz))
+        values[i] = (value / np.repeat(norm, nnz)).astype(dtype)
     return sparse.csr_matrix(
         (np.concatenate(values), np.concatenate(indices), np.concatenate([[0], np.cumsum(row_nnz)])),
         shape=(n_samples, n_features),

@@ -1,6 +1,6 @@
-"""Blocks of features, made on the fly: scikit-learn transformers that work row by row.
+"""Feature blocks: scikit-learn transformers that compute the features of each row independently of other rows.
 
-Stagewise fits take one block after another; each can be had again from its seed (`to_state`, `from_state`).
+Stagewise fits use one block after another. A block can be restored from its seed (`to_state`, `from_state`).
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ BLOCKS: dict[str, type[Block]] = {
     "subset": FeatureSubset,
     "pca": PrincipalComponents,
 }
-#: What they are called elsewhere.
+#: Names in other packages and of the classes -> name, for suggestions.
 _SYNONYMS = {"rff": "fourier", "rbf": "fourier", "svd": "pca"} | {
     kind.__name__.lower(): k for k, kind in BLOCKS.items()
 }
 
 
 def make_block(block: Any, name: str = "features") -> Any:
-    """The block of features that a text stands for, or the block itself.
+    """Create the feature block of a name, or return a given block.
 
     Parameters
     ----------
     block : str or FeatureBlock
-        A name of `BLOCKS`, with ":N" behind it for N features: "fourier", "pca:50". Or a block of features, or any
-        transformer of scikit-learn that works row by row.
+        A name of `BLOCKS`, optionally followed by ":N" for N features: "fourier", "pca:50". Or a feature block, or any
+        transformer of scikit-learn that computes rows independently.
     name : str, default="features"
-        Of the parameter, for the error.
+        The name of the parameter in the message of an error.
 
     Returns
     -------
     FeatureBlock
-        Unfitted, where it is made of a text.
+        An unfitted block, or the given one.
 
     Raises
     ------
     ValueError
-        If the name is not known (with the nearest that is), or N is not an integer of at least 1.
+        If the name is not known, or N is not an integer of at least 1.
 
     Examples
     --------
@@ -84,8 +84,8 @@ def make_block(block: Any, name: str = "features") -> Any:
     kind, colon, size = block.partition(":")
     if kind not in BLOCKS:
         raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, BLOCKS))}, with ':N' behind it for N features, or a block of "
-            f"features, got {block!r}{did_you_mean(kind, BLOCKS, _SYNONYMS)}"
+            f"{name} must be one of {', '.join(map(repr, BLOCKS))}, optionally followed by ':N' for N features, or a "
+            f"block of features, got {block!r}{did_you_mean(kind, BLOCKS, _SYNONYMS)}"
         )
     if not colon:
         return BLOCKS[kind]()

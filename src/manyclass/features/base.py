@@ -1,4 +1,4 @@
-"""What every feature block is: a transformer that works row by row, with a state that needs no pickle."""
+"""The base class of feature blocks: transformers of independent rows, with a state that needs no pickle."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ StateOf: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
 _COUNT = Interval(Integral, 1, None, closed="left")
 _ABOVE_0 = Interval(Real, 0, None, closed="neither")
 
-#: Numbers of a random matrix that are kept in a state, to see whether the same matrix came again.
+#: How many numbers of a random matrix are kept in a state, to check that the same matrix is drawn again.
 _PROBE = 8
-#: Numbers in a chunk of rows that a fit reads at a time.
+#: How many numbers of X a fit reads at a time.
 _CHUNK = 2**22
 
 
 @runtime_checkable
 class FeatureBlock(Protocol):
-    """A block of features, made from rows: what a stagewise fit asks of one.
+    """The interface of a feature block that a stagewise fit uses; the blocks of this package derive from `Block`.
 
-    Row by row: ``transform`` of some rows does not depend on the other rows, so that a caller streams chunks. Blocks of
-    this package are `Block`; anything that has these is one.
+    ``transform`` of a row must not depend on the other rows, because callers transform chunks of rows.
     """
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row gets, once fitted."""
+        """The number of features of a fitted block."""
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        """Learn what the features need of X; ``y`` holds labels, or residuals of shape (n_samples, n_outputs)."""
+        """Fit to X; ``y`` has labels, or residuals of shape (n_samples, n_outputs)."""
 
     def transform(self, X: Any) -> Any:
-        """The features of rows, float32 or float64 following X: an array, or CSR for a subset of sparse X."""
+        """Return the features of rows, float32 or float64 as X: an array, or CSR for a subset of sparse X."""
 
     def release(self) -> None:
-        """Drop what can be made again from the seed."""
+        """Free the memory of arrays that can be drawn again from the seed."""
 
     def to_state(self) -> StateOf:
-        """What JSON can hold, and arrays: all that `manyclass.features.from_state` needs."""
+        """Return the fitted state for `manyclass.features.from_state`: a dict for JSON, and arrays."""
 
 
 class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """The part that all blocks share: checks of parameters and input, random matrices from a seed, the state.
+    """Base class of all blocks: checks of parameters and input, random matrices from a seed, the fitted state.
 
-    A block of its own defines ``_transform``, and ``n_features_out_`` if that is not ``n_components``; ``_fit`` where
-    there is something to learn; declares its parameters; names what a fit leaves; may draw random matrices.
+    A subclass declares the constraints of its parameters and the names of its fitted attributes (``_numbers``,
+    ``_arrays``) and defines ``_transform``; ``_fit`` if it learns from X; ``n_features_out_`` if that is not
+    ``n_components``.
 
-    Random matrices are drawn as float32 by ``np.random.Generator(np.random.PCG64(seed))``, used in the type of X, kept
-    while the block is in use, and are part of neither the state nor a pickle: the state holds the seed, and a few of
-    the numbers drawn. NumPy draws the same bits on every platform, but reserves the right to turn them into normal
-    numbers in another way in a later version: where the numbers drawn are not those of the state, it is refused.
+    Random matrices are drawn as float32 by ``np.random.Generator(np.random.PCG64(seed))``, converted to the type of X
+    and kept until `release`. They are in neither the state nor a pickle: the state has the seed and a few of the drawn
+    numbers. PCG64 gives the same bits everywhere, but a later NumPy may compute other normal numbers from them: a state
+    is refused if its numbers are not drawn again.
     """
 
-    #: Attributes of a fitted block that JSON can hold, and those that are arrays.
+    #: Fitted attributes that are numbers for JSON, and those that are arrays.
     _numbers: ClassVar[tuple[str, ...]] = ()
     _arrays: ClassVar[tuple[str, ...]] = ()
 
-    #: Constraints of the parameters, as scikit-learn declares them: of the names that several blocks have, too.
+    #: Constraints of the parameters that blocks have, in scikit-learn's notation.
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **{key: [_COUNT] for key in ("n_components", "n_filters", "patch", "stride", "pool", "n_patches", "n_sample")},
         **{key: [Interval(Integral, 0, None, closed="left")] for key in ("n_odd", "start")},
@@ -86,28 +86,28 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
     random_state: Any
     n_features_in_: int
 
-    # --- scikit-learn's face ----------------------------------------------------------------------------------------
+    # --- scikit-learn's interface -----------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Any:
-        """Learn what the features need of X; X is read once at most, and never copied.
+        """Fit the block to X, which is not copied.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            May be memory-mapped. Its numbers are checked to be finite, which reads all of it; a caller that has done so
-            fits within ``sklearn.config_context(assume_finite=True)``.
-        y : array of shape (n_samples,) or (n_samples, n_outputs), optional
-            Labels or residuals: read by `FeatureSubset` with ``order="gradient"`` alone.
+            Finite numbers; may be memory-mapped. The check that they are finite reads all of X; a caller that has
+            checked may fit within ``sklearn.config_context(assume_finite=True)``.
+        y : array of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Labels or residuals, used only by `FeatureSubset` with ``order="gradient"``.
 
         Returns
         -------
         FeatureBlock
-            Itself.
+            The fitted block itself.
 
         Raises
         ------
         ValueError
-            If a parameter or X is not what is expected.
+            If a parameter or X is invalid.
         """
         self._check_parameters()
         check_sparse(X)
@@ -117,12 +117,12 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         return self
 
     def transform(self, X: Any) -> Any:
-        """The features of rows.
+        """Return the features of rows.
 
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
+            Rows with the columns of the X of the fit.
 
         Returns
         -------
@@ -132,7 +132,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         Raises
         ------
         ValueError
-            If X has another number of features than in the fit.
+            If X has another number of columns than in the fit.
         """
         check_is_fitted(self)
         check_sparse(X)
@@ -141,7 +141,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row gets, once fitted."""
+        """The number of features of a fitted block."""
         return int(self.n_components)
 
     @property
@@ -157,54 +157,54 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    # --- what a block defines ---------------------------------------------------------------------------------------
+    # --- for subclasses ---------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        """Raise a ValueError for a parameter that is not what is expected."""
+        """Raise a ValueError for an invalid parameter."""
         for name, value in self.get_params(deep=False).items():
-            # scikit-learn takes True for 1.
+            # scikit-learn would accept True as 1.
             if isinstance(value, bool) and "boolean" not in self._parameter_constraints.get(name, ["boolean"]):
                 raise ValueError(f"{name} must be a number, got {value!r}")
         self._validate_params()
 
     def _fit(self, X: Any, y: Any) -> None:
-        """Learn what the features need of checked rows; nothing, where there is nothing to learn."""
+        """Learn from checked rows; by default nothing."""
 
     @abstractmethod
     def _transform(self, X: Any) -> Any:
-        """The features of checked rows."""
+        """Return the features of checked rows."""
 
     def _reseed(self, seed: int) -> None:
-        """Another seed, where there is one."""
+        """Set the seed, if the block has one."""
         if "random_state" in self.get_params(deep=False):
             self.set_params(random_state=seed)
 
     def _resize(self, size: int) -> None:
-        """Change the parameter that says how many features there are, so that they become ``size`` at most."""
+        """Set the parameter for the number of features, so that there are at most ``size``."""
         self.set_params(n_components=size)
 
     def _after(self, previous: Any) -> None:
-        """Take over from the fitted block of the stage before what the next one is to know."""
+        """Copy what a block needs from the fitted block of the stage before."""
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes that the arrays of a state must have, given its numbers."""
+        """Return the shapes that the arrays of a state must have, given its numbers."""
         return {}
 
     # --- random matrices --------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Forget an earlier fit; a seed for this one."""
+        """Discard an earlier fit, and choose the seed of this one."""
         self._drawn: dict[str, Any] = {}
         self._probe: list[float] | None = None
         if hasattr(self, "random_state"):
             self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _generator(self, stream: int = 0) -> np.random.Generator:
-        """Random numbers of this block's seed; other streams are independent."""
+        """Return a generator of this block's seed; its streams are independent."""
         return np.random.Generator(np.random.PCG64([self.seed_, stream]))
 
     def _draw(self, dtype: Any, make: Callable[[np.random.Generator], tuple[Array, ...]]) -> tuple[Array, ...]:
-        """The random arrays ``make`` draws, in ``dtype``: drawn once, kept until `release`."""
+        """Return the random arrays that ``make`` draws, converted to ``dtype`` and kept until `release`."""
         dtype = np.dtype(dtype)
         if dtype.name not in self._drawn:
             drawn = make(self._generator())
@@ -215,14 +215,14 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
             elif not np.allclose(probe, self._probe, rtol=1e-5, atol=1e-6):
                 raise ValueError(
                     f"NumPy {np.__version__} draws other random numbers for the seed of this {type(self).__name__} "
-                    "than the version that fitted it: use that version, or fit again"
+                    "than the version that fitted it: install that version, or fit again"
                 )
             self._drawn[dtype.name] = tuple(part.astype(dtype, copy=False) for part in drawn)
         arrays: tuple[Array, ...] = self._drawn[dtype.name]
         return arrays
 
     def release(self) -> None:
-        """Drop the random matrices; the next `transform` draws them again."""
+        """Free the memory of the random matrices; the next `transform` draws them again."""
         if hasattr(self, "_drawn"):
             self._drawn.clear()
 
@@ -233,13 +233,14 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
     # --- the state --------------------------------------------------------------------------------------------------
 
     def to_state(self) -> StateOf:
-        """All that is needed to have the same features again, bit for bit: the seed in place of random matrices.
+        """Return the fitted state, with the seed in place of random matrices; it restores exactly the same features.
 
         Returns
         -------
         spec : dict
-            For JSON.
+            Parameters and fitted numbers, for JSON.
         arrays : dict of ndarray
+            The fitted arrays.
 
         Raises
         ------
@@ -262,10 +263,12 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
 
     @classmethod
     def _from_state(cls, spec: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
-        """The block of a state, whose name has been looked up."""
+        """Return the block of a state whose class is this one."""
         parameters, fitted = spec.get("parameters"), spec.get("fitted")
         if not isinstance(parameters, dict) or not isinstance(fitted, dict):
-            raise ValueError(f"the state of {cls.__name__} is damaged: it has no parameters or nothing fitted")
+            raise ValueError(
+                f"the state of {cls.__name__} is damaged: it must have dicts of parameters and of fitted numbers"
+            )
         try:
             block = cls(**{name: _as_tuples(value) for name, value in parameters.items()})
         except TypeError as error:
@@ -294,14 +297,14 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
 
 
 def projection(block: Any, W: Array) -> Callable[[Any], Array] | None:
-    """What makes ``block.transform(X) @ W`` of rows, if the block knows a way that does not make the features."""
-    make = getattr(block, "projection", None)  # few have one
+    """Return a function of X for ``block.transform(X) @ W`` without the features, if the block has one; else None."""
+    make = getattr(block, "projection", None)  # only Nystrom has one
     found: Callable[[Any], Array] | None = None if make is None else make(W)
     return found
 
 
 def working_dtype(X: Any) -> Any:
-    """The type of features made from X: float32 where that holds all its numbers, else float64.
+    """Return the type of the features of X: float32 if it represents all numbers of the type of X, else float64.
 
     Examples
     --------
@@ -312,7 +315,7 @@ def working_dtype(X: Any) -> Any:
 
 
 def sample_rows(X: Any, size: int, rng: np.random.Generator) -> Array | Any:
-    """At most ``size`` rows drawn without replacement, in their order; only these are read."""
+    """Draw at most ``size`` rows without replacement, in their order; the others are not read."""
     n = X.shape[0]
     if n <= size:
         return X
@@ -320,18 +323,18 @@ def sample_rows(X: Any, size: int, rng: np.random.Generator) -> Array | Any:
 
 
 def row_chunks(X: Any, rows: int | None = None) -> list[tuple[int, int]]:
-    """The ranges of rows in which a fit reads X."""
+    """Return the ranges of rows in which a fit reads X."""
     return ranges(X.shape[0], rows or max(1, _CHUNK // max(1, X.shape[1])))
 
 
 def check_odd(n_odd: int, X: Any) -> None:
-    """Raise a ValueError unless some features of X are left that a mirror image does not change."""
+    """Raise a ValueError unless X has more than ``n_odd`` features."""
     if n_odd >= X.shape[1]:
         raise ValueError(f"n_odd must be less than the {X.shape[1]} features of X, got {n_odd}")
 
 
 def squared_norms(X: Any) -> Array:
-    """Squared Euclidean length of each row, in float64."""
+    """Return the squared Euclidean length of each row, in float64."""
     if sp.issparse(X):
         squares: Array = np.asarray(X.multiply(X).sum(axis=1), np.float64).ravel()
         return squares
@@ -340,18 +343,18 @@ def squared_norms(X: Any) -> Array:
 
 
 def dense_rows(X: Any, dtype: Any) -> Any:
-    """Rows in ``dtype``, dense ones as an array of NumPy's own type; not copied where they are that."""
+    """Return rows in ``dtype``, dense ones as a plain NumPy array; copied only if needed."""
     return X.astype(dtype, copy=False) if sp.issparse(X) else np.asarray(X, dtype)
 
 
 def times(X: Any, W: Array) -> Array:
-    """X @ W in the type of W, dense."""
+    """Return X @ W as a dense array, in the type of W."""
     product: Array = np.asarray(dense_rows(X, W.dtype) @ W)
     return product
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter as JSON holds it."""
+    """Return a parameter as a value for JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -364,7 +367,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Lists, which JSON makes of tuples, as tuples again."""
+    """Convert lists, to which JSON converts tuples, back to tuples."""
     return tuple(_as_tuples(part) for part in value) if isinstance(value, list) else value
 
 
@@ -377,4 +380,6 @@ def _check_fitted(name: str, fitted: Mapping[str, Any]) -> None:
             if isinstance(part, bool) or not isinstance(part, int | float) or not math.isfinite(part):
                 raise ValueError(f"the state of {name} is damaged: {key} must hold finite numbers, got {value!r:.80}")
     if fitted["n_features_in_"] not in _COUNT:
-        raise ValueError(f"the state of {name} is damaged: n_features_in_ is {fitted['n_features_in_']}")
+        raise ValueError(
+            f"the state of {name} is damaged: n_features_in_ must be at least 1, got {fitted['n_features_in_']}"
+        )

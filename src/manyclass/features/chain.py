@@ -1,4 +1,4 @@
-"""One block after another, and transformers of scikit-learn as blocks."""
+"""Chains of two blocks, and transformers of scikit-learn as blocks."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ __all__ = ["Chain", "Transformer"]
 
 
 class Chain(Block):
-    """A preparation and then a block: principal components, then random features of them, say.
+    """Two blocks, one applied to the features of the other, such as principal components and random features of them.
 
-    The second block is fitted on what the first makes of a sample of rows: nothing is made of all rows at once.
+    The second block is fitted to the features of a sample of rows, so that those of all rows are never in memory.
 
     Parameters
     ----------
     first : FeatureBlock
-        The preparation. The copies that `manyclass.features.fresh` makes after a fitted chain share its fitted first
-        block, which is fitted once for all stages.
+        The block applied to X. In a stagewise fit it is fitted once, for all stages.
     second : FeatureBlock
-    n_sample : int
-        At most so many rows, drawn at random, are kept for fitting the second block.
-    random_state : int, RandomState or None
-        Of the sample, and of the two blocks where these have none of their own; `manyclass.features.fresh` gives a seed
-        to the chain and to the second block.
+        The block applied to the features of the first.
+    n_sample : int >= 1, default=10000
+        The maximum number of rows, drawn at random, to which the second block is fitted.
+    random_state : int, RandomState or None, default=None
+        The seed of the sample, and of blocks whose ``random_state`` is None.
 
     Attributes
     ----------
     first_, second_ : FeatureBlock
-        Fitted.
+        The fitted blocks.
 
     Examples
     --------
@@ -61,7 +60,7 @@ class Chain(Block):
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row gets, of the second block."""
+        """The number of features of the second block."""
         return int(self.second_.n_features_out_)
 
     def _fit(self, X: Any, y: Any) -> None:
@@ -77,7 +76,7 @@ class Chain(Block):
         self.second_ = second.fit(self.first_.transform(X[rows]), targets)
 
     def _seeded(self, pattern: Any, stream: int) -> Any:
-        """A copy of a block, with a seed of the chain's where it has none of its own."""
+        """Return a copy of a block, with a seed from the chain if it has none."""
         block: Any = clone(pattern)
         if block.get_params(deep=False).get("random_state", 0) is None:
             block.set_params(random_state=int(self._generator(stream).integers(2**31 - 1)))
@@ -99,7 +98,7 @@ class Chain(Block):
             self._shared, self._previous = previous.first_, previous.second_
 
     def release(self) -> None:
-        """Drop the random matrices of both blocks."""
+        """Free the memory of the random matrices of both blocks."""
         for name in ("first_", "second_"):
             block: Any = getattr(self, name, None)
             if hasattr(block, "release"):
@@ -107,15 +106,15 @@ class Chain(Block):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        # For the fit of the next stage alone.
+        # Used only by the fit of the next stage.
         return {name: value for name, value in state.items() if name not in ("_shared", "_previous")}
 
     def to_state(self) -> StateOf:
-        """The states of both blocks; the arrays of each bear its name."""
+        """Return the states of both blocks, the names of arrays prefixed by ``first.`` and ``second.``."""
         from manyclass.features.states import to_state
 
         if not self.__sklearn_is_fitted__():
-            return super().to_state()  # which says so
+            return super().to_state()  # raises NotFittedError
         parts = {"first": to_state(self.first_), "second": to_state(self.second_)}
         spec = {
             "block": "Chain",
@@ -131,7 +130,7 @@ class Chain(Block):
 
         parameters = spec.get("parameters")
         if not isinstance(parameters, dict) or set(parameters) != {"n_sample", "random_state"}:
-            raise ValueError("the state of Chain is damaged: it has other parameters than n_sample and random_state")
+            raise ValueError("the state of Chain is damaged: its parameters must be n_sample and random_state")
         parts = {}
         for name in ("first", "second"):
             own = {key[len(name) + 1 :]: array for key, array in arrays.items() if key.startswith(name + ".")}
@@ -140,7 +139,7 @@ class Chain(Block):
         chain._check_parameters()
         if parts["first"].n_features_out_ != parts["second"].n_features_in_:
             raise ValueError(
-                "the state of Chain is damaged: its second block takes other features than the first makes"
+                "the state of Chain is damaged: its second block expects another number of features than the first has"
             )
         chain._begin()
         chain.seed_ = parameters["random_state"]
@@ -153,19 +152,19 @@ class Chain(Block):
 
 
 class Transformer(Block):
-    """A transformer of scikit-learn as a block, fitted anew for each block from a seed of its own.
+    """A transformer of scikit-learn as a block; each stage fits a clone with another seed.
 
     Parameters
     ----------
     estimator : transformer
-        One that works row by row; cloned, given the seed where it has a ``random_state``, fitted on X alone.
+        A transformer of independent rows. A clone, with a seed if it has a ``random_state``, is fitted to X without y.
     random_state : int, RandomState or None, default=None
-        Seed of what is drawn; kept with the model.
+        The seed of the random numbers; stored with the model.
 
     Attributes
     ----------
     estimator_ : transformer
-        Fitted.
+        The fitted clone.
 
     Examples
     --------
@@ -187,7 +186,7 @@ class Transformer(Block):
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row gets."""
+        """The number of features."""
         return self._width
 
     def _fit(self, X: Any, y: Any) -> None:
@@ -206,12 +205,7 @@ class Transformer(Block):
         resize(self.estimator, size)
 
     def to_state(self) -> StateOf:
-        """Refused: another library's object could be saved by pickle alone.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Raise a ValueError, because objects of other packages cannot be saved without pickle."""
         raise ValueError(
             f"a Transformer of {type(self.estimator).__name__} cannot be saved: only the feature blocks of this "
             "package have a state without pickle; use one of them for a model that is to be saved"
@@ -219,16 +213,11 @@ class Transformer(Block):
 
 
 def resize(block: Any, size: int) -> None:
-    """Make ``block`` give ``size`` features at most.
-
-    Raises
-    ------
-    ValueError
-        If it has no parameter for that.
-    """
+    """Limit the number of features of a block to ``size``; a ValueError if it has no parameter for that."""
     if isinstance(block, Block):
         block._resize(size)
     elif "n_components" in block.get_params():
         block.set_params(n_components=size)
     else:
-        raise ValueError(f"the number of features of {type(block).__name__} cannot be set: it has no n_components")
+        what = f"{type(block).__name__} has no n_components, which limits the number of features"
+        raise ValueError(f"{what}; expected a transformer that has it")

@@ -1,7 +1,7 @@
 """Principal components, from second moments that are summed over chunks of rows.
 
-Not scikit-learn's `PCA`, which copies all rows of small integers or of a mapped file as floats, and knows no features
-that change their sign in mirror images; nor its `IncrementalPCA`, which is not exact and makes sparse rows dense.
+Not scikit-learn's `PCA`, which copies integer or mapped rows as floats and does not support ``n_odd``; nor its
+`IncrementalPCA`, which is not exact and converts sparse rows to dense ones.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ __all__ = ["PrincipalComponents"]
 
 
 class PrincipalComponents(Block):
-    """The principal components of rows, fitted in one pass over chunks of them: a preparation for random features.
+    """Principal components, fitted in one pass over chunks of rows; often the first block of a `Chain`.
 
     Parameters
     ----------
-    n_components : int
-        At most the number of features.
-    whiten : bool
-        Whether components are divided by their standard deviations. Those of no variance become 0.
-    n_odd : int
-        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
-        (`KMeansPatches` with ``mirror=True``): components are those of rows and their mirror images. The first half of
-        them are of the features that stay, the second half, ``n_components // 2``, of those that change their sign.
+    n_components : int >= 1, default=50
+        The number of components, at most the number of features of X.
+    whiten : bool, default=False
+        Whether components are divided by their standard deviations; those without variance become 0.
+    n_odd : int, default=0
+        The last ``n_odd`` features of X change sign in the mirror image of a row, the others do not (as those of
+        `KMeansPatches` with ``mirror=True``). Components are then those of rows and mirror images: first those of the
+        features that do not change sign, then ``n_components // 2`` of those that do. At least 0, less than the
+        features of X.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Directions of length 1, those of the largest variance first; the largest entry of each is positive.
+        Directions of length 1, by decreasing variance; the largest entry of each is positive.
     mean_ : ndarray of shape (n_features,)
+        The mean of the rows.
     explained_variance_ : ndarray of shape (n_components,)
         Variances of the components, with divisor n - 1.
 
@@ -78,7 +80,7 @@ class PrincipalComponents(Block):
         self.components_, self.mean_, self.explained_variance_ = np.zeros((p, d)), np.zeros(d), np.zeros(p)
         halves = [(slice(0, d - odd), slice(0, p - p // 2)), (slice(d - odd, d), slice(p - p // 2, p))]
         for features, places in halves if odd else [(slice(0, d), slice(0, p))]:
-            V, mean, variances = _components(X, features, places.stop - places.start, centerd=features.start == 0)
+            V, mean, variances = _components(X, features, places.stop - places.start, centered=features.start == 0)
             self.components_[places, features], self.mean_[features] = V, mean
             self.explained_variance_[places] = variances
 
@@ -97,19 +99,19 @@ class PrincipalComponents(Block):
             projected = times(X, V.T.astype(dtype))
             projected -= (V @ self.mean_).astype(dtype)
             return projected
-        # Rows are centerd first: where they are far from the origin, the difference of products would lose digits.
-        centerd = dense_rows(X, dtype) - self.mean_.astype(dtype)
-        product: Array = np.asarray(centerd @ V.T.astype(dtype))
+        # Rows are centered first: the difference of products would lose digits for rows far from the origin.
+        centered = dense_rows(X, dtype) - self.mean_.astype(dtype)
+        product: Array = np.asarray(centered @ V.T.astype(dtype))
         return product
 
 
-def _components(X: Any, features: slice, p: int, *, centerd: bool) -> tuple[Array, Array, Array]:
-    """The first ``p`` directions of some features, their mean, which is 0 unless ``centerd``, and the variances."""
+def _components(X: Any, features: slice, p: int, *, centered: bool) -> tuple[Array, Array, Array]:
+    """Return the first ``p`` directions of some features, their mean (0 unless ``centered``) and the variances."""
     n, d = X.shape[0], features.stop - features.start
     whole = d == X.shape[1]
-    # About a mean that is nearly right no digits are lost; sparse rows are not centerd: that would fill them.
+    # Moments about an approximate mean lose no digits; sparse rows are not centered, since they would become dense.
     near = np.zeros(d)
-    if centerd and not sp.issparse(X):
+    if centered and not sp.issparse(X):
         sample = sample_rows(X, 1000, np.random.Generator(np.random.PCG64(0)))
         near = np.asarray((sample if whole else sample[:, features]).mean(axis=0, dtype=np.float64))
     sums, products = np.zeros(d), np.zeros((d, d))
@@ -122,7 +124,7 @@ def _components(X: Any, features: slice, p: int, *, centerd: bool) -> tuple[Arra
         sums += np.asarray(part.sum(axis=0, dtype=np.float64)).ravel()
         square = part.T @ part
         products += square.toarray() if sp.issparse(square) else square
-    shift = sums / n if centerd else np.zeros(d)
+    shift = sums / n if centered else np.zeros(d)
     products -= np.outer(sums, shift)
     products /= max(1, n - 1)
     variances, directions = scipy.linalg.eigh(products, subset_by_index=(d - p, d - 1), overwrite_a=True)

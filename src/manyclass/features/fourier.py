@@ -23,26 +23,26 @@ class RandomFourier(GaussianBlock):
 
     Parameters
     ----------
-    n_components : int
-        How many features, p.
-    scale : "median" or float
-        s of the kernel, in squared units of X; ``"median"`` takes the median squared distance between pairs of up to
+    n_components : int >= 1, default=512
+        The number of features, p.
+    scale : "median" or float > 0, default="median"
+        The s of the kernel, in squared units of X; ``"median"`` is the median squared distance between pairs of up to
         1000 rows, times ``bandwidth``.
-    bandwidth : float
-        What the median is multiplied by; without effect on a scale that is a number.
-    n_odd : int
-        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
-        (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
-        all rows and their mirror images.
+    bandwidth : float > 0, default=1.0
+        The factor of the median; ignored if ``scale`` is a number.
+    n_odd : int, default=0
+        The last ``n_odd`` features of X change sign in the mirror image of a row, the others do not (as those of
+        `KMeansPatches` with ``mirror=True``). A feature is then the mean over the row and its mirror image, so that a
+        fit uses both. At least 0, less than the features of X.
     random_state : int, RandomState or None, default=None
-        Seed of what is drawn; kept with the model.
+        The seed of the random numbers; stored with the model.
 
     Attributes
     ----------
     scale_ : float
-        The s in use.
+        The s of the kernel.
     seed_ : int
-        Of the random weights, which are drawn again when needed and never stored.
+        The seed of the random weights, which are drawn when needed and not stored.
 
     Examples
     --------
@@ -82,11 +82,6 @@ class RandomFourier(GaussianBlock):
 
 
 def require_weights(n_features: int, n_components: int, X: Any) -> None:
-    """Refuse random weights that would not fit in memory.
-
-    Raises
-    ------
-    MemoryError
-    """
+    """Raise a MemoryError if the random weights do not fit in memory."""
     size = 4 * n_features * n_components * (3 if working_dtype(X) == np.float64 else 1)
     memory.require({"random weights": size}, "fewer components, or principal components or a subset of features first")

@@ -1,4 +1,4 @@
-"""What blocks of the Gaussian kernel share: its scale, and features that change their sign in mirror images."""
+"""The base class of blocks of features of the Gaussian kernel, and the choice of its scale."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from manyclass.features.base import Block, check_odd, sample_rows
 
 __all__ = ["GaussianBlock", "median_squared_distance"]
 
-#: Rows whose pairwise distances the median is taken of: half a million pairs.
+#: Number of rows for the median of pairwise distances: half a million pairs.
 _SAMPLE = 1000
 
 
 class GaussianBlock(Block):
-    """A block of features of the kernel exp(-||x - x'||^2 / s); for the parameters see the blocks."""
+    """A block of features of the kernel exp(-||x - x'||^2 / s); see its subclasses for the parameters."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("scale_",)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -49,15 +49,15 @@ class GaussianBlock(Block):
 
 
 def median_squared_distance(X: Any, rng: np.random.Generator) -> float:
-    """The median squared distance between pairs of rows, of a sample: the "median trick" for a bandwidth.
+    """Return the median squared distance between pairs of rows of a sample, a heuristic for the scale of the kernel.
 
-    Where more than half the pairs are equal rows it is the mean, and 1 where all are.
+    If more than half of the pairs are equal rows, it is the mean; if all are, it is 1.
     """
     rows = sample_rows(X, _SAMPLE, rng)
     squared = euclidean_distances(rows, squared=True)[np.triu_indices(rows.shape[0], 1)]
     if not squared.size:
         return 1.0
-    # Equal rows are at a distance of rounding, not of 0, from each other.
+    # By rounding, the computed distance of equal rows is not exactly 0.
     middle, mean = float(np.median(squared)), float(squared.mean(dtype=np.float64))
     tiny = 1e-6 * float(squared.max())
     return middle if middle > tiny else mean if mean > 0.0 else 1.0

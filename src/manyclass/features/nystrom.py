@@ -1,7 +1,7 @@
-"""Nystrom features: the Gaussian kernel between rows and centers that are rows themselves, made orthonormal.
+"""Nystrom features: orthonormalized values of the Gaussian kernel between rows and centers drawn from the rows.
 
-Not scikit-learn's `Nystroem`: it takes four times the time for 20 000 rows and 1000 centers (a matrix product where a
-triangular solve does, and exp in several passes), has no mean over mirror images, and no `projection`.
+Not scikit-learn's `Nystroem`, because it takes four times as long for 20 000 rows and 1000 centers (a matrix product in
+place of a triangular solve, and exp in several passes) and has neither a mean over mirror images nor `projection`.
 """
 
 from __future__ import annotations
@@ -32,39 +32,40 @@ __all__ = ["Nystrom"]
 
 #: Added to the diagonal of the kernel between centers, which is 1/2 to 1.
 _JITTER = 1e-5
-#: Weights of kernels may be so much larger than those of features, where products are made of these: two digits.
+#: Largest ratio of the weights of kernel values to those of features in `projection`: about two digits are lost.
 _GROWTH = 100.0
 
 
 class Nystrom(GaussianBlock):
-    """Nystrom features of the Gaussian kernel exp(-||x - c||^2 / s), its centers c being rows drawn at random.
+    """Nystrom features of the Gaussian kernel exp(-||x - c||^2 / s) with centers c drawn from the rows of X.
 
-    The features of a row are L^-1 k, k its kernel with the centers, L L' the kernel between the centers: inner products
-    of rows of features are the projection of the kernel on the centers, exact between centers (Williams and Seeger,
-    Using the Nystrom method to speed up kernel machines, 2001). Where the eigenvalues of the kernel fall fast, far
-    fewer of them do what `RandomFourier` features do; but centers are kept, ``n_components`` rows of every block.
+    The features of a row are L^-1 k, with k its kernel values with the centers and L L' the kernel between the centers.
+    Inner products of features are the projection of the kernel on the centers, and exact between centers (Williams and
+    Seeger, Using the Nystrom method to speed up kernel machines, 2001). If the eigenvalues of the kernel decrease fast,
+    far fewer features are needed than of `RandomFourier`; but the model stores the centers of every block.
 
     Parameters
     ----------
-    n_components : int
-        How many centers; as many as there are rows, where these are fewer.
-    scale : "median" or float
-        s of the kernel, in squared units of X; ``"median"`` takes the median squared distance between pairs of up to
+    n_components : int >= 1, default=512
+        The number of centers and features; at most the number of rows is used.
+    scale : "median" or float > 0, default="median"
+        The s of the kernel, in squared units of X; ``"median"`` is the median squared distance between pairs of up to
         1000 rows, times ``bandwidth``.
-    bandwidth : float
-        What the median is multiplied by; without effect on a scale that is a number.
-    n_odd : int
-        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
-        (`KMeansPatches` with ``mirror=True``): the kernel is then the mean of those with a center and with its mirror
-        image.
+    bandwidth : float > 0, default=1.0
+        The factor of the median; ignored if ``scale`` is a number.
+    n_odd : int, default=0
+        The last ``n_odd`` features of X change sign in the mirror image of a row, the others do not (as those of
+        `KMeansPatches` with ``mirror=True``). The kernel is then the mean over a center and its mirror image. At
+        least 0, less than the features of X.
     random_state : int, RandomState or None, default=None
-        Seed of what is drawn; kept with the model.
+        The seed of the random numbers; stored with the model.
 
     Attributes
     ----------
     centers_ : ndarray of shape (n_features_out_, n_features)
+        The centers.
     scale_ : float
-        The s in use.
+        The s of the kernel.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class Nystrom(GaussianBlock):
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row gets."""
+        """The number of features."""
         return int(self.n_centers_)
 
     def _fit(self, X: Any, y: Any) -> None:
@@ -97,7 +98,7 @@ class Nystrom(GaussianBlock):
         return {"centers_": (int(self.n_centers_), int(self.n_features_in_))}
 
     def _root(self, dtype: Any) -> Array:
-        """The lower triangle L of L L' = the kernel between centers; kept until `release`."""
+        """Return the lower triangle L, where L L' is the kernel between the centers; kept until `release`."""
         name = np.dtype(dtype).name
         if name not in self._drawn:
             kernel = self._kernel(self.centers_.astype(np.float64), self.centers_.astype(np.float64))
@@ -108,8 +109,7 @@ class Nystrom(GaussianBlock):
         return found
 
     def _kernel(self, X: Any, centers: Array) -> Array:
-        """The kernel of rows with centers; the mean of those with a center and its mirror image, where there are odd
-        features."""
+        """Return the kernel between rows and centers; with odd features, the mean over centers and mirror images."""
         even = X.shape[1] - int(self.n_odd)
         scale = centers.dtype.type(1.0 / self.scale_)
         K = times(X[:, :even] if self.n_odd else X, np.ascontiguousarray(centers[:, :even].T))
@@ -126,21 +126,22 @@ class Nystrom(GaussianBlock):
         X = X if sp.issparse(X) else dense_rows(X, dtype)
         K = self._kernel(X, self.centers_.astype(dtype, copy=False))
         solve = blas.strsm if dtype == np.float32 else blas.dtrsm
-        # To BLAS, which thinks in columns, the transpose; in place.
+        # BLAS stores matrices by columns, so it gets the transpose; in place.
         made: Array = solve(1.0, self._root(dtype), K.T, lower=1, overwrite_b=1).T
         return made
 
     def projection(self, W: Array) -> Callable[[Any], Array] | None:
-        """What makes ``transform(X) @ W`` of rows without a triangular solve for each: k' (L^-T W).
+        """Return a function of X for ``transform(X) @ W`` without a triangular solve for each row: k' (L^-T W).
 
         Parameters
         ----------
         W : ndarray of shape (n_features_out_, n_outputs)
+            The weights of the features.
 
         Returns
         -------
         callable or None
-            None where L is so near to singular that digits would be lost.
+            None if L is so close to singular that the result would lose digits.
         """
         check_is_fitted(self)
         outer = scipy.linalg.solve_triangular(self._root(W.dtype), W, lower=True, trans="T", check_finite=False)

@@ -1,4 +1,4 @@
-"""Convolutional features of images: filters at all places, an activation, averages over the cells of a grid.
+"""Convolutional features of images: filters at all positions, an activation, averages over the cells of a grid.
 
 Not scikit-learn's `PatchExtractor`, which copies all patches of all images at once.
 """
@@ -31,16 +31,16 @@ from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
 __all__ = ["KMeansPatches", "RandomPatches"]
 
-#: Responses that are held at a time, by each thread.
+#: Number of filter responses that a thread has in memory at a time.
 _RESPONSES = 2**21
-#: Images that means and deviations of features are taken of.
+#: Number of images from which means and deviations of features are computed.
 _SCALED = 2000
-#: What is learned of them.
+#: The attributes with these.
 _SCALES = ("center_", "deviation_")
 
 
 class _Patches(Block):
-    """Patches of images, normalized and whitened; what filters make of them."""
+    """Base class: responses of filters to normalized and whitened patches of images."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("contrast_", "radius_")
     _arrays: ClassVar[tuple[str, ...]] = ("mean_", "whitening_")
@@ -120,30 +120,30 @@ class _Patches(Block):
         return (height - h) // stride + 1, (width - w) // stride + 1
 
     def _check_symmetry(self) -> None:
-        """Raise a ValueError unless the mirror image of the places, in cells, is the places again."""
+        """Raise a ValueError unless positions and cells are symmetric under a mirror image."""
         columns = self._places[1]
         left = self._image[1] - self._window[1] - (columns - 1) * int(self.stride)
         if left or columns % min(int(self.pool), columns):
             raise ValueError(
-                f"mirror=True needs columns of places that are their own mirror image, cell by cell: got {columns} for "
-                f"pool={self.pool}, and {left} pixels left over; change patch, stride or pool"
+                "mirror=True needs a number of columns of filter positions that pool divides, and no pixels left over: "
+                f"got {columns} for pool={self.pool}, and {left} pixels left over; change patch, stride or pool"
             )
 
     @property
     def _mirrored(self) -> Array:
-        """The order of the numbers of a patch, laid out channel by channel, in its mirror image."""
+        """The order of the values of a patch, stored channel by channel, in its mirror image."""
         order = np.arange(self._patch_size).reshape(self._image[2], *self._window)
         return np.ascontiguousarray(order[:, :, ::-1]).ravel()
 
     def _cells(self) -> Array:
-        """The cell of the grid that each place of a filter is in."""
+        """Return the cell of the grid for each position of a filter."""
         rows, columns = (np.arange(m) * min(int(self.pool), m) // m for m in self._places)
         cells: Array = (rows[:, None] * (columns[-1] + 1) + columns).ravel()
         return cells
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row gets."""
+        """The number of features."""
         return self._for_filters(int(self.n_filters))
 
     def _for_filters(self, n_filters: int) -> int:
@@ -155,7 +155,7 @@ class _Patches(Block):
 
     def _resize(self, size: int) -> None:
         if self.shape is None:
-            raise ValueError("shape must be given where patches are to make a given number of features")
+            raise ValueError("shape is None; expected (height, width, channels) to make a given number of features")
         self.n_features_in_ = math.prod(self.shape)
         each = self._for_filters(1)
         del self.n_features_in_
@@ -166,7 +166,7 @@ class _Patches(Block):
     def _fit(self, X: Any, y: Any) -> None:
         if self.shape is not None and math.prod(self.shape) != X.shape[1]:
             raise ValueError(
-                f"shape must have as many numbers as X has features, {X.shape[1]}, got {tuple(self.shape)}: "
+                f"shape must have as many pixel values as X has features, {X.shape[1]}, got {tuple(self.shape)}: "
                 f"{math.prod(self.shape)}"
             )
         if self.mirror:
@@ -176,7 +176,7 @@ class _Patches(Block):
         memory.require({"patches": 3 * 4 * size * m, "filters": 3 * 8 * k * m}, "fewer patches or filters")
         Q = self._sample(X, size)
         if self.contrast is not None:
-            # In units of the data: the variance of a patch of mean contrast.
+            # Relative to the mean variance of patches.
             self.contrast_ = float(self.contrast) * float(Q.var(axis=1, dtype=np.float64).mean())
             self._normalize(Q)
         else:
@@ -199,7 +199,7 @@ class _Patches(Block):
             self._learn_scales(self._averages(sample_rows(X, _SCALED, self._generator(3))))
 
     def _symmetric(self, moments: Array) -> Array:
-        """Moments of patches, or of them and their mirror images alike."""
+        """Return moments of patches, with ``mirror`` those of patches and their mirror images."""
         if not self.mirror:
             return moments
         order = self._mirrored
@@ -208,7 +208,7 @@ class _Patches(Block):
         return mean
 
     def _learn_scales(self, made: Array) -> None:
-        """Means and standard deviations of features: with ``mirror``, those of images and their mirror images."""
+        """Compute means and deviations of features, with ``mirror`` those of images and their mirror images."""
         center, variances = made.mean(axis=0, dtype=np.float64), made.var(axis=0, dtype=np.float64)
         if self.mirror:
             half = len(center) // 2
@@ -220,16 +220,16 @@ class _Patches(Block):
 
     @abstractmethod
     def _learn(self, Q: Array) -> None:
-        """Filters from normalized, whitened patches."""
+        """Compute filters from normalized, whitened patches."""
 
     def _sample_size(self, n: int) -> int:
         return min(int(self.n_patches), n * math.prod(self._places))
 
     def _sample(self, X: Any, size: int) -> Array:
-        """So many patches at random places of random images."""
+        """Draw ``size`` patches at random positions of random images."""
         rng = self._generator(1)
         n, (rows, columns), stride = X.shape[0], self._places, int(self.stride)
-        # In random places of as many images as there are, or of few where a sample needs few.
+        # As many images as possible, with equally many patches of each.
         per_image = -(-size // n)
         images = np.sort(rng.choice(n, -(-size // per_image), replace=False))
         Q = np.empty((len(images) * per_image, self._patch_size), working_dtype(X))
@@ -245,14 +245,14 @@ class _Patches(Block):
         return Q[:size]
 
     def _windows(self, X: Any) -> Array:
-        """Views of all patches, (images, rows, columns, channels, height, width)."""
+        """Return views of all patches: (images, rows, columns, channels, height, width)."""
         dense = X.toarray() if sp.issparse(X) else X
         images = dense_rows(dense, working_dtype(X)).reshape(-1, *self._image)
         windows: Array = sliding_window_view(images, self._window, axis=(1, 2))
         return windows
 
     def _normalize(self, Q: Array) -> None:
-        """Each patch to mean 0 and, but for faint ones, variance 1, in place."""
+        """Normalize each patch to mean 0 and variance nearly 1, less for faint ones, in place."""
         if self.contrast_ == 0.0:
             return
         Q -= Q.mean(axis=1, keepdims=True)
@@ -263,10 +263,10 @@ class _Patches(Block):
 
     @abstractmethod
     def _filters(self, dtype: Any) -> Array:
-        """The filters, for whitened patches, (patch size, n_filters)."""
+        """Return the filters for whitened patches: (patch size, n_filters)."""
 
     def _all_filters(self, dtype: Any) -> Array:
-        """The filters, and after them with ``mirror`` their mirror images."""
+        """Return the filters, with ``mirror`` followed by their mirror images."""
         F = self._filters(dtype)
         return np.concatenate([F, F[self._mirrored]], axis=1) if self.mirror else F
 
@@ -278,7 +278,7 @@ class _Patches(Block):
         return made
 
     def _averages(self, X: Any) -> Array:
-        """The features as they are before they are standardized."""
+        """Return the features before they are standardized."""
         dtype = np.dtype(working_dtype(X))
         cells = self._cells()
         sizes = np.bincount(cells).astype(dtype)
@@ -288,7 +288,7 @@ class _Patches(Block):
         own = np.einsum("ij,ij->j", F, F)
         fused = self.whiten is not None and rectified
         if fused:
-            # Responses to whitened patches, without the product that whitens them.
+            # Filters multiplied by the whitening save the product that whitens the patches.
             F = (self.whitening_ @ F.astype(np.float64)).astype(dtype)
             mean = mean @ F
         out = np.zeros((X.shape[0], self.n_features_out_), dtype)
@@ -296,7 +296,7 @@ class _Patches(Block):
 
         def some(begin: int, end: int) -> None:
             windows = self._windows(X[begin:end])[:, ::stride, ::stride]
-            # A copy, always: what follows works in place.
+            # Always a copy, because it is modified in place.
             Q = np.array(windows).reshape(-1, self._patch_size)
             if self.contrast is not None:
                 self._normalize(Q)
@@ -320,14 +320,14 @@ class _Patches(Block):
         return out
 
     def _arrange(self, pooled: Array, out: Array) -> None:
-        """Averages, (images, cells, sides, filters), to the rows of ``out``."""
+        """Write averages, (images, cells, sides, filters), to the rows of ``out``."""
         if not self.mirror:
             self._expand(pooled.reshape(*pooled.shape[:2], -1), out)
             return
         columns = min(int(self.pool), self._places[1])
         n, cells, sides, both = pooled.shape
         grid = pooled.reshape(n, cells // columns, columns, sides, 2, both // 2)
-        # The response to a filter of an image's mirror image is that to its mirror image, in the cell opposite.
+        # A mirrored image responds to a filter as the image to the mirrored filter, in the opposite cell.
         here, there = grid[..., 0, :].reshape(n, -1), grid[:, :, ::-1, :, 1].reshape(n, -1)
         half = here.shape[1]
         np.add(here, there, out=out[:, :half])
@@ -335,7 +335,7 @@ class _Patches(Block):
         out *= out.dtype.type(math.sqrt(0.5))
 
     def _expand(self, pooled: Array, out: Array) -> None:
-        """Averages, (images, cells, filters), and what is made of them, to the rows of ``out``."""
+        """Write averages, (images, cells, filters), and their products to the rows of ``out``."""
         n, cells, k = pooled.shape
         out[:, : cells * k] = pooled.reshape(n, -1)
         if self.expand == "squares":
@@ -353,66 +353,67 @@ class _Patches(Block):
         return {"mean_": (m,), "whitening_": (m, m), **scales}
 
     def to_state(self) -> StateOf:
-        """All that is needed to have the same features again, bit for bit."""
+        """Return the fitted state, which restores exactly the same features."""
         spec, arrays = super().to_state()
         return spec, arrays | {name: getattr(self, name) for name in (_SCALES if self.standardize else ())}
 
     def _own_parameters(self) -> dict[str, Any]:
-        # Threads are those of the machine it is used on.
+        # The number of threads depends on the machine that loads the state.
         return {**super()._own_parameters(), "n_jobs": None}
 
 
-_PARAMETERS = """shape : (height, width, channels), optional
-        Of the images whose pixels are the features of a row, channels last. None: a row is a sequence,
-        (1, n_features, 1).
-    patch : int
-        Side of a square patch in pixels, cut to the image.
-    stride : int
-        Pixels from one place of the filters to the next.
-    contrast : float or None
-        Patches get mean 0, and variance 1 but for faint ones: divided by sqrt(variance + contrast * mean variance of
-        patches). None: they stay as they are (the paper's choice).
-    whiten : float or None
-        Patches are whitened, with this part of the mean variance added to all directions. None: they are not.
-    activation : {"rectified", "triangle"}
-        max(0, r - threshold) and max(0, -r - threshold) of the response r to a filter of length 1; or max(0, mean
-        distance to all filters - distance to this one), one feature in place of two.
-    threshold : float
-        Of ``"rectified"``.
-    pool : int
+_PARAMETERS = """shape : (height, width, channels), default=None
+        The shape of the images whose pixels are the features of a row, channels last. None: a row is a sequence, an
+        image of shape (1, n_features, 1).
+    patch : int >= 1, default=6
+        The side of a square patch in pixels, at most that of the image.
+    stride : int >= 1, default=1
+        The distance between neighboring positions of the filters in pixels.
+    contrast : float > 0 or None, default=0.01
+        Patches are centered and divided by sqrt(variance + contrast * mean variance of patches). None: they are not
+        (the choice of the paper).
+    whiten : float > 0 or None, default=0.1
+        Patches are whitened, after ``whiten`` times the mean variance is added in all directions. None: they are not.
+    activation : {"rectified", "triangle"}, default="rectified"
+        ``"rectified"``: two features, max(0, r - threshold) and max(0, -r - threshold), of the response r to a filter
+        of length 1. ``"triangle"``: one feature, max(0, mean distance to all filters - distance to this one).
+    threshold : float >= 0, default=0.25
+        The threshold of ``"rectified"``.
+    pool : int >= 1, default=2
         Activations are averaged over the cells of a grid of pool x pool.
-    power : float
-        The averages, which are not negative, are raised to this power: 0.5 makes their noise alike where it grows with
-        them.
-    expand : {"squares", "products"}, optional
-        Add the squares of the averages; or the products of the averages of one activation in all pairs of cells, a
-        cell with itself too.
-    mirror : bool
-        Whether the mirror images (left to right) of the filters are filters too. Of the features, a first half then
-        stays the same where an image becomes its mirror image, and a second half changes its sign: sums and differences
-        of both images' features, over sqrt(2). A linear fit to the first half is one to all images and their mirror
-        images; random features of all take the second half as ``n_odd`` (`RandomFourier`). No ``expand`` then.
-    standardize : bool
-        Whether features are centerd and divided by their standard deviations, of up to 2000 images (with ``mirror``, of
-        these and their mirror images).
-    n_patches : int
-        How many patches the normalization is learned of.
+    power : float > 0, default=1.0
+        The averages, which are not negative, are raised to this power; 0.5 stabilizes their variance if it grows with
+        the average.
+    expand : {"squares", "products"}, default=None
+        Add the squares of the averages; or the products of the averages of one filter in all pairs of cells, including
+        a cell with itself.
+    mirror : bool, default=False
+        Whether the mirror images (left to right) of the filters are used too. The features are then sums and
+        differences, over sqrt(2), of those of an image and its mirror image: the first half are the same for both, the
+        second half change sign. A linear fit to the first half uses all images and their mirror images; for random
+        features of both halves, the second half is ``n_odd`` (`RandomFourier`). ``expand`` must be None.
+    standardize : bool, default=False
+        Whether features are centered and divided by their standard deviations, computed from up to 2000 images (with
+        ``mirror``, and their mirror images).
+    n_patches : int >= 1, default=50000
+        The number of patches from which the normalization is learned.
     random_state : int, RandomState or None, default=None
-        Seed of what is drawn; kept with the model.
-    n_jobs : int or None
-        Threads, each for some images; best with one thread in BLAS. No result depends on it.
+        The seed of the random numbers; stored with the model.
+    n_jobs : int or None, default=None
+        The number of threads, each for some images; fastest with one thread in BLAS. Results do not depend on it.
 
     Attributes
     ----------
     mean_ : ndarray of shape (patch_size,)
+        The mean of normalized patches.
     whitening_ : ndarray of shape (patch_size, patch_size)
-        Of normalized patches.
+        The matrix that whitens normalized patches.
     contrast_ : float
-        What is added to the variance of a patch.
+        The number that is added to the variance of a patch.
     radius_ : float
         Root mean squared length of a whitened patch.
-    center_, deviation_ : ndarray
-        Means and standard deviations of features; with ``standardize`` alone.
+    center_, deviation_ : ndarray of shape (n_features_out_,)
+        Means and standard deviations of features, if ``standardize``.
     """
 
 
@@ -423,11 +424,11 @@ class RandomPatches(_Patches):
 
     Parameters
     ----------
-    n_filters : int
-        Number of filters, > 0.
+    n_filters : int >= 1, default=100
+        The number of filters.
     {_PARAMETERS}
     seed_ : int
-        Of the random filters, which are drawn again when needed and never stored.
+        The seed of the random filters, which are drawn when needed and not stored.
 
     Examples
     --------
@@ -457,10 +458,11 @@ class KMeansPatches(_Patches):
 
     Parameters
     ----------
-    n_filters : int
-        At most as many as there are patches in the sample.
+    n_filters : int >= 1, default=100
+        The number of filters, at most that of the patches in the sample.
     {_PARAMETERS}
     filters_ : ndarray of shape (patch_size, n_filters)
+        The filters.
 
     Examples
     --------

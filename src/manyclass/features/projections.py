@@ -1,4 +1,4 @@
-"""Random logits and random polynomials: random projections of centerd rows, through a sigmoid or multiplied."""
+"""Random logits and random polynomials: a sigmoid or products of random projections of centered rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from manyclass.features.fourier import require_weights
 
 __all__ = ["RandomLogits", "RandomPolynomial"]
 
-#: Rows that the mean and the radius are taken of.
+#: Number of rows from which the mean and the radius are computed.
 _SAMPLE = 10_000
 
 
 class _Projections(Block):
-    """Features made of projections of rows that are centerd, and divided by their root mean squared length."""
+    """Base class: features of random projections of rows that are centered and scaled to mean squared length 1."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("radius_",)
     _arrays: ClassVar[tuple[str, ...]] = ("offset_",)
@@ -45,9 +45,9 @@ class _Projections(Block):
         rows = sample_rows(X, _SAMPLE, self._generator(1))
         mean = np.asarray(rows.mean(axis=0, dtype=np.float64)).ravel()
         if self.n_odd:
-            mean[-int(self.n_odd) :] = 0.0  # that of rows and their mirror images
+            mean[-int(self.n_odd) :] = 0.0  # the mean of rows and mirror images
         around = squared_norms(rows).mean() - mean @ mean
-        # Rows that are all equal differ by rounding only.
+        # By rounding, the spread of equal rows is not exactly 0.
         self.radius_ = math.sqrt(around) if around > 1e-12 * (mean @ mean) else 1.0
         W = self._weights(np.float64 if working_dtype(X) == np.float64 else np.float32)[0]
         self.offset_ = mean @ W.astype(np.float64, copy=False)
@@ -79,39 +79,38 @@ class _Projections(Block):
 
     @abstractmethod
     def _made(self, Z: Array, biases: Array) -> Array:
-        """Features of projections of the centerd rows, which are of variance 1 on average, and a normal number for each
-        projection; Z is not needed after."""
+        """Return the features of projections Z, of variance 1 on average, and normal biases; Z may be overwritten."""
 
 
 class RandomLogits(_Projections):
-    """Random logits: normal projections of rows through a sigmoid.
+    """Random logits: a sigmoid of random projections of rows.
 
-    A feature is (2 sigma(z) - 1) / sqrt(p) with the logit z = scale (w'(x - mean) / radius + b), w and b standard
-    normal, radius the root mean squared distance of rows from their mean: logits have a standard deviation of about
-    ``scale`` sqrt(2), whatever the units of X. The paper (Agarwal et al., Least squares revisited, appendix A.2.1)
-    finds half as many of them as good as Fourier features.
+    A feature is (2 sigma(z) - 1) / sqrt(p) with the logit z = scale (w'(x - mean) / radius + b), where w and b are
+    standard normal and radius is the root mean squared distance of rows from their mean: logits have a standard
+    deviation of about ``scale`` sqrt(2) for any units of X. In Agarwal et al., Least squares revisited, appendix A.2.1,
+    half as many of them were as accurate as Fourier features.
 
     Parameters
     ----------
-    n_components : int
-        How many features, p.
-    scale : float
-        How steep: small makes features near linear, large makes them near steps.
-    n_odd : int
-        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
-        (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
-        all rows and their mirror images.
+    n_components : int >= 1, default=512
+        The number of features, p.
+    scale : float > 0, default=2.0
+        The slope: small values give nearly linear features, large ones nearly step functions.
+    n_odd : int, default=0
+        The last ``n_odd`` features of X change sign in the mirror image of a row, the others do not (as those of
+        `KMeansPatches` with ``mirror=True``). A feature is then the mean over the row and its mirror image, so that a
+        fit uses both. At least 0, less than the features of X.
     random_state : int, RandomState or None, default=None
-        Seed of what is drawn; kept with the model.
+        The seed of the random numbers; stored with the model.
 
     Attributes
     ----------
     radius_ : float
-        Root mean squared distance of a sample of rows from their mean.
+        Root mean squared distance of the rows of a sample from their mean.
     offset_ : ndarray of shape (n_components,)
-        The projections of that mean.
+        The projections of the mean.
     seed_ : int
-        Of the random weights, which are drawn again when needed and never stored.
+        The seed of the random weights, which are drawn when needed and not stored.
 
     Examples
     --------
@@ -143,31 +142,31 @@ class RandomPolynomial(_Projections):
 
     A feature is the product of ``degree`` factors w_l'(x - mean) / radius + constant b_l, over sqrt(p), all w_l and b_l
     standard normal: the inner product of two rows of features is on average the polynomial kernel (x~'x~' +
-    constant^2)^degree of the centerd rows, divided by their root mean squared length.
+    constant^2)^degree of the centered rows, divided by their root mean squared length.
 
     Parameters
     ----------
-    n_components : int
-        How many features, p.
-    degree : int
-        1 to 8.
-    constant : float
-        Weight of the lower degrees; 0 leaves only products of that degree.
-    n_odd : int
-        The last so many features of X change their sign where a row becomes its mirror image, and the others stay
-        (`KMeansPatches` with ``mirror=True``): a feature is then the mean of those of both rows, so that a fit is to
-        all rows and their mirror images.
+    n_components : int >= 1, default=512
+        The number of features, p.
+    degree : int, default=2
+        The degree, from 1 to 8.
+    constant : float >= 0, default=1.0
+        The weight of lower degrees; with 0 there are only products of the full degree.
+    n_odd : int, default=0
+        The last ``n_odd`` features of X change sign in the mirror image of a row, the others do not (as those of
+        `KMeansPatches` with ``mirror=True``). A feature is then the mean over the row and its mirror image, so that a
+        fit uses both. At least 0, less than the features of X.
     random_state : int, RandomState or None, default=None
-        Seed of what is drawn; kept with the model.
+        The seed of the random numbers; stored with the model.
 
     Attributes
     ----------
     radius_ : float
-        Root mean squared distance of a sample of rows from their mean.
+        Root mean squared distance of the rows of a sample from their mean.
     offset_ : ndarray of shape (degree * n_components,)
-        The projections of that mean.
+        The projections of the mean.
     seed_ : int
-        Of the random weights, which are drawn again when needed and never stored.
+        The seed of the random weights, which are drawn when needed and not stored.
 
     Examples
     --------

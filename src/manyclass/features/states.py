@@ -1,4 +1,4 @@
-"""Blocks to states and back, by name; unfitted copies for the next stage."""
+"""Saves and restores the state of fitted blocks; makes unfitted copies for the next stage."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["fresh", "from_state", "to_state"]
 
 T = TypeVar("T")
 
-#: Name of a block in a state -> its module: the only classes that a state can make.
-_HOMES = {
+#: Name of a block in a state -> its module; `from_state` creates no other classes.
+_MODULES = {
     "Chain": "chain",
     "FeatureSubset": "subset",
     "KMeansPatches": "patches",
@@ -29,12 +29,12 @@ _HOMES = {
 
 
 def to_state(block: Any) -> StateOf:
-    """All that is needed to have the features of a fitted block again: a dict for JSON, and arrays.
+    """Return the state of a fitted block: a dict for JSON, and arrays.
 
     Raises
     ------
     ValueError
-        If the block is none of this package: it could not be saved without pickle.
+        If the block is not of this package, because it could not be saved without pickle.
 
     Examples
     --------
@@ -47,39 +47,44 @@ def to_state(block: Any) -> StateOf:
     True
     """
     if not isinstance(block, Block):
-        raise ValueError(f"block must be one of {', '.join(_HOMES)} to be saved, got {type(block).__name__}")
+        raise ValueError(f"block must be one of {', '.join(_MODULES)} to be saved, got {type(block).__name__}")
     return block.to_state()
 
 
 def from_state(spec: Mapping[str, Any], arrays: Mapping[str, Array]) -> Any:
-    """The block whose `to_state` this is: its features are the same to the last bit.
+    """Return the fitted block of a state; its features are exactly the same.
 
     Raises
     ------
     ValueError
-        If the state is damaged, or names a block that is not known.
+        If the state is damaged or is of an unknown block.
     """
     name = spec.get("block") if isinstance(spec, Mapping) else None
-    if not isinstance(name, str) or name not in _HOMES:
-        raise ValueError(f"the state must be of one of {', '.join(_HOMES)}, got {name!r:.80}")
-    block: type[Block] = getattr(import_module(f"manyclass.features.{_HOMES[name]}"), name)
+    if not isinstance(name, str) or name not in _MODULES:
+        raise ValueError(f"the state must be of one of {', '.join(_MODULES)}, got {name!r:.80}")
+    block: type[Block] = getattr(import_module(f"manyclass.features.{_MODULES[name]}"), name)
     return block._from_state(spec, arrays)
 
 
 def fresh(block: T, seed: int, previous: Any = None, *, size: int | None = None) -> T:
-    """An unfitted copy of a block with a seed of its own: the features of the next stage.
+    """Return an unfitted copy of a block with another seed, for the next stage.
 
     Parameters
     ----------
     block : FeatureBlock
-        The pattern; it need not be fitted.
+        The block to copy, fitted or not.
     seed : int
-        Of the copy.
-    previous : FeatureBlock, optional
-        The fitted block of the stage before: a `FeatureSubset` goes on where it ended, and begins a new pass where all
-        features have been taken; a `Chain` keeps its fitted first block.
-    size : int, optional
-        How many features the copy is to make, at most.
+        The seed of the copy.
+    previous : FeatureBlock, default=None
+        The fitted block of the stage before. A `FeatureSubset` continues after its features, and starts again once all
+        have been used; a `Chain` keeps its fitted first block.
+    size : int, default=None
+        The maximum number of features of the copy.
+
+    Returns
+    -------
+    FeatureBlock
+        The copy.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A subset of the original features, block after block until all have been taken."""
+"""Subsets of the original features, one block after another until all have been used."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ __all__ = ["FeatureSubset", "gradient_norms"]
 
 
 class FeatureSubset(Block):
-    """Some of the features of X, as they are: sparse X stays sparse.
+    """A subset of the features of X, unchanged; sparse X stays sparse.
 
     Parameters
     ----------
-    n_components : int
-        How many features; fewer where fewer are left.
-    order : {"random", "frequency", "gradient"}
-        Which come first: in random order; those that are not zero in the most rows; those with the longest gradient,
-        which is X_j'R for feature j and residuals R (Agarwal et al., Least squares revisited, appendix A.2.2).
-    start : int
-        How many features of that order are left out: the next block starts where the one before has ended.
-        `manyclass.features.fresh` counts, and starts again where all have been taken.
-    reorder : {"block", "pass"}
-        Whether features that are left are ordered anew for each block by the gradient at its residuals, or once for
-        all blocks of a pass.
-    random_state : int, RandomState or None
-        Of the random order.
+    n_components : int >= 1, default=512
+        The number of features; fewer if fewer are left.
+    order : {"random", "frequency", "gradient"}, default="random"
+        The order of features: random; by decreasing number of rows in which they are not zero; or by decreasing norm of
+        the gradient X_j'R of feature j for residuals R (Agarwal et al., Least squares revisited, appendix A.2.2).
+    start : int, default=0
+        The number of features in that order to skip, at least 0 and less than the features of X. A stagewise fit sets
+        it to the number of features used before.
+    reorder : {"block", "pass"}, default="block"
+        With ``order="gradient"``: whether the features that are left are ordered again for each block, or once for all
+        blocks until all features have been used.
+    random_state : int, RandomState or None, default=None
+        The seed of the random order.
 
     Attributes
     ----------
     indices_ : ndarray of shape (n_features_out_,)
-        The features taken, ascending.
+        The features of this block, ascending.
     order_ : ndarray of shape (n_features_in_,)
-        All features, those of earlier blocks of the pass first.
+        All features, in the order of the blocks.
     exhausted_ : bool
-        Whether no feature is left: the pass ends with this block.
+        Whether this block has the last features.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class FeatureSubset(Block):
 
     @property
     def n_features_out_(self) -> int:
-        """How many features a row keeps."""
+        """The number of features of a fitted block."""
         return len(self.indices_)
 
     def _after(self, previous: Any) -> None:
@@ -96,7 +96,7 @@ class FeatureSubset(Block):
     def _fit(self, X: Any, y: Any) -> None:
         start, d = int(self.start), X.shape[1]
         if start >= d:
-            raise ValueError(f"start must be less than the {d} features of X, got {start}: none would be left")
+            raise ValueError(f"start must be less than the {d} features of X, got {start}")
         known = getattr(self, "_order", None)
         if known is not None and len(known) != d:
             raise ValueError(f"X must have the {len(known)} features of the block before this one, got {d}")
@@ -110,7 +110,7 @@ class FeatureSubset(Block):
         self.indices_ = np.sort(order[start : start + int(self.n_components)])
 
     def _ordered(self, X: Any, y: Any, features: Array) -> Array:
-        """``features``, the first first; the lower number of those that are equal."""
+        """Return ``features`` in order, ties by ascending index."""
         if self.order == "random":
             shuffled: Array = self._generator().permutation(features)
             return shuffled
@@ -126,7 +126,7 @@ class FeatureSubset(Block):
 
     @property
     def exhausted_(self) -> bool:
-        """Whether no feature is left for another block."""
+        """Whether this block has the last features."""
         return bool(int(self.start) + self.n_features_out_ >= self.n_features_in_)
 
     def _transform(self, X: Any) -> Any:
@@ -134,17 +134,17 @@ class FeatureSubset(Block):
         return dense_rows(chosen, working_dtype(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """The names of the features taken.
+        """Return the names of the features of this block.
 
         Parameters
         ----------
-        input_features : array of str of shape (n_features,), optional
+        input_features : array of str of shape (n_features,), default=None
             Names of the features of X; by default those of the fit, or x0, x1, ...
 
         Returns
         -------
         ndarray of str of shape (n_features_out_,)
-            In the order of the columns.
+            The names in the order of the columns.
         """
         from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
@@ -152,9 +152,9 @@ class FeatureSubset(Block):
         return _check_feature_names_in(self, input_features)[self.indices_]
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that is needed to have the same features again: their numbers."""
+        """Return the fitted state: the indices of the features."""
         spec, arrays = super().to_state()
-        # The rest of the order belongs to the fit; as many are taken as there are.
+        # The state has the features of this block alone, of which there may be fewer than n_components.
         spec["parameters"]["n_components"] = self.n_features_out_
         return spec, arrays
 
@@ -171,7 +171,7 @@ class FeatureSubset(Block):
             or indices[-1] >= block.n_features_in_
             or (np.diff(indices) <= 0).any()
         ):
-            raise ValueError("the state of FeatureSubset is damaged: indices_ must ascend, within the features of X")
+            raise ValueError("the state of FeatureSubset is damaged: indices_ must be ascending feature indices")
         return block
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -179,17 +179,19 @@ class FeatureSubset(Block):
 
 
 def gradient_norms(X: Any, y: Any) -> Array:
-    """The length of X_j'R for each feature j: how fast the squared error falls with its weights.
+    """Return the norm of X_j'R for each feature j, the gradient of the squared error for its weights.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n_samples, n_features)
+        The features.
     y : array of shape (n_samples,) or (n_samples, n_outputs)
-        Labels, whose residuals are their indicators less the part of each class; or residuals.
+        Labels, of which the residuals are the indicators minus the class frequencies; or residuals R.
 
     Returns
     -------
-    ndarray of float64, of shape (n_features,)
+    ndarray of float64 of shape (n_features,)
+        The norms.
 
     Raises
     ------
@@ -213,8 +215,8 @@ def _residuals(y: Array) -> Array:
     if y.ndim != 1:
         raise ValueError(f"y must have one or two dimensions, got shape {y.shape}")
     if type_of_target(y) not in ("binary", "multiclass"):
-        centerd: Array = y[:, None] - y.mean()
-        return centerd
+        centered: Array = y[:, None] - y.mean()
+        return centered
     classes, codes = np.unique(y, return_inverse=True)
     indicators: Array = np.eye(len(classes), dtype=np.float32)[codes]
     indicators -= indicators.mean(axis=0)

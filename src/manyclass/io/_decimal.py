@@ -1,14 +1,14 @@
-"""Decimal text to the nearest float64, inside a kernel.
+"""Compiled conversion of decimal text to the nearest float64.
 
-A decimal number is w * 10^q with an integer w. Two ways lead to the nearest double without big integers:
+A decimal number is w * 10^q with an integer w. Two methods find the nearest double without big integers:
 
-* Clinger (PLDI 1990): w <= 2^53 and |q| <= 22 make both factors exact doubles, so one multiplication or
-  division, which IEEE 754 rounds correctly, is the answer.
+* Clinger (PLDI 1990): for w <= 2^53 and |q| <= 22 both factors are exact doubles, and IEEE 754 rounds their product or
+  quotient correctly.
 * Lemire, "Number parsing at a gigabyte per second" (Software: Practice and Experience 51, 2021, algorithm 1):
-  w < 2^64 times the leading 128 bits of 5^q decides the rounding but for a few cases that it recognizes.
+  for w < 2^64 the product with the leading 128 bits of 5^q decides the rounding, except in a few detected cases.
 
-What neither decides (more than 19 digits, results that are not normal numbers, those few cases) is left to
-Python's ``float``, which is exact and slow.
+The other numbers (more than 19 digits, results that are not normal, those few cases) are left to Python's ``float``,
+which is exact and slow.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 __all__ = ["MALFORMED", "NUMBER", "UNDECIDED", "exact", "number"]
 
-#: Without the fast-math flags of the other kernels: reordered sums and products with reciprocals break exact rounding.
+#: Without the fast-math flags of the other kernels, which would break exact rounding.
 exact = numba.njit(nogil=True, error_model="numpy")
 
-# What `number` can say of a text.
+# States that `number` returns.
 NUMBER = 0
 MALFORMED = 1
 UNDECIDED = 2
@@ -64,7 +64,6 @@ _U63 = np.uint64(63)
 _LOW32 = np.uint64(0xFFFFFFFF)
 _ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
 _EXACT_INTEGERS = np.uint64(1 << 53)
-_HIDDEN_BIT = np.uint64(1 << 52)
 
 
 @exact
@@ -80,7 +79,7 @@ def _high_word(a: np.uint64, b: np.uint64) -> np.uint64:
 
 @exact
 def _leading_zeros(word: np.uint64) -> np.uint64:
-    """How many zero bits come before the first one bit of a word that is not zero."""
+    """The number of leading zero bits of a non-zero word."""
     count = _U0
     for step in (np.uint64(32), np.uint64(16), np.uint64(8), np.uint64(4), _U2, _U1):
         if word >> (np.uint64(64) - step) == _U0:
@@ -118,7 +117,7 @@ def _lemire(w: np.uint64, q: int) -> tuple[bool, float]:
     if low <= _U1 and q >= -4 and q <= 23 and mantissa & _U3 == _U1 and (mantissa << shift) == high:
         mantissa = mantissa - _U1
     mantissa = (mantissa + (mantissa & _U1)) >> _U1
-    # Rounding up may have carried to 2^53, whose product below is still exact.
+    # Rounding up may carry to 2^53, for which the product below is still exact.
     return True, math.ldexp(np.float64(mantissa), power - 52)
 
 
@@ -136,13 +135,13 @@ def _nearest(w: np.uint64, q: int) -> tuple[bool, float]:
 
 @exact
 def number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float, int, bool]:
-    """Read ``[+-] digits [. digits] [e [+-] digits]`` from ``text[at:]``, as far as it goes.
+    """Parse the longest prefix ``[+-] digits [. digits] [e [+-] digits]`` of ``text[at:]``.
 
-    Returns ``(state, value, end, integral)``: `value` holds if `state` is ``NUMBER``; ``UNDECIDED`` is a
-    number well formed whose value only Python's float can tell; `end` is the first byte not read; `integral`
-    says that there was neither a point nor an exponent.
+    Return ``(state, value, end, integral)``. ``value`` is valid if ``state`` is ``NUMBER``; the value of an
+    ``UNDECIDED`` number is left to Python's float. ``end`` is the first byte not read; ``integral`` says that there is
+    neither a point nor an exponent.
 
-    ``text`` must end in a byte that no number contains, so that no bound needs to be checked.
+    ``text`` must end in a byte that no number contains, since no bounds are checked.
     """
     negative = False
     if text[at] == 45:  # minus
@@ -174,7 +173,7 @@ def number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float, int, bool]
     if digits == 0:
         return MALFORMED, 0.0, at, False
     if digits > 19:
-        # Leading zeros carry nothing: 0.000123456789012345678 is still exact in w.
+        # Leading zeros do not count: 0.000123456789012345678 is still exact in w.
         for place in range(begin, at):
             if text[place] != 48 and text[place] != 46:
                 break

@@ -1,4 +1,4 @@
-"""From blocks of ``labels index:value ...`` lines to a CSR matrix and targets: what svmlight and XMC share."""
+"""Reads lines ``labels index:value ...`` into a CSR matrix and targets, for the formats svmlight and XMC."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from . import _parse
+from ._csr import row_pointers
 from ._parse import NO_BOUND, Counts, Rules, Scratch, parse_lines
 from .errors import DataFormatError, counted
 from .labels import Targets, Task
@@ -24,25 +25,25 @@ _TOKEN = re.compile(rb"[^\s#]*")
 _DATA_LINE = re.compile(rb"^[ \t\r\v\f]*[^\s#]", re.MULTILINE)
 
 _EXPECTED = "expected INDEX:VALUE such as 7:0.25"
-#: What is wrong where the kernel stopped.
-_SENTENCES = {
+#: Error of the kernel -> message.
+_MESSAGES = {
     _parse.NOT_A_PAIR: f"{{token!r}} is not a feature; {_EXPECTED}",
     _parse.NEGATIVE_INDEX: f"the feature index in {{token!r}} is negative; {_EXPECTED}",
     _parse.HUGE_INDEX: f"the feature index in {{token!r}} has more than 18 digits; {_EXPECTED}",
     _parse.BAD_VALUE: f"the value in {{token!r}} is not a finite number; {_EXPECTED}",
-    _parse.BELOW_FIRST: "the feature index in {token!r} is below {rules.lowest}, the first index of this file",
-    _parse.BEYOND_LAST: "the feature index in {token!r} is beyond {rules.highest}, the last index allowed",
+    _parse.BELOW_FIRST: "the feature index in {token!r} is below {rules.lowest}: pass zero_based=True to allow 0",
+    _parse.BEYOND_LAST: "the feature index in {token!r} is beyond {rules.highest}, the limit of n_features or header",
     _parse.TOO_LARGE: "the value in {token!r} is infinite{advice}",
     _parse.NO_LABEL: "the line begins with the feature {token!r}; expected a label before it, or a blank for none",
     _parse.EMPTY_LABEL: "a label is empty; expected LABEL or LABEL,LABEL,... without blanks",
 }
 
-#: From this part of a file on, the rest is taken to be like it.
+#: Fraction of a file from which on the part read is taken as typical of the rest.
 _TRUSTED = 1 / 16
 
 
 def overflow(dtype: np.dtype[Any]) -> float:
-    """The smallest double that becomes infinite in ``dtype``."""
+    """Return the smallest double that is rounded to infinity in ``dtype``."""
     info = np.finfo(dtype)
     if info.bits == 64:
         return float("inf")
@@ -51,12 +52,12 @@ def overflow(dtype: np.dtype[Any]) -> float:
 
 
 class GrowingArray:
-    """Values appended in blocks, kept in one array with little slack: the length is known only at the end of a file.
+    """An array to which blocks of values are appended while its final length is not known.
 
-    How much of the file has been read tells how long the result will be. Allocations follow that estimate, but at most
-    fourfold while less than a 16th has been read, because the first lines may be unlike the rest. Where NumPy's
-    ``resize`` copies (from 2.5 on it does), a growth takes the old and the new buffer for a moment: the array mostly
-    has its final size before it is long, and little slack is kept, not cut off.
+    Allocations follow the length estimated from the fraction of the file that has been read, but grow at most fourfold
+    before a 16th is read, because the first lines may be unlike the rest. Where NumPy's ``resize`` copies (from 2.5),
+    both buffers are in memory for a moment; the array then mostly has its final size while it is still short, and a
+    little unused space is kept.
     """
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
@@ -71,13 +72,13 @@ class GrowingArray:
         return self._buffer.dtype
 
     def extend(self, values: npt.NDArray[Any], fraction: float = 1.0) -> None:
-        """Append values; with these, about ``fraction`` of all that will come has come."""
+        """Append values; after them, about ``fraction`` of the final length is reached."""
         used = self._used + values.size
         if used > self._buffer.size:
             size = max(used + self._used // 8, int(1.02 * used / fraction))
             size = size if fraction >= _TRUSTED else min(size, 4 * used)
             if self._used:
-                # No reference to the buffer is ever handed out before `finish`.
+                # Safe: nobody has a reference to the buffer before `finish`.
                 self._buffer.resize(size, refcheck=False)
             else:
                 self._buffer = np.empty(size, dtype=self.dtype)
@@ -85,13 +86,13 @@ class GrowingArray:
         self._used = used
 
     def astype(self, dtype: npt.DTypeLike) -> GrowingArray:
-        """The same values in another type."""
+        """Return a copy in another type."""
         other = GrowingArray(dtype)
         other.extend(self._buffer[: self._used])
         return other
 
     def finish(self) -> npt.NDArray[Any]:
-        """The array itself, with at most a 32nd of slack behind it. Nothing can be appended afterwards."""
+        """Return the array, at most a 32nd of its buffer unused. Nothing can be appended afterwards."""
         buffer, self._buffer = self._buffer, np.empty(0, dtype=self.dtype)
         if buffer.size - self._used > self._used // 32:
             buffer.resize(self._used, refcheck=False)
@@ -99,7 +100,7 @@ class GrowingArray:
 
 
 class Found(NamedTuple):
-    """What the kernel found in a block."""
+    """What the kernel parsed from a block."""
 
     path: StrPath
     block: Block
@@ -109,11 +110,11 @@ class Found(NamedTuple):
     scratch: Scratch
 
     def line_at(self, offset: int) -> int:
-        """The number of the line that holds a byte."""
+        """Return the number of the line that contains a byte."""
         return self.first_line + self.block.data.count(b"\n", 0, offset)
 
     def line_of(self, row: int) -> int:
-        """The number of the line that holds a row."""
+        """Return the number of the line of a row of the block."""
         if self.rules.blank_rows:
             return self.first_line + row
         for place, match in enumerate(_DATA_LINE.finditer(self.block.data)):
@@ -122,29 +123,29 @@ class Found(NamedTuple):
         raise IndexError(f"row {row} is not in this block")
 
     def text(self, offset: int) -> bytes:
-        """The token that starts at an offset."""
+        """Return the token that starts at an offset."""
         match = _TOKEN.match(self.block.data, offset)
         return b"" if match is None else match.group()
 
     def label(self, place: int) -> tuple[str, int]:
-        """The text of a label, as a message shows it, and its line."""
+        """Return the text of a label, for a message, and its line."""
         start, stop = int(self.scratch.label_start[place]), int(self.scratch.label_stop[place])
         return self.block.data[start:stop].decode("utf-8", "replace"), self.line_at(start)
 
     def fail(self, what: str, line: int) -> NoReturn:
-        """Refuse the file."""
+        """Raise a DataFormatError."""
         raise DataFormatError(self.path, what, line)
 
     def check(self) -> None:
-        """Raise the error that the kernel stopped at, if it did."""
+        """Raise a DataFormatError if the kernel stopped at an error."""
         error, at = self.counts.error, self.counts.at
         if error != _parse.FINE:
             token = self.text(at)[:40].decode("utf-8", "replace")
-            advice = "" if self.rules.limit == float("inf") else " as float32: read the file as float64"
-            self.fail(_SENTENCES[error].format(token=token, rules=self.rules, advice=advice), self.line_at(at))
+            advice = "" if self.rules.limit == float("inf") else " as float32: pass dtype=float64"
+            self.fail(_MESSAGES[error].format(token=token, rules=self.rules, advice=advice), self.line_at(at))
 
     def settle(self) -> None:
-        """Let Python's float tell the numbers that the kernel could not."""
+        """Parse the numbers that the kernel could not decide with Python's float."""
         n = self.counts.undecided
         places, offsets = self.scratch.undecided[:n].tolist(), self.scratch.undecided_at[:n].tolist()
         for place, offset in zip(places, offsets):
@@ -158,31 +159,31 @@ class LabelSink(Protocol):
     """Collects the labels of a file."""
 
     def add(self, found: Found) -> None:
-        """Take the labels of a block."""
+        """Add the labels of a block."""
 
     def targets(self, counts: npt.NDArray[np.int32]) -> Targets:
-        """The targets, from the number of labels of each row."""
+        """Return the targets, given the number of labels of each row."""
 
 
 class Spill(Protocol):
-    """Takes rows as they are read, so that they need not be in memory together."""
+    """Receives rows as they are read, so that they need not all be in memory."""
 
     def start(self, first: int | None, rows: int | None = None, width: int | None = None) -> None:
-        """Reading begins, perhaps once more.
+        """Prepare for the first row; called again if the file has to be read again.
 
-        Features count from ``first`` (None: to be seen), only the first ``rows`` rows count, and features beyond the
-        first ``width`` are to be left out.
+        ``first`` is the index of the first feature (None: not known yet). Rows after the first ``rows`` and features
+        beyond the first ``width`` are to be left out.
         """
 
     def take(self, values: npt.NDArray[Any], indices: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
-        """The next rows; the arrays belong to the caller."""
+        """Add rows; the caller may overwrite the arrays afterwards."""
 
     def settle(self, first: int) -> None:
-        """All rows have come; features count from ``first``."""
+        """All rows have been added; ``first`` is the index of the first feature."""
 
 
 class Scan(NamedTuple):
-    """A file, read."""
+    """The content of a file."""
 
     data: npt.NDArray[Any]
     indices: npt.NDArray[Any]
@@ -192,27 +193,27 @@ class Scan(NamedTuple):
     largest: int
     dropped: int
     notes: list[str]
-    spilled: bool = False  # the values are elsewhere
+    spilled: bool = False  # the values went to the spill
 
     def matrix(self, n_features: int) -> csr_matrix:
-        """The rows as a CSR matrix made of these very arrays; one of the same shape without values if they are gone."""
+        """Return the rows as a CSR matrix, without a copy; after a spill, one of the same shape without values."""
         shape = self.indptr.size - 1, n_features
         if self.spilled:
             return csr_matrix(shape, dtype=self.data.dtype)
         X = csr_matrix((self.data, self.indices, self.indptr), shape=shape, copy=False)
-        # Known here, and costly to find out.
+        # Known here; SciPy would have to scan the indices.
         X.has_sorted_indices = True
         X.has_canonical_format = True
         return X
 
 
 class _Rows:
-    """The rows of a file as they come."""
+    """Collects the rows of a file."""
 
     def __init__(self, dtype: np.dtype[Any], task: Task, spill: Spill | None) -> None:
         self._task = task
         self._spill = spill
-        self._labels_per_row: int | None = None  # what a task that has the same number in each row expects
+        self._labels_per_row: int | None = None  # for tasks with the same number in each row
         self._values = GrowingArray(dtype)
         self._indices = GrowingArray(np.int32)
         self._lengths = GrowingArray(np.int32)
@@ -222,7 +223,7 @@ class _Rows:
         self._repeated = self._first_repeat = 0
 
     def add(self, found: Found) -> None:
-        """Take the rows of a block."""
+        """Add the rows of a block."""
         if self._task in ("classification", "regression"):
             self._check_label_counts(found)
         counts, scratch, fraction = found.counts, found.scratch, found.block.fraction
@@ -247,7 +248,7 @@ class _Rows:
         self._queries += counts.queries
 
     def _check_label_counts(self, found: Found) -> None:
-        """Refuse a row with another number of labels than the rows before."""
+        """Raise a DataFormatError for a row with another number of labels than the rows before."""
         counts = found.scratch.row_labels[: found.counts.rows]
         if self._labels_per_row is None and counts.size:
             self._labels_per_row = int(counts[0]) if self._task == "regression" else min(int(counts[0]), 1)
@@ -255,17 +256,17 @@ class _Rows:
         if wrong.size:
             row = int(wrong[0])
             has = counted(int(counts[row]), "label")
-            what = f"{has}; expected {self._labels_per_row}, as task={self._task!r} has the same number in each row"
+            what = (
+                f"{has}; expected {self._labels_per_row}, since task={self._task!r} needs the same number in each row"
+            )
             found.fail(what, found.line_of(row))
 
     def _sort(
         self, found: Found, values: npt.NDArray[Any], indices: npt.NDArray[Any], lengths: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Bring rows that are out of order into order, and add up what a row says twice of a feature."""
-        indptr = np.zeros(lengths.size + 1, dtype=np.int64)
-        np.cumsum(lengths, out=indptr[1:])
+        """Sort the features of each row, and add up the values of repeated ones."""
         shape = lengths.size, found.counts.largest + 1
-        rows = csr_matrix((values, indices, indptr), shape=shape, copy=False)
+        rows = csr_matrix((values, indices, row_pointers(lengths)), shape=shape, copy=False)
         rows.sum_duplicates()
         self._unsorted += found.counts.unsorted_rows
         repeated = lengths - np.diff(rows.indptr)
@@ -276,17 +277,18 @@ class _Rows:
             infinite = ~(np.abs(rows.data) < found.rules.limit)
             if infinite.any():
                 row = int(np.searchsorted(rows.indptr, np.argmax(infinite), side="right")) - 1
-                found.fail("the values of a repeated feature add up to infinity", found.line_of(row))
+                found.fail(
+                    "the values of a repeated feature add up to infinity; expected a finite sum", found.line_of(row)
+                )
         return rows.data, rows.indices, lengths - repeated
 
     def finish(self, labels: LabelSink) -> Scan:
-        """All rows."""
+        """Return all rows."""
         targets = labels.targets(self._labels.finish())
         lengths = self._lengths.finish()
         wide = self._indices.dtype == np.int64 or len(self._values) > _INT32_MAX or self._spill is not None
-        indptr = np.zeros(lengths.size + 1, dtype=np.int64 if wide else np.int32)
-        np.cumsum(lengths, out=indptr[1:], dtype=indptr.dtype)
-        # SciPy wants one type for both.
+        indptr = row_pointers(lengths, np.int64 if wide else np.int32)
+        # SciPy expects the same type for both index arrays.
         indices = self._indices.finish().astype(indptr.dtype, copy=False)
         smallest = self._smallest if self._largest >= 0 else -1
         data = self._values.finish()
@@ -317,33 +319,31 @@ def scan(
     line: int = 1,
     spill: Spill | None = None,
 ) -> Scan:
-    """Read all blocks, the first of which starts with line `line`; `spill` takes the values, if there is one.
+    """Read all blocks, the first of which starts with line ``line``; ``spill``, if given, receives the values.
 
     Raises
     ------
     DataFormatError
-        Where a line is wrong.
-    TextsNeeded
-        If `labels` asks for another reading.
+        If a line is invalid.
     """
     rows = _Rows(dtype, task, spill)
     for found in _parsed(path, blocks, rules, line):
         found.settle()
         rows.add(found)
         labels.add(found)
-        found.check()  # after what comes before the error, which may be wrong as well
-        del found  # and the scratch with the last one, before the result is put together
+        found.check()  # last, because a label before this error may be invalid too
+        del found  # frees the scratch arrays before the result is assembled
     return rows.finish(labels)
 
 
 def _parsed(path: StrPath, blocks: Iterable[Block], rules: Rules, line: int) -> Iterator[Found]:
-    """What the kernel finds in each block; the next one overwrites it."""
+    """Yield what the kernel parses from each block; the arrays are overwritten by the next block."""
     scratch: Scratch | None = None
     room = 0
     for block in blocks:
         if len(block.data) > room:
             if len(block.data) > _INT32_MAX:
-                raise DataFormatError(path, "a line has more than 2 GiB", line)
+                raise DataFormatError(path, "a line has more than 2 GiB; expected one row on each line", line)
             scratch = None  # freed before the next one is made
             room = len(block.data) + len(block.data) // 8
         if scratch is None:

@@ -1,4 +1,4 @@
-"""Strings as two arrays of numbers: no type of fixed width, which the longest one would set, and no pickle."""
+"""Strings stored as two arrays: UTF-8 bytes and offsets. This needs neither a fixed width nor pickle."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._csr import row_pointers
+
 __all__ = ["packed", "unpacked"]
 
 
 def packed(texts: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The texts as UTF-8, one behind the other, and their bounds, one more than there are texts."""
-    # A lone half of a surrogate pair is no character, but Python's strings may hold one.
+    """Concatenate the strings as UTF-8 bytes; also return their offsets, one more than there are strings."""
+    # Python's strings may hold lone surrogates, which strict UTF-8 refuses.
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return np.frombuffer(b"".join(encoded), np.uint8), offsets
+    return np.frombuffer(b"".join(encoded), np.uint8), row_pointers([len(text) for text in encoded])
 
 
 def unpacked(text: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> list[str]:
-    """The texts that `packed` made these of.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are damaged.
+    """Return the strings that `packed` made these arrays from; a ValueError if the arrays are damaged.
 
     Examples
     --------
@@ -35,11 +30,11 @@ def unpacked(text: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> list[str]:
     """
     whole = offsets.ndim == text.ndim == 1 and offsets.dtype.kind in "iu" and text.dtype == np.uint8
     if not whole or not len(offsets) or offsets[0] != 0 or offsets[-1] != len(text):
-        raise ValueError("strings do not fit their offsets")
+        raise ValueError("the offsets of its strings do not match their bytes")
     if np.any(offsets[1:] < offsets[:-1]):
-        raise ValueError("strings overlap")
+        raise ValueError("the offsets of its strings decrease")
     buffer, bounds = text.tobytes(), offsets.tolist()
     try:
         return [buffer[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip(bounds, bounds[1:])]
     except UnicodeDecodeError as error:
-        raise ValueError("strings are not UTF-8") from error
+        raise ValueError("its strings are not UTF-8") from error

@@ -1,8 +1,7 @@
-"""The compiled reader of ``label[,label...] index:value ...`` lines.
+"""The compiled parser of lines ``label[,label...] index:value ...``.
 
-The kernel walks over a block of whole lines once, writes what it finds into scratch arrays and stops at the
-first wrong token. It knows offsets only: the Python side turns an offset into a line number and a sentence,
-which costs nothing until something is wrong.
+The kernel scans a block of whole lines once, writes the numbers into scratch arrays and stops at the first invalid
+token. It reports byte offsets; Python code computes line numbers and messages from them, and only for errors.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ._decimal import MALFORMED, NUMBER, UNDECIDED, number
 
 __all__ = ["Counts", "Rules", "Scratch", "parse_lines"]
 
-# What can be wrong (Counts.error).
+# Errors (Counts.error).
 FINE = 0
 NOT_A_PAIR = 1
 NEGATIVE_INDEX = 2
@@ -29,34 +28,34 @@ TOO_LARGE = 7
 NO_LABEL = 8
 EMPTY_LABEL = 9
 
-# What a label is (Scratch.label_kind).
+# Kinds of labels (Scratch.label_kind).
 INTEGER = 0
 REAL = 1
-OTHER = 2  # a name; a code such as 0042; a number of more digits than an integer or the kernel can hold
+OTHER = 2  # a name; a code such as 0042; a number with too many digits for an int64 or for the kernel
 
-#: No index above it can come out of 18 digits.
+#: Above any index of 18 digits.
 NO_BOUND = np.iinfo(np.int64).max
 
 _NEWLINE, _HASH, _COMMA, _COLON, _MINUS, _PLUS, _ZERO = 10, 35, 44, 58, 45, 43, 48
 
 
 class Rules(NamedTuple):
-    """What the kernel accepts."""
+    """Which lines the kernel accepts."""
 
     lowest: int  # smallest index allowed
     highest: int  # largest index allowed
-    drop: bool  # leave features above `highest` out instead of refusing them
-    limit: float  # the first magnitude too large for the type of the values
-    blank_rows: bool  # an empty line is a row (XMC), not a gap
+    drop: bool  # leave features above `highest` out; else they are an error
+    limit: float  # smallest magnitude that is infinite in the type of the values
+    blank_rows: bool  # an empty line is a row (XMC); else it is skipped
 
 
 class Scratch(NamedTuple):
-    """Where the content of a block is put; sized so that no block of the given length can overflow it."""
+    """Arrays for the content of a block, large enough for any block of the given length."""
 
     indices: npt.NDArray[np.int64]
     values: npt.NDArray[np.float64]
-    undecided: npt.NDArray[np.int32]  # positions in `values` left to Python's float
-    undecided_at: npt.NDArray[np.int32]  # and where their text starts
+    undecided: npt.NDArray[np.int32]  # positions in `values` to be parsed by Python's float
+    undecided_at: npt.NDArray[np.int32]  # offsets of their texts
     row_features: npt.NDArray[np.int32]
     row_labels: npt.NDArray[np.int32]
     unsorted_rows: npt.NDArray[np.int32]
@@ -68,7 +67,7 @@ class Scratch(NamedTuple):
 
     @classmethod
     def for_block(cls, length: int) -> Scratch:
-        """Scratch for a block of ``length`` bytes."""
+        """Allocate arrays for a block of ``length`` bytes."""
         # A feature takes four bytes at least ("1:1 "), a label two ("1,"), a row one (an empty line).
         features, labels, rows = length // 4 + 1, length // 2 + 1, length + 1
         return cls(
@@ -88,10 +87,10 @@ class Scratch(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How much of the scratch a block has filled, and what was met on the way."""
+    """How many entries of the scratch arrays a block has filled, and facts about it."""
 
     error: int
-    at: int  # offset of the wrong token
+    at: int  # offset of the invalid token
     lines: int
     rows: int
     features: int
@@ -116,7 +115,7 @@ def _ends_token(byte: int) -> bool:
 
 @inline
 def _read_label(text: npt.NDArray[np.uint8], start: int, stop: int, scratch: Scratch, place: int) -> None:
-    """Note the label ``text[start:stop]`` as number ``place`` of the block."""
+    """Store the label ``text[start:stop]`` at position ``place``."""
     scratch.label_start[place] = start
     scratch.label_stop[place] = stop
     state, real, end, integral = number(text, start)
@@ -139,7 +138,7 @@ def _read_label(text: npt.NDArray[np.uint8], start: int, stop: int, scratch: Scr
 
 @inline
 def _why_no_pair(text: npt.NDArray[np.uint8], at: int, stop: int) -> int:
-    """What is wrong with an index: the token starts at ``at``, its digits end before ``stop``."""
+    """Return the error of a token without a valid index: it starts at ``at``, its digits end before ``stop``."""
     if text[at] == _MINUS:
         return NEGATIVE_INDEX
     if stop > at and text[stop] == _COLON:
@@ -149,7 +148,7 @@ def _why_no_pair(text: npt.NDArray[np.uint8], at: int, stop: int) -> int:
 
 @jit
 def parse_lines(text: npt.NDArray[np.uint8], rules: Rules, scratch: Scratch) -> tuple[int, ...]:
-    """Read the lines of ``text`` (uint8, ends in a newline) into ``scratch``; returns the fields of `Counts`."""
+    """Parse the lines of ``text`` (uint8, ending in a newline) into ``scratch``; return the fields of `Counts`."""
     indices, values = scratch.indices, scratch.values
     lowest, highest, limit = rules.lowest, rules.highest, rules.limit
     lines = rows = features = labels = undecided = unsorted_rows = dropped = queries = 0
@@ -171,7 +170,7 @@ def parse_lines(text: npt.NDArray[np.uint8], rules: Rules, scratch: Scratch) -> 
                 rows += 1
             continue
 
-        # The labels: the first token, unless it is a feature behind a blank.
+        # The labels are the first token, unless the line begins with a blank and that token is a feature.
         row_labels = labels
         stop = at
         while not _ends_token(text[stop]) and text[stop] != _COLON:
@@ -196,7 +195,6 @@ def parse_lines(text: npt.NDArray[np.uint8], rules: Rules, scratch: Scratch) -> 
             if error != FINE:
                 break
 
-        # The features.
         row_features = features
         previous = -1
         ascending = True
@@ -213,7 +211,7 @@ def parse_lines(text: npt.NDArray[np.uint8], rules: Rules, scratch: Scratch) -> 
             if at == token and (text[at] == _NEWLINE or text[at] == _HASH):
                 break
             if text[at] != _COLON or at == token or at - token > 18:
-                # 'q', 'i', 'd', ':'; a newline before them would have ended the comparison.
+                # "qid:". The block ends in a newline, at which the comparison stops: no bound is exceeded.
                 if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == _COLON:
                     queries += 1
                     while not _ends_token(text[at]):

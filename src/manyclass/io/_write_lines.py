@@ -1,9 +1,9 @@
-"""Writing the two formats of lines: svmlight and XMC."""
+"""Writes the svmlight and XMC formats."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,27 +11,30 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
 from manyclass.kernels.rows import check_sparse
+from manyclass.runtime.threads import ranges
 
+from ._csr import row_ranges
+from .dataset import check_shapes
 from .streams import StrPath, atomic_files
 
 __all__ = ["write_svmlight", "write_xmc"]
 
-#: About as many values are turned into text at a time.
+#: Approximate number of values that are converted to text at a time.
 _VALUES = 1 << 16
 
-#: What a label may not hold: it would end there when it is read again.
+#: Characters at which a reader would end a label.
 _FORBIDDEN = re.compile("[ \t\n\r\v\f,:#\ufeff]")
 
 
 def _number_texts(values: npt.NDArray[Any]) -> list[str]:
-    """The shortest texts from which the numbers are read back to the last bit."""
+    """Return the shortest texts from which the same numbers are read back."""
     if values.dtype.kind != "f":
         return [str(value) for value in values.astype(np.int64).tolist()]
     if values.dtype.itemsize > 4:
         return [repr(value) for value in values.astype(np.float64).tolist()]
     values = values.astype(np.float32, copy=False)
     texts = values.astype(np.str_)
-    # Readers go through a double, and rounding twice may miss a float32 that its shortest text lies far from.
+    # Readers round to a double first, and rounding twice may give another float32.
     missed = texts.astype(np.float64).astype(np.float32) != values
     result: list[str] = texts.tolist()
     for place in np.flatnonzero(missed).tolist():
@@ -40,36 +43,32 @@ def _number_texts(values: npt.NDArray[Any]) -> list[str]:
 
 
 def _csr_blocks(X: Any) -> Iterator[csr_matrix]:
-    """The rows in pieces of about `_VALUES` non-zeros or cells, as CSR."""
-    n_samples = X.shape[0]
+    """Yield the rows in CSR pieces of about `_VALUES` stored values (sparse) or entries (dense)."""
     if issparse(X):
         X = X.tocsr()
-        begin = 0
-        while begin < n_samples:
-            end = int(np.searchsorted(X.indptr, X.indptr[begin] + _VALUES, side="right")) - 1
-            end = min(max(end, begin + 1), n_samples)
-            yield X[begin:end]
-            begin = end
-        return
-    step = max(_VALUES // max(X.shape[1], 1), 1)
-    for begin in range(0, n_samples, step):
-        yield csr_matrix(X[begin : begin + step])
+        pieces: Iterable[tuple[int, int]] = row_ranges(X.indptr, _VALUES)
+    else:
+        pieces = ranges(X.shape[0], max(_VALUES // max(X.shape[1], 1), 1))
+    for begin, end in pieces:
+        yield csr_matrix(X[begin:end])
 
 
 def _joined(texts: list[str], indptr: npt.NDArray[Any], separator: str) -> list[str]:
-    """The texts of each row in one."""
+    """Join the texts of each row."""
     bounds = indptr.tolist()
     return [separator.join(texts[begin:end]) for begin, end in zip(bounds, bounds[1:])]
 
 
 def _feature_texts(X: Any, first_index: int) -> Iterator[list[str]]:
-    """The features of the rows, a list for each piece of the matrix."""
+    """Yield the texts of the features of the rows, one list for each piece of the matrix."""
     row = 0
     for block in _csr_blocks(X):
         finite = np.isfinite(block.data)
         if not finite.all():
             bad = row + int(np.searchsorted(block.indptr, np.argmin(finite), side="right")) - 1
-            raise ValueError(f"X holds a value that is not finite in row {bad}; expected finite numbers")
+            raise ValueError(
+                f"X has a value that is not finite in row {bad}; expected finite numbers: remove or impute it"
+            )
         indices = (block.indices.astype(np.int64) + first_index).tolist()
         pairs = [f"{index}:{value}" for index, value in zip(indices, _number_texts(block.data))]
         yield _joined(pairs, block.indptr, " ")
@@ -77,22 +76,22 @@ def _feature_texts(X: Any, first_index: int) -> Iterator[list[str]]:
 
 
 def _name_texts(names: npt.NDArray[Any]) -> list[str]:
-    """Labels as texts that are read back as one label each."""
+    """Return the labels as texts, each of which is read back as one label."""
     if names.dtype.kind == "f" and not np.isfinite(names).all():
-        raise ValueError("y holds a value that is not finite; expected finite numbers")
+        raise ValueError("y has a value that is not finite; expected finite numbers")
     if names.dtype.kind in "fbui":
         return _number_texts(names)
     texts = [str(name) for name in names.tolist()]
     for text in texts:
         if not text or _FORBIDDEN.search(text):
             raise ValueError(
-                f"the label {text!r} cannot be written: expected a text without blanks, commas, colons and '#'"
+                f"the label {text!r} cannot be written; expected a non-empty text without blanks or any of , : #"
             )
     return texts
 
 
 def _label_texts(y: Any, label_names: npt.NDArray[Any] | None) -> list[str]:
-    """The label field of each row."""
+    """Return the label field of each row."""
     if not issparse(y) and y.ndim == 2 and y.dtype.kind == "f":
         indptr = np.arange(y.shape[0] + 1) * y.shape[1]
         return _joined(_name_texts(y.ravel()), indptr, ",")
@@ -102,8 +101,7 @@ def _label_texts(y: Any, label_names: npt.NDArray[Any] | None) -> list[str]:
     y.sum_duplicates()
     y.eliminate_zeros()
     names = np.arange(y.shape[1]) if label_names is None else np.asarray(label_names)
-    if names.shape != y.shape[1:]:
-        raise ValueError(f"label_names has shape {names.shape}; expected {y.shape[1:]}, one for each column of y")
+    check_shapes(y, y, names)
     texts = _name_texts(names)
     return _joined([texts[column] for column in y.indices.tolist()], y.indptr, ",")
 
@@ -113,15 +111,12 @@ def _checked(X: Any, y: Any) -> tuple[Any, Any]:
     check_sparse(y, "y")
     X = X if issparse(X) else np.asanyarray(X)
     y = y if y is None or issparse(y) else np.asarray(y)
-    if X.ndim != 2:
-        raise ValueError(f"X has {X.ndim} dimensions; expected 2 (rows, features)")
-    if y is not None and y.shape[:1] != X.shape[:1]:
-        raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
+    check_shapes(X, y)
     return X, y
 
 
 def _write(path: StrPath, head: str, features: Iterator[list[str]], labels: list[str], gap: str | None) -> None:
-    """Write the lines; `gap` stands for the features of a row that has neither labels nor features."""
+    """Write the lines; ``gap`` is written for a row that has neither labels nor features."""
     with atomic_files(path) as (file,):
         file.write(head.encode())
         row = 0
@@ -143,32 +138,33 @@ def write_svmlight(
     label_names: npt.NDArray[Any] | None = None,
     zero_based: bool = False,
 ) -> None:
-    """Write rows in svmlight format, so that `read_svmlight` gives the same numbers to the last bit.
+    """Write rows in svmlight format, from which `read_svmlight` reads exactly the same numbers.
 
-    The file takes its name only when it is complete. A name that ends in ``.gz`` or ``.zst`` is compressed.
+    The write is atomic.
 
     Parameters
     ----------
     path : str or path
+        The file. A name that ends in ``.gz`` or ``.zst`` is compressed.
     X : sparse matrix or array of shape (n_samples, n_features)
-    y : array, indicator matrix or None
-        As in `Dataset`. A row without a label begins with a blank. Such a row without features as well would
-        be an empty line, which is no row: it is given an explicit zero.
-    label_names : array of shape (n_labels,), optional
-        What to write for the columns of an indicator; by default their number.
-    zero_based : bool
-        Whether to count features from 0. Only a file that counts from 1 can be told from its content in any
-        case.
+        The features: finite numbers.
+    y : array, indicator matrix or None, default=None
+        As in `Dataset`. A row without a label begins with a blank. If it has no features either, a zero is written,
+        because empty lines are no rows.
+    label_names : array of shape (n_labels,), default=None
+        The labels to write for the columns of an indicator matrix; by default their indices.
+    zero_based : bool, default=False
+        Whether feature indices start at 0. Readers detect this reliably only for False.
 
     Raises
     ------
     ValueError
-        If a shape does not fit, a number is not finite, or a label holds a blank, a comma, a colon or ``#``.
+        If a shape does not fit, a number is not finite, or a label contains a blank, a comma, a colon or ``#``.
 
     Notes
     -----
-    The format keeps no types and no width: names that look like numbers are read back as numbers, and
-    trailing columns without a value are lost unless `n_features` is given when reading.
+    The format keeps neither types nor the number of columns: names that look like numbers are read back as numbers, and
+    trailing columns of zeros are lost unless `n_features` is given when reading.
 
     Examples
     --------
@@ -182,21 +178,22 @@ def write_svmlight(
     X, y = _checked(X, y)
     labels = [""] * X.shape[0] if y is None else _label_texts(y, label_names)
     if X.shape[1] == 0 and "" in labels:
-        raise ValueError("X has no columns; expected one at least where a row has no label")
+        raise ValueError("X has no columns and y a row without a label; expected at least one column")
     first_index = 0 if zero_based else 1
     _write(path, "", _feature_texts(X, first_index), labels, gap=f"{first_index}:0")
 
 
 def write_xmc(path: StrPath, X: Any, y: Any) -> None:
-    """Write rows in the format of the extreme classification repository.
+    """Write rows in the format of the extreme classification repository, atomically.
 
     Parameters
     ----------
     path : str or path
-        ``.gz`` or ``.zst`` at its end asks for compression. The file takes its name only when it is complete.
+        The file. A name that ends in ``.gz`` or ``.zst`` is compressed.
     X : sparse matrix or array of shape (n_samples, n_features)
+        The features: finite numbers.
     y : 0/1 matrix of shape (n_samples, n_labels)
-        The format knows labels by their column only.
+        The labels of each row; the format keeps column indices and no names.
 
     Raises
     ------
@@ -214,7 +211,7 @@ def write_xmc(path: StrPath, X: Any, y: Any) -> None:
     """
     X, y = _checked(X, y)
     if y is None or y.ndim != 2:
-        raise ValueError("y is no indicator; expected a 0/1 matrix with a column for each label")
+        raise ValueError("y is not a matrix; expected a 0/1 indicator matrix with a column for each label")
     head = f"{X.shape[0]} {X.shape[1]} {y.shape[1]}\n"
     y = y if issparse(y) else csr_matrix(np.asarray(y) != 0)
     _write(path, head, _feature_texts(X, 0), _label_texts(y, None), gap=None)

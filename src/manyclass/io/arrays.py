@@ -1,4 +1,4 @@
-"""NumPy and SciPy files, with the labels in a file beside."""
+"""Reads and writes NumPy and SciPy files, with the labels in a file next to that of the features."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.sparse import csr_matrix, issparse
 
-from .dataset import Dataset
+from .dataset import Dataset, check_shapes
 from .errors import DataFormatError, counted
 from .labels import Targets, Task, checked_dtype, indicator, number_targets, read_label_lines
 from .streams import StrPath, atomic_files
 
 __all__ = ["read_labels", "read_npy", "read_npz", "write_npy", "write_npz"]
 
-#: Where labels are looked for, behind the name of the data without its suffix.
+#: Suffixes of the files of labels that belong to a file of features.
 _BESIDE = (".labels.npy", ".labels.npz", ".labels.txt", ".y.npy", ".y.npz", ".y.txt")
 _NAMES = ".label_names.npy"
 
-#: What NumPy, SciPy and zipfile raise over a file that is not theirs, is cut short or was made to harm.
+#: Errors of NumPy, SciPy and zipfile for files of other formats and for truncated, damaged or malicious ones.
 _DAMAGE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, NotImplementedError, RuntimeError,
     OverflowError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
@@ -37,29 +37,21 @@ _DAMAGE = (
 
 @contextmanager
 def _reading(path: StrPath, what: str) -> Iterator[None]:
-    """Give errors of NumPy, SciPy and zipfile the name of the file.
-
-    Raises
-    ------
-    DataFormatError
-        If the file is damaged, or says of itself that it is larger than memory.
-    OSError
-        If the system could not open or read it.
-    """
+    """Convert errors of NumPy, SciPy and zipfile to DataFormatErrors, and name the file in an OSError."""
     try:
         yield
     except _DAMAGE as error:
-        raise DataFormatError(path, f"cannot be read as {what} ({error})") from error
+        raise DataFormatError(path, f"cannot be read as {what} ({error}): copy or write it again") from error
     except MemoryError as error:
-        # What a damaged header promises is allocated before it is missed.
+        # Arrays are allocated in the size given by the header, which may be damaged.
         said = str(error) or "out of memory"
         raise DataFormatError(path, f"cannot be read as {what}: it is damaged, or too large ({said})") from error
     except OSError as error:
         if error.filename is not None:
             raise
         if error.errno in (None, errno.EINVAL):
-            # zipfile seeks where a damaged directory of the archive says; errors of the codec bz2 have no number.
-            raise DataFormatError(path, f"cannot be read as {what} ({error})") from error
+            # A damaged archive makes zipfile seek to invalid offsets; errors of bz2 have no errno.
+            raise DataFormatError(path, f"cannot be read as {what} ({error}): copy or write it again") from error
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
@@ -72,52 +64,58 @@ def _load_array(path: StrPath, what: str, **options: Any) -> npt.NDArray[Any]:
         array = np.load(path, allow_pickle=False, **options)
         if not isinstance(array, np.ndarray):
             array.close()
-            raise ValueError("it is an archive")
+            raise ValueError("it is an archive; expected one array")
     return array
 
 
 def _load_sparse(path: StrPath, what: str) -> csr_matrix:
-    # Opened here, because NumPy leaves a damaged archive open.
+    # Opened here, because NumPy does not close a damaged archive.
     with _reading(path, what), open(path, "rb") as file:
         matrix = scipy.sparse.load_npz(file)
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-            raise ValueError(f"it has {matrix.ndim} dimensions and numbers of type {matrix.dtype}")
+            raise ValueError(
+                f"it has {matrix.ndim} dimensions and type {matrix.dtype}; expected a matrix of real numbers"
+            )
         if hasattr(matrix, "check_format"):
-            # Indices out of bounds would have compiled code read and write anywhere.
+            # Out-of-bounds indices would let compiled code access any memory.
             matrix.check_format(full_check=True)
         return csr_matrix(matrix)
 
 
 def _refuse_not_finite(path: StrPath, values: npt.NDArray[Any], rows: npt.NDArray[Any] | None = None) -> None:
-    """Refuse NaN and infinity; `rows` are the bounds of the rows in `values`, by default its first axis."""
+    """Raise a DataFormatError for NaN and infinity; ``rows`` is the indptr of a CSR matrix with these values."""
     finite = np.isfinite(values)
     if finite.all():
         return
     place = int(np.argmin(finite.reshape(values.shape[0], -1).all(axis=1)))
     row = place if rows is None else int(np.searchsorted(rows, place, side="right")) - 1
-    raise DataFormatError(path, f"row {row} holds a value that is not finite (as {values.dtype})")
+    raise DataFormatError(
+        path, f"row {row} has a value that is not finite (as {values.dtype}); expected finite numbers"
+    )
 
 
 def _label_array(path: StrPath, y: npt.NDArray[Any], task: Task) -> Targets:
-    """The targets that an array holds."""
+    """Convert an array to targets."""
     if y.dtype.kind == "S":
         with _reading(path, "labels"):
             y = np.char.decode(y, "utf-8")
     if y.ndim not in (1, 2) or y.dtype.kind not in "Ufiub" or (y.ndim == 2 and y.dtype.kind == "U"):
-        what = f"an array of {y.ndim} dimensions and type {y.dtype} holds no labels; expected one label for each row"
-        raise DataFormatError(path, f"{what}, a 0/1 matrix, or numbers to predict")
+        what = f"has an array of {y.ndim} dimensions and type {y.dtype}; expected one label for each row"
+        raise DataFormatError(path, f"{what}, a 0/1 matrix, or numbers of a regression")
     if y.dtype.kind == "f":
         _refuse_not_finite(path, y)
     if task == "regression":
         if y.dtype.kind == "U":
-            raise DataFormatError(path, "holds texts; expected numbers, as a regression needs them")
+            raise DataFormatError(path, "has texts; expected numbers, as task='regression' needs")
         return Targets(y.astype(np.float64))
     if y.ndim == 1:
         ones = np.ones(y.size, dtype=np.int32)
         if y.dtype.kind == "f":
             targets = number_targets(y.astype(np.float64), ones, task)
             if targets is None:
-                raise DataFormatError(path, f"holds numbers that are not whole, and task={task!r} needs classes")
+                raise DataFormatError(
+                    path, f"has numbers that are not integers; expected classes, as task={task!r} needs"
+                )
             return targets
         if task == "multilabel":
             names, columns = np.unique(y, return_inverse=True)
@@ -129,28 +127,28 @@ def _label_array(path: StrPath, y: npt.NDArray[Any], task: Task) -> Targets:
 
 
 def _label_matrix(path: StrPath, y: csr_matrix, task: Task) -> Targets:
-    """The targets that a 0/1 matrix holds."""
+    """Convert a 0/1 matrix to targets."""
     if task not in ("auto", "multilabel"):
-        raise DataFormatError(path, f"holds a matrix of labels; expected one for each row, as task={task!r} needs")
+        raise DataFormatError(path, f"has a matrix of labels; expected one for each row, as task={task!r} needs")
     y.sum_duplicates()
     y.eliminate_zeros()
     if np.any(y.data != 1):
-        raise DataFormatError(path, f"holds the number {y.data[y.data != 1][0]}; expected only 0 and 1 in a 0/1 matrix")
+        raise DataFormatError(path, f"has the number {y.data[y.data != 1][0]}; expected a matrix of only 0 and 1")
     return Targets(y.astype(np.int8), np.arange(y.shape[1]))
 
 
 def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = None) -> Targets:
-    """Read the labels of rows that are in another file.
+    """Read the labels of rows from a file of their own.
 
     Parameters
     ----------
     path : str or path
-        ``.npy``: one label a row, or a 0/1 matrix, or numbers to predict. ``.npz``: a sparse 0/1 matrix. Any
-        other name: text with the label of one row on each line.
-    task : str
+        ``.npy``: one label for each row, a 0/1 matrix, or numbers of a regression. ``.npz``: a sparse 0/1 matrix. Any
+        other suffix: a UTF-8 text file with the label of one row on each line.
+    task : {"auto", "classification", "multilabel", "regression"}, default="auto"
         As for `read_svmlight`.
-    separator : str, optional
-        What stands between the labels of a row, in a text file with several.
+    separator : str, default=None
+        The separator of the labels of a row in a text file; None if each row has one label.
 
     Returns
     -------
@@ -160,7 +158,7 @@ def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = N
     Raises
     ------
     DataFormatError
-        If the file holds something else.
+        If the file has other content.
     """
     suffix = Path(path).suffix
     if suffix == ".npy":
@@ -171,13 +169,15 @@ def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = N
 
 
 def _labels_beside(path: StrPath, task: Task, separator: str | None) -> tuple[Targets, str]:
-    """The targets in a file beside, and a sentence on where they came from."""
+    """Read the targets from the file next to ``path``; also return a note that names that file."""
     found = [beside for beside in (_beside(path, suffix) for suffix in _BESIDE) if beside.exists()]
     if len(found) > 1:
         listed = ", ".join(beside.name for beside in found)
-        raise DataFormatError(path, f"there are several files of labels beside it ({listed}): keep or name one")
+        raise DataFormatError(
+            path, f"there are several files of labels for it ({listed}); expected one: keep one, or pass it as labels="
+        )
     if not found:
-        return Targets(None), f"no labels: there is no {_beside(path, _BESIDE[0]).name} beside, nor one of its kind"
+        return Targets(None), f"no labels: there is no {_beside(path, _BESIDE[0]).name}, .npz or .txt"
     y, names = read_labels(found[0], task=task, separator=separator)
     names_path = _beside(path, _NAMES)
     if names is not None and names_path.exists():
@@ -204,7 +204,9 @@ def _dataset(
         notes.append(note)
     rows = 0 if targets.y is None else targets.y.shape[0]
     if targets.y is not None and rows != X.shape[0]:
-        raise DataFormatError(path, f"has {counted(X.shape[0], 'row')}, but the labels beside it {rows}")
+        raise DataFormatError(
+            path, f"has {counted(X.shape[0], 'row')}, but its file of labels {rows}; expected a label for each row"
+        )
     return Dataset(X, targets.y, targets.names, os.path.basename(path), format, tuple(notes))
 
 
@@ -223,14 +225,14 @@ def read_npz(
     Parameters
     ----------
     path : str or path
-        ``NAME.npz``. Labels are looked for beside, in ``NAME.labels`` or ``NAME.y`` with ``.npy``, ``.npz``
-        or ``.txt`` (see `read_labels`), the names of the columns of an indicator in ``NAME.label_names.npy``.
+        ``NAME.npz``. The labels are in ``NAME.labels`` or ``NAME.y`` with suffix ``.npy``, ``.npz`` or ``.txt`` (see
+        `read_labels`), the names of the columns of an indicator matrix in ``NAME.label_names.npy``.
     dtype, n_features, extra_features, task
         As for `read_svmlight`.
-    find_labels : bool
-        Whether to look for labels.
-    label_separator : str, optional
-        What stands between labels in a text file of labels.
+    find_labels : bool, default=True
+        Whether to read the labels.
+    label_separator : str, default=None
+        The separator of the labels of a row in a text file of labels.
 
     Returns
     -------
@@ -239,7 +241,7 @@ def read_npz(
     Raises
     ------
     DataFormatError
-        If the file is damaged, holds something else, or values that are not finite; if the labels do not fit.
+        If the file is damaged or no sparse matrix of finite numbers, or the labels do not fit.
     """
     kind = checked_dtype(dtype, n_features, extra_features, task)
     X = _load_sparse(path, "a sparse matrix")
@@ -249,7 +251,7 @@ def read_npz(
         X.sum_duplicates()
         if X.nnz < before:
             notes.append(f"features repeated in a row were added up: {counted(before - X.nnz, 'value')}")
-    with np.errstate(over="ignore"):  # what overflows is refused in the next line
+    with np.errstate(over="ignore"):  # an overflow is refused in the next line
         X = X.astype(kind, copy=False)
     _refuse_not_finite(path, X.data, X.indptr)
     if n_features is not None and n_features != X.shape[1]:
@@ -257,7 +259,7 @@ def read_npz(
         if extra.any():
             if extra_features != "ignore":
                 row = int(np.searchsorted(X.indptr, np.argmax(extra), side="right")) - 1
-                what = f"row {row} holds feature {X.indices[extra][0]}, counted from 0; expected {n_features} features"
+                what = f"row {row} has feature {X.indices[extra][0]}, counted from 0; expected {n_features} features"
                 raise DataFormatError(path, what)
             notes.append(f"features beyond the first {n_features} ignored: {counted(int(extra.sum()), 'value')}")
             X = X[:, :n_features]
@@ -275,55 +277,52 @@ def read_npy(
     find_labels: bool = True,
     label_separator: str | None = None,
 ) -> Dataset:
-    """Map a dense matrix in NumPy's ``.npy`` format into memory, read-only and without a copy.
+    """Memory-map a dense matrix in NumPy's ``.npy`` format, read-only.
 
     Parameters
     ----------
     path : str or path
-        ``NAME.npy``, with labels beside as for `read_npz`.
-    dtype : float32 or float64
-        What is wanted; the file's own type is kept all the same, and said in the notes.
+        ``NAME.npy``, with files of labels as for `read_npz`.
+    dtype : {numpy.float32, numpy.float64}, default=numpy.float32
+        The type asked for. The file's own type is kept if it differs; `Dataset.notes` then says so.
     n_features, extra_features, task, find_labels, label_separator
-        As for `read_npz`; but a matrix cannot be widened without a copy.
+        As for `read_npz`, but missing columns are an error, because adding them would copy the matrix.
 
     Returns
     -------
     Dataset
-        Its values have not been looked at: they may be anything.
+        Its values are not checked to be finite.
 
     Raises
     ------
     DataFormatError
-        If the file is damaged, is no matrix of numbers, or too narrow or too wide; if the labels do not fit.
+        If the file is damaged, no matrix of numbers, too narrow or too wide, or the labels do not fit.
     """
     kind = checked_dtype(dtype, n_features, extra_features, task)
     X = _load_array(path, "a dense matrix", mmap_mode="r")
     if X.ndim != 2 or X.dtype.kind not in "fiub":
-        what = f"an array of {X.ndim} dimensions and type {X.dtype}; expected a matrix (rows, features) of numbers"
+        what = f"has an array of {X.ndim} dimensions and type {X.dtype}; expected a matrix (rows, features) of numbers"
         raise DataFormatError(path, what)
     notes: list[str] = []
     if X.dtype != kind:
-        notes.append(f"values are {X.dtype}, as in the file, which is mapped and not copied")
+        notes.append(f"values are {X.dtype}, as in the file, which is memory-mapped")
     if n_features is not None and n_features != X.shape[1]:
         if n_features > X.shape[1] or extra_features != "ignore":
-            raise DataFormatError(path, f"{counted(X.shape[1], 'feature')}; expected {n_features}")
+            raise DataFormatError(path, f"has {counted(X.shape[1], 'feature')}; expected {n_features}")
         notes.append(f"features beyond the first {n_features} ignored: {counted(X.shape[1] - n_features, 'column')}")
         X = X[:, :n_features]
     return _dataset(path, "npy", X, notes, task, find_labels, label_separator)
 
 
 def _write(path: StrPath, suffix: str, X: Any, y: Any, label_names: npt.NDArray[Any] | None) -> None:
-    """Write the matrix, its labels and their names: all files, or none."""
+    """Write the matrix, its labels and their names: all files or none."""
     if Path(path).suffix != suffix:
-        raise ValueError(f"path ends in {Path(path).suffix!r}; expected {suffix!r}")
+        raise ValueError(f"path is {os.fspath(path)!r}; expected a name that ends in {suffix!r}")
+    check_shapes(X, y, label_names)
     arrays: dict[Path, Any] = {Path(path): X}
     if y is not None:
-        if y.shape[:1] != X.shape[:1]:
-            raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
         arrays[_beside(path, ".labels.npz" if issparse(y) else ".labels.npy")] = y
     if label_names is not None:
-        if y is None or y.shape[1:] != label_names.shape:
-            raise ValueError(f"label_names has shape {label_names.shape}; expected a name for each column of y")
         arrays[_beside(path, _NAMES)] = label_names
     for stale in (_beside(path, name) for name in (*_BESIDE, _NAMES)):
         if stale not in arrays and stale.exists():
@@ -337,48 +336,43 @@ def _write(path: StrPath, suffix: str, X: Any, y: Any, label_names: npt.NDArray[
 
 
 def _plain(array: Any) -> Any:
-    """Labels as an array of a type that can be stored: texts in an object array become an array of texts."""
+    """Return labels as an array that can be stored without pickle: objects that are texts become a text array."""
     if array is None or issparse(array):
         return array
     array = np.asarray(array)
     if array.dtype.kind == "O":
         if not all(isinstance(item, str) for item in array.flat):
-            raise ValueError("y or label_names is an object array; expected only texts in it")
+            raise ValueError("y or label_names is an object array with other items than texts; expected only texts")
         array = array.astype(np.str_)
     return array
 
 
 def write_npz(path: StrPath, X: Any, y: Any = None, *, label_names: Any = None) -> None:
-    """Write a sparse matrix as ``NAME.npz``, and labels beside.
+    """Write a sparse matrix as ``NAME.npz``, and its labels to a file next to it.
 
     Parameters
     ----------
     path : str or path
+        ``NAME.npz``.
     X : sparse matrix of shape (n_samples, n_features)
-    y : array, indicator matrix or None
-        Goes to ``NAME.labels.npy`` (an array) or ``NAME.labels.npz`` (a sparse matrix).
-    label_names : array of shape (n_labels,), optional
-        The labels of the columns of an indicator; goes to ``NAME.label_names.npy``.
+        The features.
+    y : array, indicator matrix or None, default=None
+        Written to ``NAME.labels.npy`` (an array) or ``NAME.labels.npz`` (a sparse matrix).
+    label_names : array of shape (n_labels,), default=None
+        The labels of the columns of an indicator matrix; written to ``NAME.label_names.npy``.
 
     Raises
     ------
     ValueError
-        If a shape or type does not fit, or a file beside would be taken for labels that it does not hold.
+        If a shape or type does not fit, or an existing file would be read as the labels of the new one.
     """
     if not issparse(X):
-        raise ValueError(f"X is a {type(X).__name__}; expected a sparse matrix, or write it as .npy")
+        raise ValueError(f"X is a {type(X).__name__}; expected a sparse matrix: write a dense one as .npy")
     _write(path, ".npz", X, _plain(y), _plain(label_names))
 
 
 def write_npy(path: StrPath, X: Any, y: Any = None, *, label_names: Any = None) -> None:
-    """Write a dense matrix as ``NAME.npy``, and labels beside, as `write_npz` does.
-
-    Raises
-    ------
-    ValueError
-        As for `write_npz`.
-    """
-    X = np.asanyarray(X) if not issparse(X) else X
-    if issparse(X) or X.ndim != 2:
-        raise ValueError("X is sparse or no matrix; expected a dense one, or write it as .npz")
-    _write(path, ".npy", X, _plain(y), _plain(label_names))
+    """Write a dense matrix as ``NAME.npy``, and its labels to a file next to it; parameters as of `write_npz`."""
+    if issparse(X):
+        raise ValueError("X is sparse; expected a dense matrix: write a sparse one as .npz")
+    _write(path, ".npy", np.asanyarray(X), _plain(y), _plain(label_names))

@@ -1,4 +1,4 @@
-"""From files of any known format to a row store."""
+"""Conversion of files of any format to row stores."""
 
 from __future__ import annotations
 
@@ -22,34 +22,37 @@ def convert(
     narrow: bool = False,
     **options: Any,
 ) -> RowStore:
-    """Write a file of any known format as a row store.
+    """Convert a file of any known format to a row store.
 
-    svmlight and XMC files, compressed or not, are read in blocks, and dense ``.npy`` files mapped: in memory are a
-    shard and the labels (4 or 8 bytes each). ``.npz`` files and tables are read as a whole.
+    svmlight and XMC files, compressed or not, are read in blocks, and dense ``.npy`` files are mapped: only a shard and
+    the labels (4 or 8 bytes each) are in memory. ``.npz`` files and tables are read as a whole.
 
     Parameters
     ----------
-    source : path
-        The file.
-    path : path
-        The folder to make.
-    shard_rows, shard_bytes
-        See `RowStoreWriter`.
-    narrow : bool
-        Keep float64 values as float32 where that loses nothing.
+    source : str or path
+        The file to read.
+    path : str or path
+        The folder to create.
+    shard_rows : int >= 1, default=None
+        Maximum number of rows of a shard; see `RowStoreWriter`.
+    shard_bytes : int >= 1, default=2**28
+        Approximate maximum size of a shard in bytes.
+    narrow : bool, default=False
+        Store the float64 values of a shard as float32 if float32 represents all of them exactly.
     **options
-        Of `manyclass.io.read`.
+        The other parameters of `manyclass.io.read`.
 
     Returns
     -------
     RowStore
+        The new row store.
 
     Raises
     ------
     DataFormatError
-        If the file is not what it should be; no folder is left then.
+        If the file does not conform to its format; no folder is created then.
     ValueError
-        If there is something under the name of the folder.
+        If `path` exists.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What every reader returns."""
+"""The data set that every reader returns."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, issparse
 
+from ._csr import row_pointers
+
 if TYPE_CHECKING:
     from .tables import TableLayout
     from .text import TextVectorizer
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "check_shapes"]
 
-#: Dense rows are looked at in pieces of about this many bytes, so that a mapped file is never in memory as a
-#: whole.
+#: Bytes of dense rows that are counted at a time, so that a mapped file is never in memory as a whole.
 _PIECE = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows, their targets, and what is worth knowing of the file they came from.
+    """A data set as it was read: features, targets and facts about the file.
 
     Attributes
     ----------
-    X : csr_matrix of shape (n_samples, n_features), or ndarray or memmap of that shape
+    X : csr_matrix, ndarray or memmap of shape (n_samples, n_features)
         The features: float32 unless another type was asked for.
-    y : ndarray or csr_matrix or None
-        The targets: classes (int64 or str, shape (n_samples,)); numbers to predict (float64, shape
-        (n_samples,) or (n_samples, n_outputs)); the 0/1 indicator of a multi-label problem (int8 CSR, shape
-        (n_samples, n_labels)); None if the file has none.
+    y : ndarray, csr_matrix or None
+        The targets: classes (int64 or str, shape (n_samples,)); numbers of a regression (float64, shape (n_samples,)
+        or (n_samples, n_outputs)); the 0/1 indicator matrix of a multilabel problem (int8 CSR, shape (n_samples,
+        n_labels)); None if the file has none.
     label_names : ndarray of shape (n_labels,) or None
-        For an indicator: the label that each of its columns stands for, in ascending order; else None.
+        The label of each column of an indicator matrix, ascending; None for other targets.
     source : str
         The name of the file.
     format : str
         One of ``"svmlight"``, ``"xmc"``, ``"npz"``, ``"npy"``, ``"csv"``, ``"tsv"``, ``"store"``.
     notes : tuple of str
-        Sentences worth telling the user, for example that feature indices were one-based.
+        Notes for the user, for example that feature indices were one-based.
     vectorizer : TextVectorizer or None
-        What turned the texts of a table into `X`.
+        The fitted vectorizer that computed `X` from the texts of a table.
     zero_based : bool or None
-        Whether the file counts features from 0; None where the format leaves no choice. Give it to `read`
-        with the next file of the same kind, where detection may go another way.
+        Whether feature indices of a svmlight file start at 0; None for other formats. Pass it to `read` with the next
+        file of the same kind, for which detection may give another answer.
     layout : TableLayout or None
-        How a table was read. Give it to `read` with the next table of the same kind.
+        How a table was read. Pass it to `read` with the next table of the same kind.
 
     Raises
     ------
     ValueError
-        If `X` and `y` differ in their number of rows, or `label_names` in that of the columns of `y`.
+        If `y` has another number of rows than `X`, or `label_names` another length than `y` has columns.
 
     Examples
     --------
@@ -72,12 +73,7 @@ class Dataset:
     layout: TableLayout | None = None
 
     def __post_init__(self) -> None:
-        if self.X.ndim != 2:
-            raise ValueError(f"X has {self.X.ndim} dimensions; expected 2 (rows, features)")
-        if self.y is not None and self.y.shape[0] != self.n_samples:
-            raise ValueError(f"y has {self.y.shape[0]} rows; expected {self.n_samples}, as X has")
-        if self.label_names is not None and (self.y is None or self.y.shape[1:] != self.label_names.shape):
-            raise ValueError(f"label_names has shape {self.label_names.shape}; expected one name for each column of y")
+        check_shapes(self.X, self.y, self.label_names)
 
     @property
     def n_samples(self) -> int:
@@ -91,19 +87,19 @@ class Dataset:
 
     @property
     def multilabel(self) -> bool:
-        """Whether `y` is an indicator."""
+        """Whether `y` is an indicator matrix."""
         return bool(issparse(self.y))
 
     def summary(self) -> dict[str, Any]:
-        """Facts about the data.
+        """Return the sizes of the data and the kind of targets.
 
         Returns
         -------
         dict
-            ``rows``, ``features``, ``non_zeros``, ``density`` (in [0, 1]), ``bytes`` (of `X` and `y`, in
-            memory or mapped), ``empty_rows`` (without a non-zero) and ``targets``: ``"none"``, ``"classes"``,
-            ``"labels"`` or ``"numbers"``. With classes or labels ``classes`` (for labels: columns), with
-            labels ``labels_per_row`` (the mean) and ``rows_without_label``, with numbers ``outputs``.
+            ``rows``, ``features``, ``non_zeros``, ``density`` (in [0, 1]), ``bytes`` (of `X` and `y`, in memory or
+            mapped), ``empty_rows`` (rows of zeros) and ``targets``: ``"none"``, ``"classes"``, ``"labels"`` or
+            ``"numbers"``. For classes and labels also ``classes`` (their number); for labels ``labels_per_row`` (the
+            mean) and ``rows_without_label``; for numbers ``outputs``.
 
         Examples
         --------
@@ -143,13 +139,21 @@ class Dataset:
             if self.X.data.all():
                 lengths: npt.NDArray[Any] = np.diff(self.X.indptr)
                 return lengths
-            before = np.zeros(self.X.nnz + 1, dtype=np.int64)
-            np.cumsum(self.X.data != 0, out=before[1:])
-            stored: npt.NDArray[Any] = np.diff(before[self.X.indptr])
+            stored: npt.NDArray[Any] = np.diff(row_pointers(self.X.data != 0)[self.X.indptr])
             return stored
         rows = max(_PIECE // max(self.n_features * self.X.dtype.itemsize, 1), 1)
         pieces = [np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in range(0, self.n_samples, rows)]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+
+
+def check_shapes(X: Any, y: Any, label_names: npt.NDArray[Any] | None = None) -> None:
+    """Raise a ValueError unless X is 2-d, y has as many rows, and each column of y a name, if names are given."""
+    if X.ndim != 2:
+        raise ValueError(f"X has {X.ndim} dimensions; expected 2 (rows, features)")
+    if y is not None and y.shape[:1] != X.shape[:1]:
+        raise ValueError(f"y has shape {y.shape}; expected {X.shape[0]} rows, as X has")
+    if label_names is not None and (y is None or y.shape[1:] != label_names.shape):
+        raise ValueError(f"label_names has shape {label_names.shape}; expected one name for each column of y")
 
 
 def _bytes(array: Any) -> int:

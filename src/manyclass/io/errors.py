@@ -1,4 +1,4 @@
-"""What reading a wrong file raises."""
+"""The error that readers raise for an invalid file."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ __all__ = ["DataFormatError", "counted"]
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, in words: ``1 row``, ``2 rows``."""
+    """A number with its noun, singular or plural: ``1 row``, ``2 rows``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class DataFormatError(ValueError):
-    """A file does not hold what its format promises.
+    """A file does not conform to its format, or not to what was asked for.
 
     Parameters
     ----------
     path : str or os.PathLike
         The file.
     what : str
-        What is wrong, and what was expected.
-    line : int, optional
-        The line, counted from 1, in the file as its reader sees it (after decompression).
+        What is wrong, what was expected and what to do.
+    line : int, default=None
+        The number of the line, from 1, in the decompressed file.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class DataFormatError(ValueError):
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, line: int | None = None) -> None:
-        # All three are handed to the base class so that the exception survives pickling (a worker process).
+        # The base class gets all three, because pickling (in worker processes) passes its arguments to __init__.
         super().__init__(os.fspath(path), what, line)
         self.path = os.fspath(path)
         self.what = what

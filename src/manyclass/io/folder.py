@@ -1,7 +1,6 @@
-"""A folder with a manifest: row stores, models in blocks of classes, checkpoints of several processes.
+"""Folders with a manifest: row stores, models in blocks of classes, checkpoints of several processes.
 
-The manifest says what the folder is and, for each file, its name, size and SHA-256. The folder is opened by the
-manifest and verified file by file.
+The manifest has the format of the folder and the name, size and SHA-256 of each file.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ _ANY = Kind("", 0, "file of manyclass", "give a model, an index, a row store or 
 
 
 class StoreError(FileError):
-    """A folder or one of its files is not what its manifest says.
+    """A folder is not of the expected format, or one of its files does not match the manifest.
 
     Examples
     --------
-    >>> print(StoreError("train.store", "there is no manifest.json in it"))
-    train.store: there is no manifest.json in it
+    >>> print(StoreError("train.store", "it has no manifest.json"))
+    train.store: it has no manifest.json
     """
 
 
 def write_manifest(folder: Path, format: str, version: int, facts: dict[str, Any]) -> None:
-    """Write the manifest, which makes the folder a whole one; over an older one in a single step."""
+    """Write the manifest, last of all files; an older one is replaced atomically."""
     text = json.dumps({"format": format, "version": version, "library_version": __version__, **facts}, indent=1)
     with atomic_path(folder / MANIFEST) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def folder_format(path: StrPath) -> str | None:
-    """What kind of folder this is, by its manifest; None if it is none of this library's.
+    """Return the format of a folder according to its manifest; None if it is not a folder of this package.
 
     Examples
     --------
@@ -70,16 +69,18 @@ def folder_format(path: StrPath) -> str | None:
 
 
 def read_manifest(path: StrPath, format: str, version: int, what: str) -> dict[str, Any]:
-    """The manifest of a folder of this format.
+    """Read the manifest of a folder and check its format and version.
 
     Parameters
     ----------
-    path : path
+    path : str or path
         The folder.
-    format, version : str, int
-        What is expected, and the newest version that can be read.
+    format : str
+        The expected format.
+    version : int
+        The newest version that can be read.
     what : str
-        How to call such a folder.
+        The name of such a folder in messages, such as "a row store".
 
     Raises
     ------
@@ -96,19 +97,19 @@ def read_manifest(path: StrPath, format: str, version: int, what: str) -> dict[s
     try:
         content = (folder / MANIFEST).read_bytes()
     except FileNotFoundError as error:
-        raise StoreError(path, f"there is no {MANIFEST} in it; expected {what}, whole") from error
+        raise StoreError(path, f"it has no {MANIFEST}; expected {what}: copy or write it again") from error
     return parse_manifest(content, path, format, version, what)
 
 
 def parse_manifest(content: bytes, path: StrPath, format: str, version: int, what: str) -> dict[str, Any]:
-    """As `read_manifest`, of the content of the manifest of the folder ``path``."""
+    """Parse and check the content of the manifest of the folder ``path``; see `read_manifest`."""
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise StoreError(Path(path) / MANIFEST, f"is damaged ({error}): write the folder again") from error
     if not isinstance(found, dict) or found.get("format") != format:
         other = found.get("format") if isinstance(found, dict) else None
-        raise StoreError(path, f"its manifest is that of {other!r}; expected {what} ({format!r})")
+        raise StoreError(path, f"its format is {other!r}; expected {what} ({format!r})")
     number = found.get("version")
     if type(number) is not int or number < 1:
         raise StoreError(Path(path) / MANIFEST, f"is damaged (version {number!r}): write the folder again")
@@ -122,7 +123,7 @@ def parse_manifest(content: bytes, path: StrPath, format: str, version: int, wha
 
 
 def open_file(path: Path, kind: Kind) -> TensorFile:
-    """A file of a folder: a `TensorFile`, which raises ``kind.error`` too where the file is missing."""
+    """Open a file of a folder; a missing one raises ``kind.error`` too."""
     try:
         return TensorFile(path, kind)
     except FileNotFoundError as error:
@@ -130,7 +131,7 @@ def open_file(path: Path, kind: Kind) -> TensorFile:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a file, read once and not kept in the page cache where the system can be told so."""
+    """Return the SHA-256 of a file; where the system allows it, its pages do not stay in the cache."""
     found = hashlib.sha256()
     buffer = bytearray(1 << 22)
     with open(path, "rb", buffering=0) as file:
@@ -144,13 +145,7 @@ def digest(path: Path) -> str:
 
 
 def verify_files(folder: Path, files: Iterable[Written]) -> None:
-    """Read every file and compare it with its checksum.
-
-    Raises
-    ------
-    StoreError
-        That names the first file which is missing, has another size or other content.
-    """
+    """Compare every file with its size and checksum; a StoreError names the first file that is missing or differs."""
     for file in files:
         path = folder / file.file
         if not path.is_file():
@@ -159,18 +154,23 @@ def verify_files(folder: Path, files: Iterable[Written]) -> None:
         if size != file.bytes:
             raise StoreError(path, f"has {size} bytes, expected {file.bytes}: copy or write it again")
         if digest(path) != file.sha256:
-            raise StoreError(path, "its content is not what was written (other checksum): copy or write it again")
+            raise StoreError(path, "its checksum differs, so its content has changed: copy or write it again")
 
 
 def verify(path: StrPath) -> None:
-    """Read a model, an index, a row store or a checkpoint, file or folder, and compare it with its checksums.
+    """Read a model, an index, a row store or a checkpoint, and compare it with its checksums.
+
+    Parameters
+    ----------
+    path : str or path
+        The file or folder.
 
     Raises
     ------
     OSError
-        If there is nothing of that name.
+        If the file or folder does not exist.
     FileError
-        A ValueError that names the file, and the array in it, which is not what was written.
+        If a checksum differs; a ValueError that names the file and the array.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def verify(path: StrPath) -> None:
 
 
 def _files(found: Any) -> Iterator[Written]:
-    """The files that a manifest names, wherever in it."""
+    """Yield the files that a manifest names, at any depth."""
     if isinstance(found, dict):
         if {*Written._fields} <= found.keys():
             yield Written(*(found[name] for name in Written._fields))

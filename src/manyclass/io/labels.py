@@ -1,4 +1,4 @@
-"""From what a file says of a row's labels to the targets of a learner."""
+"""Converts the labels of a file to targets: classes, an indicator matrix or numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
-from .errors import DataFormatError
+from ._csr import row_pointers
+from .errors import DataFormatError, counted
 from .streams import StrPath, open_bytes
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
 Task: TypeAlias = Literal["auto", "classification", "multilabel", "regression"]
 TASKS: tuple[str, ...] = get_args(Task)
 
-#: Up to here a double holds every integer.
+#: Up to this magnitude every integer is a double.
 _EXACT = 2.0**53
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})\Z")
@@ -42,25 +43,19 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
 
 
 class Targets(NamedTuple):
-    """The targets of a file: `y` as in `Dataset`, and the names of its columns if it is an indicator."""
+    """The targets of a file: `y` as in `Dataset`, and the names of its columns if it is an indicator matrix."""
 
     y: Any  # ndarray, csr_matrix or None
     names: npt.NDArray[Any] | None = None
 
 
 def checked_dtype(dtype: npt.DTypeLike, n_features: object, extra_features: str, task: str) -> np.dtype[Any]:
-    """The type of the values, when all four arguments, which readers share, are what they may be.
-
-    Raises
-    ------
-    ValueError
-        That names the argument that is not.
-    """
+    """Check the four parameters that readers share, and return ``dtype``; a ValueError names the invalid one."""
     kind = np.dtype(dtype)
     if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype is {dtype!r}; expected float32 or float64")
     if n_features is not None and (not isinstance(n_features, numbers.Integral) or n_features < 0):
-        raise ValueError(f"n_features is {n_features!r}; expected a whole number from 0 on, or None")
+        raise ValueError(f"n_features is {n_features!r}; expected an integer of at least 0, or None")
     if extra_features not in ("error", "ignore"):
         raise ValueError(f"extra_features is {extra_features!r}; expected 'error' or 'ignore'")
     if task not in TASKS:
@@ -69,13 +64,10 @@ def checked_dtype(dtype: npt.DTypeLike, n_features: object, extra_features: str,
 
 
 def indicator(columns: npt.NDArray[Any], counts: npt.NDArray[Any], n_columns: int) -> csr_matrix:
-    """The 0/1 matrix (int8, CSR) whose row i holds the next ``counts[i]`` of ``columns``; repeats count once."""
-    indptr = np.zeros(counts.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=indptr[1:])
+    """Return the 0/1 matrix (int8, CSR) whose row i has the next ``counts[i]`` of ``columns``; repeats count once."""
     ones = np.ones(columns.size, dtype=np.int8)
-    matrix = csr_matrix((ones, columns, indptr), shape=(counts.size, n_columns))
-    # A label may be repeated more often than an int8 can count: the sum is not what is wanted, only that it
-    # is there.
+    matrix = csr_matrix((ones, columns, row_pointers(counts)), shape=(counts.size, n_columns))
+    # Set afterwards, because the sum of many repeats overflows an int8.
     matrix.sum_duplicates()
     matrix.data = np.ones(matrix.nnz, dtype=np.int8)
     return matrix
@@ -86,35 +78,35 @@ def _is_multilabel(counts: npt.NDArray[Any], task: Task) -> bool:
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64] | None:
-    """The values as integers, if that is what they are."""
+    """Return the values as integers if all of them are integers; else None."""
     if np.all(np.abs(values) <= _EXACT) and np.all(values == np.rint(values)):
         return values.astype(np.int64)
     return None
 
 
 def real_targets(values: npt.NDArray[np.float64], counts: npt.NDArray[Any]) -> Targets:
-    """Targets of a regression, from as many values in each row as in the first (the caller saw to it)."""
+    """Return the targets of a regression; the caller has checked that all rows have as many values as the first."""
     if not values.size:
         return Targets(None)
     return Targets(values if counts[0] == 1 else values.reshape(counts.size, -1))
 
 
 def number_targets(values: npt.NDArray[Any], counts: npt.NDArray[Any], task: Task) -> Targets | None:
-    """Classes (or the targets of a regression, if the task is open) from labels that are all numbers.
+    """Return classes, or with task "auto" perhaps the targets of a regression, from labels that are all numbers.
 
     Parameters
     ----------
     values : ndarray of int64 or float64
-        The labels of all rows, one after the other.
+        The labels of all rows, concatenated.
     counts : ndarray of int
-        How many labels each row has.
-    task : str
-        Not ``"regression"``. For ``"classification"`` each row has one label: the caller saw to it.
+        The number of labels of each row; for "classification" the caller has checked that they are 1.
+    task : {"auto", "classification", "multilabel"}
+        The kind of targets.
 
     Returns
     -------
     Targets or None
-        None if it is the text of the labels that counts.
+        None if the labels must be read as texts.
     """
     if not values.size:
         return Targets(None)
@@ -122,7 +114,7 @@ def number_targets(values: npt.NDArray[Any], counts: npt.NDArray[Any], task: Tas
     if values.dtype.kind == "f":
         whole = _whole(values)
         if whole is None:
-            # 401.9 is a target in one file and a diagnosis in another. Only the former fits a single label.
+            # 401.9 is a number to predict in one file and a code of a diagnosis in another.
             return Targets(values) if task == "auto" and not multilabel else None
         values = whole
     if not multilabel:
@@ -132,9 +124,9 @@ def number_targets(values: npt.NDArray[Any], counts: npt.NDArray[Any], task: Tas
 
 
 class TextLabels(dict[str, int]):
-    """Labels that are names: distinct ones are numbered in the order in which they appear.
+    """Collects labels that are names; the distinct ones are numbered in order of appearance.
 
-    "nan" may be a word, but among numbers it is a missing value: where such labels first stood is remembered.
+    "nan" may be a name, but among numbers it is a missing value: the lines of such labels are kept for the message.
     """
 
     def __init__(self, path: StrPath, task: Task) -> None:
@@ -152,16 +144,16 @@ class TextLabels(dict[str, int]):
         return number
 
     def extend(self, texts: Sequence[str], line_of: Callable[[int], int]) -> None:
-        """Take the next labels; ``line_of`` their place among these is their line."""
+        """Add labels; ``line_of`` maps an index into ``texts`` to a line number."""
         self._codes.extend([self[text] for text in texts])
         self._lines += [line_of(texts.index(text)) for text in self._suspects[len(self._lines) :]]
 
     def _numbers(self, *, real: bool) -> npt.NDArray[Any] | None:
-        """What the labels are as numbers (int64; float64 if `real` allows), None if they are names."""
+        """Return the labels as numbers (int64, or float64 if ``real``); None if they are names."""
         texts = list(self)
         if all(_INTEGER.match(text) for text in texts):
             return np.array([int(text) for text in texts], dtype=np.int64)
-        # Two codes that look different, such as 01 and 1, stay different; so do integers beyond a double.
+        # Different codes such as 01 and 1 stay different, and so do integers that are the same double.
         if any(_CODE.match(text) or not _NUMBER.match(text) for text in texts):
             return None
         if any(_INTEGER.match(text) and abs(int(text)) > _EXACT for text in texts):
@@ -171,12 +163,12 @@ class TextLabels(dict[str, int]):
         return values if whole is None and real and np.all(np.isfinite(values)) else whole
 
     def targets(self, counts: npt.NDArray[Any]) -> Targets:
-        """The targets, from the number of labels of each row (not for regression)."""
+        """Return the targets, given the number of labels of each row; not for regression."""
         if not self._codes:
             return Targets(None)
         others = self.keys() - set(self._suspects)
         if self._suspects and others and all(map(_NUMBER.match, others)):
-            what = f"the label {self._suspects[0]!r} is no finite number, as the others are"
+            what = f"the label {self._suspects[0]!r} is not finite; expected a finite number, as the other labels are"
             raise DataFormatError(self._path, what, self._lines[0])
         multilabel = _is_multilabel(counts, self._task)
         names = self._numbers(real=self._task == "auto" and not multilabel)
@@ -190,15 +182,17 @@ class TextLabels(dict[str, int]):
 
 
 def real_label(path: StrPath, text: str, line: int) -> float:
-    """The finite number that a label of a regression is."""
+    """Return a label of a regression as a finite number."""
     value = float(text) if _NUMBER.match(text) else float("nan")
     if not np.isfinite(value):
-        raise DataFormatError(path, f"the label {text!r} is no finite number, as a regression needs it", line)
+        raise DataFormatError(
+            path, f"the label {text!r} is not a finite number; expected one, as task='regression' needs", line
+        )
     return value
 
 
 class LabelColumn:
-    """Labels that come as texts, row by row (a table's column, a file of labels)."""
+    """Collects labels that come as texts, row by row: a column of a table, a text file of labels."""
 
     def __init__(self, path: StrPath, task: Task, separator: str | None = None) -> None:
         self._path = path
@@ -209,22 +203,22 @@ class LabelColumn:
         self._reals = array("d")
 
     def add(self, text: str, line: int) -> None:
-        """The label (or, with a separator, labels) of the next row."""
+        """Add the label, or with a separator the labels, of the next row."""
         parts = [text.strip()] if self._separator is None else text.split(self._separator)
         labels = [part for part in map(str.strip, parts) if part]
         if not labels and self._separator is None:
-            raise DataFormatError(self._path, "the label is empty", line)
+            raise DataFormatError(self._path, "the label is empty; expected one label for each row", line)
         self._counts.append(len(labels))
         if self._task != "regression":
             self._texts.extend(labels, lambda place: line)
         elif len(labels) == self._counts[0]:
             self._reals.extend(real_label(self._path, label, line) for label in labels)
         else:
-            what = f"{len(labels)} targets, where the rows before have {self._counts[0]}"
+            what = f"{counted(len(labels), 'target')}; expected {self._counts[0]}, as in the rows before"
             raise DataFormatError(self._path, what, line)
 
     def targets(self) -> Targets:
-        """The targets of all rows."""
+        """Return the targets of all rows."""
         counts = np.array(self._counts, dtype=np.int64)
         if self._task == "regression":
             return real_targets(np.array(self._reals, dtype=np.float64), counts)
@@ -232,12 +226,9 @@ class LabelColumn:
 
 
 def read_label_lines(path: StrPath, task: Task = "auto", separator: str | None = None) -> Targets:
-    """Labels from a text file with the label (or labels) of one row on each line."""
+    """Read labels from a text file that has the label (or labels) of one row on each line."""
     column = LabelColumn(path, task, separator)
     with open_bytes(path) as source:
-        for number, line in enumerate(source.lines(), start=1):
-            try:
-                column.add(line.decode("utf-8-sig" if number == 1 else "utf-8"), number)
-            except UnicodeDecodeError as error:
-                raise DataFormatError(path, f"not UTF-8 text ({error.reason})", number) from error
+        for number, line in enumerate(source.text_lines(), start=1):
+            column.add(line, number)
     return column.targets()

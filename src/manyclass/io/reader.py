@@ -1,4 +1,4 @@
-"""One door to all formats: tell the format of a file, and read or write it."""
+"""Reads and writes files of all formats, and detects the format of a file."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _SVMLIGHT_LINE = re.compile(rb"(?:[^\s:#]+[ \t]|[ \t])[ \t]*(?:[0-9]+|qid):[^\s]
 
 
 def _suffix(path: StrPath) -> str:
-    """The suffix of the name, behind which the suffix of a compression may stand."""
+    """The suffix of a name in lower case, without that of a compression."""
     name = Path(path)
     return (name.with_suffix("") if name.suffix in (".gz", ".zst") else name).suffix.lower()
 
 
 def named_format(path: StrPath) -> Format | None:
-    """The format that the name of a file says, compressed or not; None if it says none.
+    """Return the format that the suffix of a file name stands for, compressed or not; None if it stands for none.
 
     Examples
     --------
@@ -65,14 +65,24 @@ def named_format(path: StrPath) -> Format | None:
 
 
 def detect_format(path: StrPath) -> Format:
-    """The format of a file, by its first bytes and its name.
+    """Detect the format of a file from its first bytes and its name.
+
+    Parameters
+    ----------
+    path : str or path
+        A file, compressed or not, or a folder.
+
+    Returns
+    -------
+    str
+        One of `FORMATS`.
 
     Raises
     ------
     DataFormatError
-        If it is none of `FORMATS`, or empty.
+        If the file is empty or has none of the `FORMATS`.
     OSError
-        If it cannot be opened.
+        If the file cannot be opened.
 
     Examples
     --------
@@ -84,11 +94,11 @@ def detect_format(path: StrPath) -> Format:
     'xmc'
     """
     if os.path.isdir(path):
-        return "store"  # whatever else it may be is said when it is opened
+        return "store"  # opening it refuses any other folder
     with open_bytes(path) as source:
         head = source.read(1 << 16)
     if not head:
-        raise DataFormatError(path, "the file is empty")
+        raise DataFormatError(path, "the file is empty; expected at least one row")
     if head.startswith(b"PK\x03\x04"):
         return "npz"
     if head.startswith(b"\x93NUMPY"):
@@ -105,7 +115,7 @@ def detect_format(path: StrPath) -> Format:
     if _SVMLIGHT_LINE.match(first):
         return "svmlight"
     raise DataFormatError(
-        path, f"its format is none of {', '.join(FORMATS)}, as far as its start tells: name it (format=)"
+        path, f"its format cannot be detected from its start and name: pass format=, one of {', '.join(FORMATS)}"
     )
 
 
@@ -135,33 +145,34 @@ def read(
     Parameters
     ----------
     path : str or path
-        The file. Text formats may be compressed (gzip, Zstandard).
-    format : str, optional
-        One of `FORMATS`; by default told from the content and the name.
-    dtype : float32 or float64
-        The type of the features. (A dense ``.npy`` is mapped and keeps its own.)
-    n_features : int, optional
-        The number of features to have, as a model needs it: fewer in the file are filled up with zeros.
-    extra_features : {"error", "ignore"}
-        What to do with features beyond `n_features`.
-    zero_based : bool or "auto"
-        Whether a svmlight file counts features from 0.
-    task : {"auto", "classification", "multilabel", "regression"}
-        What the labels are; see `read_svmlight` for what is made of them by default.
-    labels : str or path, optional
-        Another file with the labels (see `read_labels`), instead of those in or beside the file.
-    label_separator : str, optional
-        What stands between the labels of a row, in a table or a text file of labels.
+        The file. Text files may be compressed (gzip, Zstandard).
+    format : str, default=None
+        One of `FORMATS`; by default detected from the content and the name.
+    dtype : {numpy.float32, numpy.float64}, default=numpy.float32
+        The type of the features. A dense ``.npy`` file is memory-mapped and keeps its own type.
+    n_features : int >= 0, default=None
+        The number of columns of `X`, for example that of a model: missing columns are filled with zeros. By default the
+        file decides.
+    extra_features : {"error", "ignore"}, default="error"
+        Whether features beyond the first `n_features` raise an error or are left out.
+    zero_based : bool or "auto", default="auto"
+        For svmlight: whether feature indices start at 0; see `read_svmlight`.
+    task : {"auto", "classification", "multilabel", "regression"}, default="auto"
+        The kind of targets; see `read_svmlight` for how "auto" chooses.
+    labels : str or path, default=None
+        Another file with the labels (see `read_labels`), used in place of the labels in or next to the file.
+    label_separator : str, default=None
+        The separator of the labels of a row, in a table or a text file of labels.
     text_column, label_column, delimiter, quote, header
-        Of tables only: see `read_table`.
-    layout : TableLayout, optional
-        Used for tables only: that of a table read before, to read this one in the same way.
-    with_labels : bool
-        Used for tables only: whether to read the labels in it.
-    vectorizer : TextVectorizer or mapping, optional
-        Used for tables only: a fitted one, or the parameters of a new one.
-    spill : Spill, optional
-        Of svmlight and XMC files only: see `read_svmlight`.
+        For tables: see `read_table`.
+    layout : TableLayout, default=None
+        For tables: the layout of a table read before (`Dataset.layout`), to read this one in the same way.
+    with_labels : bool, default=True
+        For tables: whether to read labels.
+    vectorizer : TextVectorizer or mapping, default=None
+        For tables: a fitted vectorizer, or the parameters of a new one.
+    spill : Spill, default=None
+        For svmlight and XMC: see `read_svmlight`.
 
     Returns
     -------
@@ -170,9 +181,9 @@ def read(
     Raises
     ------
     DataFormatError
-        With the line, if the file is not what it should be.
+        If the file does not conform to its format; the message names the line.
     ValueError
-        If an argument is wrong, or does not fit the format.
+        If an argument is invalid or does not apply to the format.
     OSError
         If the file cannot be opened.
 
@@ -200,7 +211,8 @@ def read(
     if format not in ("csv", "tsv"):
         given = [name for name, value in columns.items() if value is not None]
         if given:
-            raise ValueError(f"{given[0]} is {columns[given[0]]!r}, but {os.fspath(path)} is {format}, and no table")
+            what = f"{given[0]} is {columns[given[0]]!r}, but {os.fspath(path)} has the format {format!r}"
+            raise ValueError(f"{what}; expected a csv or tsv file: leave {given[0]} out")
     own_task: Task = task if labels is None else "auto"
     common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
     if format == "svmlight":
@@ -228,27 +240,29 @@ def read(
     rows = 0 if y is None else y.shape[0]
     if rows != data.n_samples:
         raise DataFormatError(
-            labels, f"has {counted(rows, 'label')}; expected {data.n_samples}, one for each row of data"
+            labels, f"has {counted(rows, 'label')}; expected {data.n_samples}, one for each row of {os.fspath(path)}"
         )
     return replace(data, y=y, label_names=names, notes=(*data.notes, f"labels from {os.path.basename(labels)}"))
 
 
 def write(path: StrPath, data: Dataset, *, format: Format | None = None) -> None:
-    """Write a data set; the file takes its name only when it is complete.
+    """Write a data set to a file, atomically.
 
     Parameters
     ----------
     path : str or path
-        The name says the format unless `format` does: ``.svm``, ``.svmlight``, ``.libsvm``, ``.xmc`` (each
-        with ``.gz`` or ``.zst`` behind, for compression), ``.npz``, ``.npy``, ``.store`` (a folder).
+        The file. Unless `format` is given, the suffix decides the format: ``.svm``, ``.svmlight``, ``.libsvm``,
+        ``.xmc`` (each may be followed by ``.gz`` or ``.zst``, for compression), ``.npz``, ``.npy``, ``.store`` (a
+        folder).
     data : Dataset
-    format : {"svmlight", "xmc", "npz", "npy", "store"}, optional
-        The format, if the name does not say it.
+        The data.
+    format : {"svmlight", "xmc", "npz", "npy", "store"}, default=None
+        The format, if the suffix of the name does not give it.
 
     Raises
     ------
     ValueError
-        If the format is not known, or cannot hold these data.
+        If the format is not known or cannot hold these data.
 
     Examples
     --------
@@ -273,7 +287,5 @@ def write(path: StrPath, data: Dataset, *, format: Format | None = None) -> None
 
         store_dataset(path, data)
     else:
-        which = "the name does not say" if format is None else repr(format)
-        raise ValueError(
-            f"format: {which}; expected 'svmlight', 'xmc', 'npz', 'npy' or 'store' (features cannot become texts)"
-        )
+        which = f"not given, and {os.fspath(path)} has no known suffix" if format is None else repr(format)
+        raise ValueError(f"format is {which}; expected 'svmlight', 'xmc', 'npz', 'npy' or 'store'")

@@ -1,4 +1,4 @@
-"""Files as streams of bytes: plain, gzip or Zstandard, read in blocks of whole lines, written all or nothing."""
+"""Reads plain, gzip and Zstandard files in blocks of whole lines; writes such files atomically."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BLOCK_BYTES", "Block", "StrPath", "atomic_files", "compression", "li
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
-#: Small enough for a block and its numbers to stay in a processor's second cache.
+#: Bytes of a block, which with the numbers parsed from it fits in the L2 cache of a processor.
 BLOCK_BYTES = 1 << 19
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -29,7 +29,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def _zstandard(path: StrPath) -> Any:
-    """The optional module, or a sentence that says how to get it."""
+    """The optional package zstandard; a ValueError that says how to install it if it is missing."""
     try:
         import zstandard
     except ImportError:
@@ -45,7 +45,7 @@ def _zstd_member(module: Any) -> Any:
 
 
 def compression(path: StrPath) -> str | None:
-    """``"gzip"``, ``"zstd"`` or None, by the first bytes of a file (its name may say anything)."""
+    """The compression of a file: ``"gzip"``, ``"zstd"`` or None. Its first bytes decide, not its name."""
     with open(path, "rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP_MAGIC):
@@ -54,26 +54,27 @@ def compression(path: StrPath) -> str | None:
 
 
 class _Unpacked(io.RawIOBase):
-    """The decompressed bytes of a file made of one or more compressed members (gzip) or frames (Zstandard).
+    """A raw stream of the decompressed bytes of a file of one or more gzip members or Zstandard frames.
 
-    A file cut short raises EOFError. (Zstandard's own stream reader just ends there, and gzip's works in
-    pieces so small that a second thread waits for the interpreter most of its time.)
+    A truncated file raises an EOFError. Zstandard's own stream reader would end silently, and gzip's reads such small
+    pieces that a second thread mostly waits for the interpreter lock.
 
     Parameters
     ----------
     file : binary file
+        The compressed file.
     start : callable
-        A new decompressor, with ``decompress``, ``eof`` and ``unused_data`` as in zlib.
+        Returns a new decompressor, with ``decompress``, ``eof`` and ``unused_data`` as in zlib.
     """
 
-    _CHUNK = 1 << 14  # a compressed byte can stand for a thousand
+    _CHUNK = 1 << 14  # bytes read at a time; decompressed, they may be a thousand times as many
 
     def __init__(self, file: BinaryIO, start: Callable[[], Any]) -> None:
         self._file = file
         self._start = start
         self._member: Any = None
-        self._unread = b""  # compressed, after the end of a member
-        self._waiting = memoryview(b"")  # decompressed, not yet asked for
+        self._unread = b""  # compressed bytes after the end of a member
+        self._waiting = memoryview(b"")  # decompressed bytes not yet returned
         self.made = 0  # bytes decompressed
 
     def readable(self) -> bool:
@@ -85,10 +86,10 @@ class _Unpacked(io.RawIOBase):
             self._unread = b""
             if not chunk:
                 if self._member is not None:
-                    raise EOFError("it ends in the middle")
+                    raise EOFError("it ends within a compressed block")
                 return 0
             if self._member is None:
-                chunk = chunk.lstrip(b"\0")  # padding is allowed between members and at the end
+                chunk = chunk.lstrip(b"\0")  # zero padding may follow a member
                 if not chunk:
                     continue
                 self._member = self._start()
@@ -104,7 +105,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class Source:
-    """An open file: decompressed bytes, and how far the file on disk has been read."""
+    """An open file: its decompressed bytes, and the fraction of the file on disk that has been read."""
 
     def __init__(self, path: StrPath, stack: ExitStack) -> None:
         self.path = path
@@ -131,30 +132,35 @@ class Source:
             return read()
         except self._damage as error:
             raise DataFormatError(
-                self.path, f"the {self.packing} data is damaged or cut short ({error}): fetch the file again"
+                self.path, f"the {self.packing} data is damaged or cut short ({error}): copy or download the file again"
             ) from error
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; none at the end."""
+        """Return up to ``size`` bytes; no bytes at the end of the file."""
         chunk = self._checked(lambda: self._stream.read(size))
         self._given += len(chunk)
         return chunk
 
-    def lines(self) -> Iterator[bytes]:
-        """The lines, each with its line end."""
-        while line := self._checked(self._stream.readline):
-            yield line
+    def text_lines(self) -> Iterator[str]:
+        """The lines of a UTF-8 file, each with its line end; a byte order mark at the start is left out."""
+        lines = iter(lambda: self._checked(self._stream.readline), b"")
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                what = f"not UTF-8 text ({error.reason}): convert the file to UTF-8"
+                raise DataFormatError(self.path, what, number) from error
 
     def fraction(self) -> float:
-        """The part of the file on disk that `read` has given, in (0, 1]."""
-        # What is decompressed ahead of it counts for nothing, or results would be taken for smaller than they become.
+        """The fraction of the file on disk that `read` has returned so far, in (0, 1]."""
+        # Bytes decompressed but not yet returned do not count: sizes estimated from the fraction would be too small.
         given = self._given / max(self._unpacked.made, 1) if self._unpacked else 1.0
         return min(max(given * self._file.tell(), 1) / max(self._size, 1), 1.0)
 
 
 @contextmanager
 def open_bytes(path: StrPath) -> Iterator[Source]:
-    """Open a file for reading, through its decompressor if it has one."""
+    """Open a file for reading; a compressed one is decompressed."""
     with ExitStack() as stack:
         yield Source(path, stack)
 
@@ -163,14 +169,14 @@ class Block(NamedTuple):
     """Whole lines of a file."""
 
     data: bytes  # ends in a newline
-    fraction: float  # the part of the file on disk read so far
+    fraction: float  # of the file on disk that has been read so far, in (0, 1]
 
 
 def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Block, None, None]:
-    """The file in blocks of whole lines, each of about ``block_bytes`` bytes or one longer line.
+    """Yield the file in blocks of whole lines, each of about ``block_bytes`` bytes or one longer line.
 
-    The next block is read (and decompressed, without the GIL) while the caller works on this one. A byte order
-    mark at the start is left out; a newline missing at the end is added.
+    A thread reads and decompresses the next block (without the interpreter lock) while the caller uses the last one. A
+    byte order mark at the start is left out; a newline missing at the end is added.
     """
     with open_bytes(path) as source, ThreadPoolExecutor(1) as ahead:
 
@@ -183,7 +189,7 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Bloc
                 pending = ahead.submit(fetch)
                 yield chunk
 
-        pieces: list[bytes] = []  # the start of a line whose end is still to come
+        pieces: list[bytes] = []  # of a line whose end has not been read
         fraction = 1.0
         bom = True
         for chunk, fraction in chunks():
@@ -205,10 +211,9 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Bloc
 
 @contextmanager
 def atomic_files(*paths: StrPath) -> Iterator[list[BinaryIO]]:
-    """Open files for writing; each replaces what was there only after all were written without an error.
+    """Open files for writing; each replaces its target only after all were written without an error.
 
-    A name that ends in ``.gz`` or ``.zst`` is compressed. Compressed files hold no name and no date, so that
-    the same content gives the same bytes.
+    A file whose name ends in ``.gz`` or ``.zst`` is compressed, without name and date: equal content gives equal bytes.
     """
     targets = [Path(path) for path in paths]
     with ExitStack() as whole:

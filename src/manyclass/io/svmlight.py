@@ -1,4 +1,4 @@
-"""The svmlight / LIBSVM text format: ``label[,label...] [qid:n] index:value ... [# comment]``."""
+"""Reads the svmlight / LIBSVM text format: ``label[,label...] [qid:n] index:value ... [# comment]``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["read_svmlight"]
 
 
 class _TextsNeeded(Exception):
-    """It turned out that labels taken for numbers are names: the file has to be read again, with their texts."""
+    """Labels that seemed to be numbers are names: the file must be read again, with their texts."""
 
 
 class _NumberLabels:
-    """Labels that are numbers: integers as long as they are, doubles as soon as one is not."""
+    """Collects labels that are numbers: as integers, or as doubles once one is not an integer."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -47,7 +47,7 @@ class _NumberLabels:
         elif self._largest <= 2**53:
             self._values.extend(found.scratch.label_real[:n], found.block.fraction)
         else:
-            raise _TextsNeeded  # a double would take two such classes for one
+            raise _TextsNeeded  # two such integers may be the same double
 
     def targets(self, counts: npt.NDArray[np.int32]) -> Targets:
         targets = number_targets(self._values.finish(), counts, self._task)
@@ -57,7 +57,7 @@ class _NumberLabels:
 
 
 class _RealLabels:
-    """The targets of a regression."""
+    """Collects the targets of a regression."""
 
     def __init__(self) -> None:
         self._values = GrowingArray(np.float64)
@@ -75,7 +75,7 @@ class _RealLabels:
 
 
 class _NameLabels:
-    """Labels that are names."""
+    """Collects labels that are names."""
 
     def __init__(self, path: StrPath, task: Task) -> None:
         self._texts = TextLabels(path, task)
@@ -89,7 +89,9 @@ class _NameLabels:
             try:
                 texts.append(data[start:stop].decode())
             except UnicodeDecodeError as error:
-                found.fail(f"the label is not UTF-8 text ({error.reason})", found.line_at(start))
+                found.fail(
+                    f"the label is not UTF-8 text ({error.reason}): convert the file to UTF-8", found.line_at(start)
+                )
         self._texts.extend(texts, lambda place: found.line_at(starts[place]))
 
 
@@ -106,31 +108,30 @@ def read_svmlight(
 ) -> Dataset:
     """Read a file in svmlight format, plain or compressed.
 
-    Each line is a row: its label, or labels between commas, then its features. A row without a label begins
-    with a blank. Empty lines, and what follows a ``#``, are skipped. Feature indices may come in any order;
-    values of a feature that a row has twice are added up. Besides the result, memory is taken for a few
-    blocks only.
+    A line is a row: its label, or several labels separated by commas, then its features. A row without a label begins
+    with a blank. Empty lines and comments, which start with ``#``, are skipped. Feature indices may come in any order;
+    values of a repeated index are added up. Besides the result, only a few blocks are in memory.
 
     Parameters
     ----------
     path : str or path
-        The file; whether it is compressed (gzip, Zstandard) is seen from its content.
-    dtype : float32 or float64
-        Type of the values. Each is rounded from the double that is nearest to the decimal text.
-    n_features : int, optional
+        The file. Compression (gzip, Zstandard) is detected from the content.
+    dtype : {numpy.float32, numpy.float64}, default=numpy.float32
+        The type of the values. Each is rounded from the double that is nearest to the decimal text.
+    n_features : int >= 0, default=None
         The number of columns of `X`; by default the largest index decides.
-    zero_based : bool or "auto"
-        Whether the first feature has the index 0. By default a file without the index 0 counts from 1.
-    extra_features : {"error", "ignore"}
-        What to do with features beyond `n_features`.
-    task : {"auto", "classification", "multilabel", "regression"}
-        What the labels are. By default, rows with no label or several make a multi-label problem; otherwise
-        whole numbers are classes, other numbers the targets of a regression, and anything else is the name of
-        a class. Digits with a leading zero, such as ``0042``, are names.
-    block_bytes : int
-        How much text is worked on at a time.
-    spill : Spill, optional
-        Takes the features as they are read (see `manyclass.io.store.convert`); those of the result are then all zero.
+    zero_based : bool or "auto", default="auto"
+        Whether feature indices start at 0. With "auto" they do if the index 0 occurs; else they start at 1.
+    extra_features : {"error", "ignore"}, default="error"
+        Whether features beyond the first `n_features` raise an error or are left out.
+    task : {"auto", "classification", "multilabel", "regression"}, default="auto"
+        The kind of targets. With "auto", data with a row of no label or of several are multilabel; otherwise integers
+        are classes, other numbers are the targets of a regression, and other texts are names of classes. Digits with a
+        leading zero, such as ``0042``, are names.
+    block_bytes : int, default=2**19
+        Bytes of text that are parsed at a time.
+    spill : Spill, default=None
+        Receives the rows as they are read (see `manyclass.io.convert`); the result then has no stored values.
 
     Returns
     -------
@@ -139,10 +140,9 @@ def read_svmlight(
     Raises
     ------
     DataFormatError
-        With the line, where the file is not what it should be: also for values that are infinite or not a
-        number.
+        If a line is invalid, which includes values that are infinite or NaN; the message names the line.
     ValueError
-        If an argument is wrong, or the package for Zstandard is missing.
+        If an argument is invalid, or the package zstandard is needed and missing.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def read_svmlight(
         raise ValueError(f"zero_based is {zero_based!r}; expected True, False or 'auto'")
     base = None if isinstance(zero_based, str) else int(not zero_based)  # the index of the first feature
     lowest = base or 0
-    # Where the base is open, the largest index that either allows.
+    # While the base is not known: the largest index that either base allows.
     highest = NO_BOUND if n_features is None else int(n_features) - (base == 0)
     rules = Rules(lowest, highest, extra_features == "ignore", overflow(kind), blank_rows=False)
 
@@ -176,11 +176,11 @@ def read_svmlight(
     except _TextsNeeded:
         found = attempt(_NameLabels(path, task))
     if found.indptr.size == 1:
-        raise DataFormatError(path, "there is no row in it; expected lines such as  3 1:0.5 7:2")
+        raise DataFormatError(path, "it has no rows; expected lines such as  3 1:0.5 7:2")
 
     first = min(max(found.smallest, 0), 1) if base is None else base
     if n_features is not None and found.largest - first >= n_features:
-        # Possible only where the base was left open, and index 0 came: now it is known which line is wrong.
+        # The base was not known, and index 0 came: reading again with that base finds the wrong line.
         return read_svmlight(
             path,
             dtype=kind,

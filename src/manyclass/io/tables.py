@@ -1,4 +1,4 @@
-"""CSV and TSV files with a column of texts and, perhaps, one of labels."""
+"""Reads CSV and TSV files with a column of texts and an optional column of labels."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ import numpy.typing as npt
 from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import LabelColumn, Task, checked_dtype
-from .streams import Source, StrPath, open_bytes
+from .streams import StrPath, open_bytes
 
 if TYPE_CHECKING:
     from .text import TextVectorizer
 
 __all__ = ["TableLayout", "read_table"]
 
-#: Names by which columns are known, the surest first.
+#: Names of columns of texts and of labels; earlier names take precedence.
 _TEXT_NAMES = ("text", "document", "content", "body", "description", "sentence", "utterance", "query", "message")
 _LABEL_NAMES = ("label", "labels", "class", "category", "target", "code", "topic", "tag", "tags", "intent", "y")
 
-#: Names of columns that are surely no labels.
+#: Names of columns that do not hold labels.
 _OTHER_NAMES = ("id", "idx", "index", "")
 
-#: What may stand between fields.
+#: Delimiters that are detected.
 _MARKS = (",", "\t", ";")
 
-#: How many rows a guess about columns looks at.
+#: Number of rows from which columns are detected.
 _SAMPLE = 100
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The header, the columns and the quoting of a table that was read.
+    """How a table was read: header, columns, delimiter and quoting.
 
     Attributes
     ----------
@@ -49,16 +49,16 @@ class TableLayout:
     columns : int
         The number of columns.
     text_column : str or int
-        The column of the texts: its name in the header; its position from 0 where there is no header, or where the
-        name is not unique.
+        The column of the texts: its name in the header, or its index from 0 if there is no header or the name is not
+        unique.
     label_column : str, int or None
         The column of the labels; None if no labels were read from the table.
     delimiter : str
-        What stands between fields.
+        The character between fields.
     quote : str or None
-        What surrounds fields that hold delimiters or line ends.
+        The quotation mark around fields that contain delimiters or line ends; None if quotes are part of the texts.
     label_separator : str or None
-        What stands between the labels of a row, where it may have several.
+        The separator of the labels of a row; None if each row has one label.
 
     Examples
     --------
@@ -76,23 +76,19 @@ class TableLayout:
     label_separator: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes, fit for JSON."""
+        """Return the attributes as a dict for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> TableLayout:
-        """The layout whose `to_dict` this is.
-
-        Raises
-        ------
-        ValueError
-            If it is damaged.
-        """
+        """Return the layout of a dict that `to_dict` returned; a ValueError if it is damaged."""
         try:
             layout = cls(**facts)
         except TypeError as error:
-            raise ValueError(f"the layout of the table is damaged ({error})") from error
-        damaged = f"the layout of the table is damaged: {layout!r}"
+            raise ValueError(
+                f"the layout of the table is damaged ({error}): write the model or row store again"
+            ) from error
+        damaged = f"the layout of the table is damaged ({layout!r}): write the model or row store again"
         for name, kind in get_type_hints(cls).items():
             if type(getattr(layout, name)) not in (get_args(kind) or (kind,)):
                 raise ValueError(damaged)
@@ -107,14 +103,13 @@ class TableLayout:
 
 class _Record(NamedTuple):
     fields: list[str]
-    line: int  # where it begins
+    line: int  # the first, since fields may contain line ends
 
 
 class _LongFields:
-    """Lets fields be longer than the csv module's 128 KiB while any table is read.
+    """Raises the csv module's limit of 128 KiB for a field while a table is read.
 
-    The limit is one of the process, not of a reader: the first reader raises it, and the last one to end, in whatever
-    thread, puts it back.
+    The limit is global: the first reader of any thread raises it, and the last one restores it.
     """
 
     def __init__(self) -> None:
@@ -138,28 +133,19 @@ class _LongFields:
 _long_fields = _LongFields()
 
 
-def _decoded(source: Source) -> Iterator[str]:
-    for number, line in enumerate(source.lines(), start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            what = f"not UTF-8 text ({error.reason}): convert the file to UTF-8"
-            raise DataFormatError(source.path, what, number) from error
-
-
 def _delimiter_of(first: str, format: str, layout: TableLayout | None) -> str:
-    """What stands between the fields, told from the first line, the format and the table read before."""
+    """Detect the delimiter from the first line, the format and the layout of the table read before."""
     if format == "tsv":
         return "\t"
     counts = {mark: first.count(mark) for mark in _MARKS}
-    # Without a header nothing tells a wrong guess: texts hold commas and semicolons too.
+    # Without a header a wrong guess would go unnoticed: texts contain commas and semicolons too.
     if layout is not None and (not layout.header or layout.delimiter in first or not any(counts.values())):
         return layout.delimiter
     return "," if counts[","] else max(counts, key=counts.__getitem__)
 
 
 def _records(lines: Iterator[str], path: StrPath, delimiter: str, quote: str | None) -> Iterator[_Record]:
-    """The rows of a table, empty lines left out."""
+    """Yield the rows of a table without empty lines."""
     quoting: Literal[0, 3] = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
     begin = 1
@@ -169,18 +155,18 @@ def _records(lines: Iterator[str], path: StrPath, delimiter: str, quote: str | N
                 yield _Record(fields, begin)
             begin = reader.line_num + 1
     except csv.Error as error:
-        advice = "" if quote is None else " (if quotes are part of the text, read it with quote=None)"
+        advice = "" if quote is None else ": if quotes are part of the text, pass quote=None"
         raise DataFormatError(path, f"{error}{advice}", begin) from error
 
 
 def _listed(names: list[str]) -> str:
-    """The first fields of a line, shortened: it may be one of texts."""
+    """List the first fields of a line for a message, shortened, because they may be texts."""
     shown = [repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:20]]
     return ", ".join(shown) + (", ..." if len(names) > 20 else "")
 
 
 def _named(names: list[str], wanted: str) -> list[int]:
-    """The columns of this name; if there is none, those whose names differ in case or in blanks around."""
+    """Return the columns of this name; if there are none, ignore case and surrounding blanks."""
     folded = [name.strip().casefold() for name in names]
     for known, name in ((names, wanted), (folded, wanted.strip().casefold())):
         if name in known:
@@ -189,19 +175,19 @@ def _named(names: list[str], wanted: str) -> list[int]:
 
 
 def _position(path: StrPath, argument: str, column: str | int, names: list[str], has_header: bool) -> int:
-    """The position of a column that was asked for by name or by position."""
+    """Return the index of a column that is given by name or by index."""
     if isinstance(column, str):
         found = _named(names, column) if has_header else []
         if len(found) > 1:
             places = ", ".join(map(str, found))
             raise ValueError(
-                f"{argument} is {column!r}; {os.fspath(path)} has {len(found)} columns of that name: give the number "
-                f"of one ({places})"
+                f"{argument} is {column!r}; {os.fspath(path)} has {len(found)} columns of that name: pass the index of "
+                f"one ({places})"
             )
         if found:
             return found[0]
         if not column.isdecimal():
-            listed = _listed(names) if has_header else "no names: the first line is no header"
+            listed = _listed(names) if has_header else f"0 to {len(names) - 1}, no names: the table has no header"
             raise ValueError(f"{argument} is {column!r}; expected a column of {os.fspath(path)} ({listed})")
         column = int(column)
     if not 0 <= column < len(names):
@@ -210,9 +196,8 @@ def _position(path: StrPath, argument: str, column: str | int, names: list[str],
 
 
 def _again(path: StrPath, argument: str, layout: TableLayout, names: list[str], has_header: bool) -> int:
-    """The position of the column that the table read before had its texts, or its labels, in."""
+    """Return the index of the column that held the texts, or the labels, in the table read before."""
     column, what = getattr(layout, argument), f"{argument.partition('_')[0]}s"
-    alone = what == "texts" and len(names) == 1
     if isinstance(column, str) and has_header:
         found = _named(names, column)
         if len(found) == 1:
@@ -220,33 +205,31 @@ def _again(path: StrPath, argument: str, layout: TableLayout, names: list[str], 
         held = f"has {len(found)} columns {column!r}" if found else f"has {_listed(names)}"
         raise DataFormatError(
             path,
-            f"the first line {held}; expected a header with one column {column!r} of {what}, as in the data of the "
-            f"fit: name another ({argument}=), or its number if there is no header ({argument}=0, header=False)",
+            f"the first line {held}; expected a header with one column {column!r} of {what}, as in the training data: "
+            f"pass the name of another ({argument}=), or its index if there is no header ({argument}=0, header=False)",
             1,
         )
-    if alone:
+    if what == "texts" and len(names) == 1:
         return 0
+    if isinstance(column, int) and len(names) == layout.columns:
+        return column
+    given, expected = counted(len(names), "column"), str(layout.columns)
     if isinstance(column, str):
-        what = f"{counted(len(names), 'column')} without a header; the {what} of the fit are in column {column!r}"
-        raise DataFormatError(path, f"{what}: give the number of the column here ({argument}=)", 1)
-    if len(names) != layout.columns:
-        expected = f"expected {layout.columns}, as in the data of the fit, whose {what} are in column {column}"
-        raise DataFormatError(
-            path, f"{counted(len(names), 'column')}; {expected}: give the number of the column here ({argument}=)", 1
-        )
-    return int(column)
+        given, expected = f"{given} without a header", f"{expected} with one"
+    expected = f"expected {expected}, as in the training data, whose {what} are in column {column!r}"
+    raise DataFormatError(path, f"{given}; {expected}: pass the index of the column here ({argument}=)", 1)
 
 
 def _check_single(path: StrPath, sample: list[_Record], delimiter: str, layout: TableLayout) -> None:
-    """Refuse a table that has one column only because its fields are separated otherwise."""
+    """Raise a DataFormatError for a table that has one column only because the delimiter is wrong."""
     for mark in set(_MARKS) - {delimiter}:
         if all(record.fields[0].count(mark) == layout.columns - 1 for record in sample):
-            what = f"one column, and {layout.columns} if its fields were separated by {mark!r} and not {delimiter!r}"
-            raise DataFormatError(path, f"{what}, as in the data of the fit: say what separates them (delimiter=)", 1)
+            what = f"1 column with delimiter {delimiter!r}; expected {layout.columns}, as in the training data"
+            raise DataFormatError(path, f"{what} and with delimiter {mark!r}: pass delimiter=", 1)
 
 
 def _known(names: list[str], wanted: tuple[str, ...], taken: int | None) -> int | None:
-    """The column with the surest of the wanted names."""
+    """Return the column with the first of the wanted names that occurs."""
     folded = [name.strip().casefold() for name in names]
     for name in wanted:
         if name in folded and folded.index(name) != taken:
@@ -257,7 +240,7 @@ def _known(names: list[str], wanted: tuple[str, ...], taken: int | None) -> int 
 def _choose(
     path: StrPath, sample: list[_Record], has_header: bool, text: int | None, label: int | None, with_labels: bool
 ) -> tuple[int, int | None]:
-    """The columns of the texts and of the labels, as far as they were not asked for."""
+    """Choose the columns of the texts and of the labels that were not given."""
     names = sample[0].fields
     if len(names) == 1 and not with_labels:
         return 0, None
@@ -269,8 +252,8 @@ def _choose(
             text = 0
         elif len(names) == 1:
             listed = repr(names[0]) if has_header else "0"
-            what = f"its only column, {listed}, is taken for that of the labels"
-            raise DataFormatError(path, f"{what}; expected a column of texts: if it is that, name it (text_column=)", 1)
+            what = f"its only column, {listed}, is taken for labels; expected a column of texts"
+            raise DataFormatError(path, f"{what}: if it has the texts, pass it as text_column=", 1)
         elif len(names) == 2 and label is not None:
             text = 1 - label
         elif len(names) == 2 and not has_header:
@@ -281,7 +264,7 @@ def _choose(
         else:
             listed = ", ".join(map(repr, names)) if has_header else f"{len(names)}, without a header"
             raise DataFormatError(
-                path, f"which column holds the texts? Name it with text_column (columns: {listed})", 1
+                path, f"the column of texts is not known (columns: {listed}): pass its name or index as text_column=", 1
             )
     if label is None and len(names) == 2 and not (has_header and names[1 - text].strip().casefold() in _OTHER_NAMES):
         label = 1 - text
@@ -317,57 +300,55 @@ def read_table(
     with_labels: bool = True,
     vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Read a table with a column of texts, and turn the texts into features.
+    """Read a table with a column of texts, and convert the texts to features.
 
     Parameters
     ----------
     path : str or path
-        UTF-8, plain or compressed.
-    format : {"csv", "tsv"}
-        ``"tsv"`` has tabs between the fields.
-    dtype : float32 or float64
-        The type of the features, unless `vectorizer` has its own.
-    n_features : int, optional
-        What the vectorizer is expected to give.
-    task : str
-        What the labels are, as for `read_svmlight`.
-    text_column, label_column : str or int, optional
-        A name in the header, or a position from 0; a name says that there is a header. By default those of
-        `layout`; without it, columns are known by their names (text, document, ...; label, class, category,
-        target, code, ...). In a table of two columns the other one is the label; without a header, the texts are
-        in the longer one.
-    label_separator : str, optional
-        What stands between the labels of a row, if it may have several or none.
-    delimiter : str, optional
-        What stands between fields; by default a comma, tab or semicolon, as the first line has it (that of
-        `layout`, if this has no header).
-    quote : str or None
-        What surrounds fields that hold delimiters or line ends; None if quotes are part of the texts. By default
-        (``"auto"``) as in `layout`, or the quotation mark.
-    header : bool, optional
-        Whether the first line has the names of the columns; by default as in `layout`, or, without it, if it has
-        one of those above.
-    layout : TableLayout, optional
-        That of a table read before (`Dataset.layout`), to read this one in the same way: columns are found under
-        the same names or, without a header, at the same positions; nothing is guessed. A table of texts alone is
-        read as well, if `with_labels` is False.
-    with_labels : bool
+        The table: UTF-8, plain or compressed.
+    format : {"csv", "tsv"}, default="csv"
+        The fields of ``"tsv"`` are separated by tabs.
+    dtype : {numpy.float32, numpy.float64}, default=numpy.float32
+        The type of the features, unless a fitted `vectorizer` or its parameters give one.
+    n_features : int >= 0, default=None
+        The number of columns expected from a fitted vectorizer.
+    task : {"auto", "classification", "multilabel", "regression"}, default="auto"
+        The kind of targets, as for `read_svmlight`.
+    text_column, label_column : str or int, default=None
+        A name in the header, or an index from 0; a name implies that there is a header. By default those of `layout`,
+        or else columns with certain names (text, document, ...; label, class, category, target, code, ...). In a table
+        of two columns the other one has the labels; without a header, the texts are in the one with longer fields.
+    label_separator : str, default=None
+        The separator of the labels of a row, if rows may have several or none.
+    delimiter : str, default=None
+        The character between fields. By default a comma, tab or semicolon, detected from the first line, or that of
+        `layout` if there is no header.
+    quote : str or None, default="auto"
+        The quotation mark around fields that contain delimiters or line ends; None if quotes are part of the texts.
+        ``"auto"`` is that of `layout`, or ``"``.
+    header : bool, default=None
+        Whether the first line has the names of the columns. By default as in `layout`, or else whether the line has one
+        of the names above.
+    layout : TableLayout, default=None
+        The layout of a table read before (`Dataset.layout`), to read this one in the same way: columns have the same
+        names or, without a header, the same indices, and are not detected. With ``with_labels=False`` a table that has
+        only the texts can be read too.
+    with_labels : bool, default=True
         Whether to read labels, if there are any.
-    vectorizer : TextVectorizer or mapping, optional
-        A fitted one is used as it is. Otherwise one is fitted on these texts, with the parameters in the
-        mapping.
+    vectorizer : TextVectorizer or mapping, default=None
+        A fitted vectorizer is used as it is. Otherwise one is fitted to these texts, with these parameters.
 
     Returns
     -------
     Dataset
-        With the fitted `vectorizer`.
+        Its `vectorizer` is the fitted one.
 
     Raises
     ------
     DataFormatError
-        With the line, where a row is wrong.
+        If a row is invalid; the message names the line.
     ValueError
-        If an argument is wrong or does not fit the table.
+        If an argument is invalid or does not fit the table.
 
     Warns
     -----
@@ -381,20 +362,20 @@ def read_table(
         vectorizer = TextVectorizer(**{"dtype": dtype, **(vectorizer or {})})
         vectorizer.check()  # before a long file is read
     if n_features is not None and vectorizer.__sklearn_is_fitted__() and vectorizer.n_columns != n_features:
-        raise ValueError(f"n_features is {n_features}; the vectorizer gives {vectorizer.n_columns}")
+        raise ValueError(f"n_features is {n_features}; expected {vectorizer.n_columns}, the columns of the vectorizer")
     if quote == "auto":
         quote = '"' if layout is None else layout.quote
     if label_separator is None and layout is not None:
         label_separator = layout.label_separator
     with _long_fields, open_bytes(path) as source:
-        lines = _decoded(source)
+        lines = source.text_lines()
         first = next(lines, "")
         given = delimiter
         delimiter = _delimiter_of(first, format, layout) if given is None else given
         records = _records(chain([first], lines), path, delimiter, quote)
         sample = list(islice(records, _SAMPLE))
         if not sample:
-            raise DataFormatError(path, "there is no row in it; expected a text and a label on each")
+            raise DataFormatError(path, "it has no rows; expected a text and a label on each line")
         names = sample[0].fields
         has_header = _is_header(names, header, [text_column, label_column], layout)
         text = None if text_column is None else _position(path, "text_column", text_column, names, has_header)
@@ -411,7 +392,7 @@ def read_table(
         if not with_labels:
             label = None
         if text == label:
-            raise ValueError(f"text_column and label_column are both column {text}; expected two columns")
+            raise ValueError(f"text_column and label_column are both column {text}; expected two different columns")
         rows = chain(sample[has_header:], records)
         labels = LabelColumn(path, task, label_separator)
         blank = 0
@@ -429,7 +410,7 @@ def read_table(
                 yield fields[text]
 
         if has_header and len(sample) == 1:
-            raise DataFormatError(path, "there is no row below the header", 1)
+            raise DataFormatError(path, "it has no rows below the header; if there is no header, pass header=False", 1)
         try:
             X = (
                 vectorizer.transform(texts())
@@ -438,8 +419,10 @@ def read_table(
             )
         except DataFormatError:
             raise
-        except ValueError as error:  # scikit-learn has found no term in the texts
-            raise DataFormatError(path, f"the texts give no features ({error})") from error
+        except ValueError as error:  # of scikit-learn: no text has a term
+            raise DataFormatError(
+                path, f"the texts give no features ({error}): check text_column and the parameters of vectorizer"
+            ) from error
     y, label_names = labels.targets()
     called = [repr(name) for name in names] if has_header else [str(place) for place in range(len(names))]
     notes = [f"texts from column {called[text]}"]
@@ -456,7 +439,7 @@ def read_table(
     if unknown == X.shape[0]:
         warnings.warn(
             f"no text in column {called[text]} of {os.fspath(path)} has a term that the vectorizer knows: all rows are "
-            "empty. Is it the right column (text_column), and of the same language?",
+            "empty; expected texts like those of the training data: check text_column and the language",
             stacklevel=2,
         )
     found = TableLayout(
@@ -472,5 +455,5 @@ def read_table(
 
 
 def _lasting(names: list[str], column: int, has_header: bool) -> str | int:
-    """By what the column will be found in another table: its name, if it is the only one to have it."""
+    """Return by what the column is found in another table: its name if that is unique, else its index."""
     return names[column] if has_header and names.count(names[column]) == 1 else column

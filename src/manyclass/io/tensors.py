@@ -1,22 +1,21 @@
-"""A file of named arrays with a header: models, indexes, checkpoints and the shards of row stores. No code, no pickle.
+"""Files of named arrays with a header, for models, indexes, checkpoints and shards of row stores. No code, no pickle.
 
 Layout
 ------
-A safetensors file, so that other programs read it too: the length of the header (8 bytes, little-endian), the header
-(JSON: type, shape and place of every array) and the arrays. ``__metadata__`` of the header has one entry,
+A safetensors file, which other programs can read: the length of the header (8 bytes, little-endian), the header
+(JSON: type, shape and offsets of every array) and the arrays. ``__metadata__`` of the header has one entry,
 ``manyclass``, a JSON text::
 
     format           "manyclass-model", "manyclass-index", ...
-    version          of the format; a reader refuses what is newer than itself
+    version          of the format; readers refuse newer versions than their own
     library_version  of the writer
-    arrays           name -> how it is stored: "array" under its name; "text" as UTF-8 bytes NAME.text, one string
-                     behind the other, and NAME.offsets, one more than there are strings; "csr" as NAME.data,
-                     NAME.indices, NAME.indptr
-    ...              what a file of this format has besides
+    arrays           name -> how it is stored: "array" under its name; "text" as concatenated UTF-8 bytes NAME.text and
+                     NAME.offsets, one more than there are strings; "csr" as NAME.data, NAME.indices, NAME.indptr
+    ...              other entries of this format
 
-Numbers in it may be NaN and Infinity, as Python's json module writes them. Every array begins at a multiple of 64
-bytes, so that it can be mapped; arrays named ``pad.N`` fill the gaps. The last array, ``crc32``, holds checksums
-(uint32): of the file up to the end of the header, and of each array before it.
+Its numbers may be NaN and Infinity, as Python's json module writes them. Every array begins at a multiple of 64 bytes,
+so that it can be mapped; arrays named ``pad.N`` fill the gaps. The last array, ``crc32``, has checksums (uint32) of the
+file up to the end of the header and of each array before it.
 """
 
 from __future__ import annotations
@@ -46,34 +45,34 @@ __all__ = ["ALIGNMENT", "SMALL", "FileError", "Kind", "TensorFile", "Written", "
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 ALIGNMENT = 64
-#: Files up to this many bytes are compared with their checksums whenever they are read, mapped or not.
+#: Size in bytes up to which files are compared with their checksums even when they are mapped.
 SMALL = 1 << 26
 
 _KEY, _SUMS, _PAD = "manyclass", "crc32", "pad."
 _CHUNK = 1 << 22
-#: The longest header that a safetensors reader takes.
+#: The longest header in bytes that safetensors readers accept.
 _HEADER_LIMIT = 100_000_000
 
-#: numpy's name of a type -> the header's.
+#: NumPy's name of a type -> that in the header.
 _TYPES = {"|b1": "BOOL", "|i1": "I8", "|u1": "U8"} | {
     f"<{kind}{size}": f"{kind.upper()}{8 * size}" for kind in "iuf" for size in (2, 4, 8)
 }
 _DTYPES = {name: np.dtype(dtype) for dtype, name in _TYPES.items()}
-#: Type, shape and place in the file of an array.
+#: Type, shape and offset in the file of an array.
 _Entry: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], int]"
 #: How an array is stored -> the names of its parts.
 _PARTS = {"array": ("",), "text": (".text", ".offsets"), "csr": (".data", ".indices", ".indptr")}
 
 
 class FileError(ValueError):
-    """A file is not of the kind it should be, or is not whole.
+    """A file is not of the expected kind, or it is damaged.
 
     Parameters
     ----------
     path : str or os.PathLike
         The file or folder.
     what : str
-        What is wrong with it, and what to do.
+        What is wrong, what was expected and what to do.
 
     Examples
     --------
@@ -82,7 +81,7 @@ class FileError(ValueError):
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
-        # Both are handed to the base class so that the exception survives pickling (a worker process).
+        # The base class gets both, because pickling (in worker processes) passes its arguments to __init__.
         super().__init__(os.fspath(path), what)
         self.path = os.fspath(path)
         self.what = what
@@ -92,22 +91,24 @@ class FileError(ValueError):
 
 
 class Kind(NamedTuple):
-    """A kind of file.
+    """A kind of file, and the texts of its messages.
 
     Attributes
     ----------
-    format, version : str, int
-        As in the header; the newest version that can be read. An empty format is any.
+    format : str
+        As in the header; an empty text stands for any format.
+    version : int
+        The newest version that can be read.
     name : str
-        How messages call such a file.
+        The name of such a file in messages.
     source : str
-        What to do where a file is of another kind: the end of a message.
+        The end of the message about a file of another kind: what to do.
     remedy : str
-        What to do where a file is damaged.
+        The end of the message about a damaged file: what to do.
     error : type
-        What is raised.
+        The exception to raise.
     facts : mapping
-        Of the entries that the header must have besides: their types.
+        The other entries that the header must have -> their types.
     """
 
     format: str
@@ -120,7 +121,7 @@ class Kind(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a manifest keeps of a file."""
+    """The entry of a file in a manifest."""
 
     file: str
     bytes: int
@@ -133,22 +134,24 @@ class Written(NamedTuple):
 def write_arrays(
     path: str | os.PathLike[str], kind: Kind, arrays: Mapping[str, Any], facts: Mapping[str, Any] | None = None
 ) -> Written:
-    """Write a file, whole or not at all; the arrays go from where they are to the file, in chunks.
+    """Write a file of arrays atomically, in chunks, without copying the arrays.
 
     Parameters
     ----------
-    path : path
+    path : str or path
+        The file.
     kind : Kind
+        Its format and version are written.
     arrays : mapping
         Name -> array of numbers, vector of strings, CSR matrix, or list of arrays of one type and width, which are
-        written as one array, one below the other.
-    facts : mapping, optional
-        What the header says besides: anything JSON can hold.
+        written as one array, concatenated along the first axis.
+    facts : mapping, default=None
+        Other entries of the header: values for JSON.
 
     Raises
     ------
     ValueError
-        If an array is of a type that the file cannot hold, or the header is too long, before anything is written.
+        If the file cannot store the type of an array, or the header is too long; nothing is written then.
     OSError
         If the file cannot be written.
     """
@@ -157,7 +160,7 @@ def write_arrays(
     for name, array in arrays.items():
         kinds[name], parts = _pack(kind, name, array)
         if parts.keys() & {*tensors, _SUMS} or name.startswith(_PAD):
-            raise ValueError(f"two arrays would both be stored as {name!r}: rename one")
+            raise ValueError(f"the name {name!r} is reserved or already used by a part of another array: rename one")
         tensors.update(parts)
     described = {"format": kind.format, "version": kind.version, "library_version": __version__, **(facts or {})}
     placed, sums, head = _place(kind, {**described, "arrays": kinds}, tensors)
@@ -178,14 +181,14 @@ def write_arrays(
 
 
 def _pack(kind: Kind, name: str, array: Any) -> tuple[str, dict[str, list[Array]]]:
-    """How an array is stored, and the arrays of numbers that this takes."""
+    """Return how an array is stored, and the arrays of numbers that are written for it."""
 
     def storable(given: Any) -> Array:
         array = np.asarray(given, order="C")
         if array.dtype.str not in _TYPES:
             raise ValueError(
-                f"{name} has dtype {array.dtype}, which a {kind.name} cannot hold: convert it to str or to a number "
-                "type"
+                f"{name} has dtype {array.dtype}, which a {kind.name} cannot hold: convert it to str or to a type of "
+                f"{', '.join(map(str, _DTYPES.values()))}"
             )
         return array
 
@@ -196,7 +199,7 @@ def _pack(kind: Kind, name: str, array: Any) -> tuple[str, dict[str, list[Array]
     array = np.asarray(array)
     if array.dtype.kind == "U" or (array.dtype == object and all(isinstance(item, str) for item in array.flat)):
         if array.ndim != 1:
-            raise ValueError(f"{name} is an array of strings of shape {array.shape}: only vectors can be stored")
+            raise ValueError(f"{name} is an array of strings of shape {array.shape}; expected a vector")
         text, offsets = packed(array.tolist())
         return "text", {f"{name}.text": [text], f"{name}.offsets": [offsets]}
     return "array", {name: [storable(array)]}
@@ -205,8 +208,8 @@ def _pack(kind: Kind, name: str, array: Any) -> tuple[str, dict[str, list[Array]
 def _place(
     kind: Kind, described: dict[str, Any], tensors: Mapping[str, list[Array]]
 ) -> tuple[list[tuple[int, Array]], Array, bytes]:
-    """What to write, each piece with the number of its array, from 1 on; the checksums, to be filled in while writing;
-    and the file up to the end of the header, which is padded with spaces so that the arrays are aligned."""
+    """Return the pieces to write, each with the number of its array from 1; the array of checksums, which is filled
+    while writing; and the start of the file, with a header padded with spaces so that the arrays are aligned."""
     header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(described)}}
     placed: list[tuple[int, Array]] = []
     offset = 0
@@ -230,8 +233,8 @@ def _place(
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > _HEADER_LIMIT:
         raise ValueError(
-            f"what is stored besides arrays takes {len(text)} bytes, and a {kind.name} has room for {_HEADER_LIMIT}: "
-            "shorten the record"
+            f"the header takes {len(text)} bytes; expected at most {_HEADER_LIMIT} in a {kind.name}: shorten what is "
+            "stored besides arrays, such as the record of the fit"
         )
     return placed, sums, struct.pack("<Q", len(text)) + text
 
@@ -240,29 +243,31 @@ def _place(
 
 
 class TensorFile:
-    """A file of arrays, its header read and checked; a context manager, which closes the file.
+    """An open file of arrays; a context manager, which closes the file.
 
-    What is read into memory is compared with its checksum, and so is what is mapped of a file of at most `SMALL` bytes.
-    Mapped arrays, and `window`, serve on when the file is closed.
+    Opening reads and checks the header. Arrays are compared with their checksums when they are read into memory or, if
+    the file has at most `SMALL` bytes, mapped. Mapped arrays and `window` can be used after the file is closed.
 
     Parameters
     ----------
-    path : path
+    path : str or path
+        The file.
     kind : Kind
+        The expected kind.
 
     Attributes
     ----------
     facts : dict
-        What the header says besides types and places.
+        The metadata of the header.
     names : list of str
-        Of the arrays.
+        The names of the arrays.
 
     Raises
     ------
     OSError
         If the file cannot be opened.
     FileError
-        ``kind.error``: it is no such file, is damaged or cut short, or has a newer version.
+        The ``error`` of ``kind``, if the file is of another kind or a newer version, damaged or truncated.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
@@ -271,7 +276,7 @@ class TensorFile:
         self._given = path
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise self.error(f"not a {kind.name}, which is a regular file: {kind.source}")
+            raise self.error(f"not a regular file, as a {kind.name} is: {kind.source}")
         self._file = open(path, "rb")
         self._map: Array | None = None
         self._sums: dict[str, int] | None = None
@@ -293,25 +298,26 @@ class TensorFile:
         self._file.close()
 
     def error(self, what: str) -> FileError:
-        """What is to be raised if the file is not right."""
+        """Return the exception for this file with a message."""
         return self.kind.error(self._given, what)
 
     def damaged(self, what: str) -> FileError:
-        """What is to be raised if the file is damaged."""
+        """Return the exception for a damaged file."""
         return self.error(f"the {self.kind.name} is damaged ({what}): {self.kind.remedy}")
 
     # --- arrays -----------------------------------------------------------------------------------------------------
 
     def read(self, name: str, *, mmap: bool = False, shape: tuple[int, ...] | None = None) -> Any:
-        """An array, a vector of strings or a CSR matrix.
+        """Return an array, a vector of strings or a CSR matrix.
 
         Parameters
         ----------
         name : str
-        mmap : bool
-            Map it, read-only; all arrays of a file in one map. Strings are always in memory.
-        shape : tuple of int, optional
-            Of sparse matrices.
+            The name of the array.
+        mmap : bool, default=False
+            Whether to map it, read-only; all arrays of a file share a map. Strings are always read into memory.
+        shape : tuple of int, default=None
+            The shape of a CSR matrix.
         """
         kind = self.facts["arrays"].get(name)
         if kind == "text":
@@ -327,18 +333,18 @@ class TensorFile:
         return self._tensor(name, mmap)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of an array of numbers."""
+        """Return the shape of an array of numbers."""
         return self._entry(name)[1]
 
     def window(self, name: str, begin: int = 0, end: int | None = None) -> Array:
-        """Rows ``begin`` to ``end - 1`` of an array, mapped read-only; unmapped when the last view of them goes.
+        """Map rows ``begin`` to ``end - 1`` of an array, read-only, until the last view of them is deleted.
 
-        Only their pages take address space, whatever the size of the file. Not compared with the checksum.
+        Only these rows take address space. They are not compared with the checksum.
 
         Raises
         ------
         OSError
-            If the file cannot be mapped: most often, for want of address space.
+            If the file cannot be mapped, for example because the address space is limited.
         """
         dtype, shape, offset = self._entry(name)
         end = shape[0] if end is None else end
@@ -347,13 +353,7 @@ class TensorFile:
         return found.reshape(end - begin, *shape[1:])
 
     def verify(self) -> None:
-        """Read the file and compare every array with its checksum.
-
-        Raises
-        ------
-        FileError
-            That names the first array which is not what was written.
-        """
+        """Compare every array with its checksum; a FileError names the first array that differs."""
         if self._sums is None:
             raise self.error(f"the {self.kind.name} has no checksums: write it again")
         for name, (dtype, shape, offset) in self._entries.items():
@@ -372,7 +372,7 @@ class TensorFile:
         dtype, shape, offset = self._entry(name)
         count = math.prod(shape)
         if mmap and count:
-            # One map of the whole file: each holds it open.
+            # One map for all arrays, because every map keeps a file handle.
             if self._map is None:
                 self._map = np.memmap(self._file, np.uint8, "r")
             array = self._map[offset : offset + count * dtype.itemsize].view(dtype).reshape(shape)
@@ -380,7 +380,7 @@ class TensorFile:
             self._file.seek(offset)
             array = np.fromfile(self._file, dtype, count)
             if array.size != count:
-                raise self.damaged(f"{name} ends early")
+                raise self.damaged(f"{name} has {array.size} numbers, expected {count}")
             array = array.reshape(shape)
         if not mmap or self.size <= SMALL:
             self._compare(name, zlib.crc32(array.reshape(-1).view(np.uint8).data))
@@ -388,7 +388,7 @@ class TensorFile:
 
     def _compare(self, name: str, found: int) -> None:
         if self._sums is not None and self._sums[name] != found:
-            raise self.damaged(f"{name} is not what was written: other checksum")
+            raise self.damaged(f"the checksum of {name} differs")
 
     def _strings(self, name: str) -> Array:
         parts = [self._tensor(f"{name}{part}", False) for part in _PARTS["text"]]
@@ -400,7 +400,7 @@ class TensorFile:
     # --- header -----------------------------------------------------------------------------------------------------
 
     def _read_head(self) -> bytes:
-        """The file up to the end of the header."""
+        """Read the file up to the end of the header."""
         self.size = os.fstat(self._file.fileno()).st_size
         start = self._file.read(9)
         length = int.from_bytes(start[:8], "little") if len(start) > 8 else 0
@@ -444,7 +444,7 @@ class TensorFile:
         return described
 
     def _placed(self, header: dict[str, Any], base: int) -> dict[str, _Entry]:
-        """Name -> type, shape and place in the file of its arrays, in their order; no holes, no overlaps."""
+        """Return name -> type, shape and offset of the arrays, in order; check that there are no gaps or overlaps."""
         found, place = {}, 0
         try:
             for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -452,11 +452,11 @@ class TensorFile:
                 whole = all(type(number) is int and 0 <= number < 1 << 63 for number in (*shape, begin, end))
                 size = math.prod(shape) * dtype.itemsize if whole and len(shape) <= 32 else -1
                 if begin != place or end - begin != size:
-                    raise ValueError(f"{name} of shape {shape} lies at {begin} to {end}, expected at {place}")
+                    raise ValueError(f"{name} of shape {shape} has offsets {begin} to {end}, expected from {place}")
                 found[name] = dtype, shape, base + begin
                 place = end
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self.damaged(f"an array is described wrongly: {error}") from error
+            raise self.damaged(f"the header describes an array wrongly: {error}") from error
         if self.size < base + place:
             raise self._cut(f"of {base + place} bytes")
         if self.size > base + place:
@@ -464,19 +464,19 @@ class TensorFile:
         return found
 
     def _check(self, head: bytes) -> None:
-        """Compare the header with its checksum, and the arrays it describes with those there are."""
-        if _SUMS in self._entries:  # another program's file has none
+        """Compare the header with its checksum, and the arrays of the metadata with those of the header."""
+        if _SUMS in self._entries:  # files of other programs have none
             sums = self._tensor(_SUMS, False)
             del self._entries[_SUMS]
             if sums.dtype != np.uint32 or sums.shape != (1 + len(self._entries),):
                 raise self.damaged(f"checksums of shape {sums.shape} for {len(self._entries)} arrays")
             if sums[0] != zlib.crc32(head):
-                raise self.damaged("its header is not what was written: other checksum")
+                raise self.damaged("the checksum of its header differs")
             self._sums = dict(zip(self._entries, sums[1:].tolist()))
         kinds = self.facts["arrays"]
         wrong = {name: kind for name, kind in kinds.items() if kind not in list(_PARTS)}
         if wrong:
-            raise self.damaged(f"its arrays are described wrongly: {wrong}")
+            raise self.damaged(f"its metadata describes arrays wrongly: {wrong}")
         expected = {name + part for name, kind in kinds.items() for part in _PARTS[kind]}
         there = {name for name in self._entries if not name.startswith(_PAD)}
         if expected != there:
@@ -485,13 +485,13 @@ class TensorFile:
 
 
 def _mapped(path: Path, offset: int, dtype: np.dtype[Any], count: int) -> Array:
-    """A range of a file, mapped; only its own pages take address space."""
+    """Map a range of a file; only its own pages take address space."""
     if not count:
         return np.empty(0, dtype)
     found = np.memmap(path, dtype, "r", offset, count)
     system: Any = found._mmap  # type: ignore[attr-defined]
     if hasattr(system, "madvise"):
-        # The system reads on in the background, while what comes first is worked on.
+        # The system then reads ahead while the caller uses the first pages.
         system.madvise(mmap.MADV_SEQUENTIAL)
         system.madvise(mmap.MADV_WILLNEED)
     return found.view(np.ndarray)

@@ -1,4 +1,4 @@
-"""Texts to features: scikit-learn's vectorizers, with a state of plain parameters and arrays."""
+"""Converts texts to features with scikit-learn's vectorizers; the fitted state is parameters and arrays."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from ._packed import packed, unpacked
 
 __all__ = ["TextVectorizer"]
 
-#: Words of two characters or more. Given to scikit-learn by name: a stored model must not follow its
-#: defaults.
+#: Words of two characters or more: scikit-learn's default, fixed here so that stored models do not change with it.
 _WORD = r"(?u)\b\w\w+\b"
 
 
 class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn texts into rows of features, each row of Euclidean length 1 (or 0 where a text has no known term).
+    """Convert texts to sparse rows of Euclidean length 1 (or 0 for a text without a known term).
 
     Parameters
     ----------
-    kind : {"tfidf", "hashing"}
-        ``"tfidf"`` learns a vocabulary and weighs each term by its inverse document frequency; ``"hashing"``
-        learns nothing, and counts terms in ``n_features`` columns that a hash function assigns.
-    analyzer : {"word", "char", "char_wb"}
-        What terms are made of: words of two characters or more, characters, or characters within words.
-    ngram_range : (int, int)
-        Smallest and largest number of words or characters in a term.
-    lowercase : bool
-        Whether texts are put into lower case first.
-    min_df : int or float
-        ``"tfidf"``: leave terms out that occur in fewer texts (int), or in a smaller part of them (float).
-    sublinear_tf : bool
-        Whether a term that occurs c times counts 1 + log(c) times.
-    n_features : int
-        ``"hashing"``: the number of columns.
-    dtype : float32 or float64
+    kind : {"tfidf", "hashing"}, default="tfidf"
+        ``"tfidf"`` learns a vocabulary and multiplies counts by the inverse document frequency of each term;
+        ``"hashing"`` learns nothing and counts terms in ``n_features`` columns assigned by a hash function.
+    analyzer : {"word", "char", "char_wb"}, default="word"
+        Whether terms are n-grams of words of two characters or more, of characters, or of characters within words.
+    ngram_range : (int, int), default=(1, 1)
+        Smallest and largest n of the n-grams, >= 1.
+    lowercase : bool, default=True
+        Whether texts are converted to lower case first.
+    min_df : int or float, default=1
+        For ``"tfidf"``: leave out terms that occur in fewer texts (int >= 1), or in a smaller fraction of the texts
+        (float in [0, 1]).
+    sublinear_tf : bool, default=True
+        Whether a count c becomes 1 + log(c).
+    n_features : int, default=2**20
+        For ``"hashing"``: the number of columns, from 1 to 2**31 - 1.
+    dtype : {numpy.float32, numpy.float64}, default=numpy.float32
         The type of the features.
 
     Raises
     ------
     ValueError
-        If a parameter is none of these.
+        If a parameter is invalid; raised by `fit`.
 
     Examples
     --------
@@ -92,26 +92,26 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.dtype = dtype
 
     def check(self) -> None:
-        """Raise a ValueError if a parameter is not what is expected."""
+        """Raise a ValueError if a parameter is invalid."""
         self._build()
 
     def _build(self) -> None:
-        """scikit-learn's parts, from checked parameters.
+        """Check the parameters, and create scikit-learn's vectorizer and weighting.
 
-        What its TfidfVectorizer does in one, done in two steps: features are brought into order in between, so that the
-        very same numbers come out of `fit_transform` and of `transform`.
+        Not its TfidfVectorizer: indices are sorted between both steps, so that `fit_transform` and `transform` give
+        exactly the same numbers.
         """
         self._validate_params()
         if isinstance(self.min_df, bool):
-            raise ValueError(f"min_df must be a number of texts or a part of them, got {self.min_df!r}")
+            raise ValueError(f"min_df must be a number of texts or a fraction of them, got {self.min_df!r}")
         given: Any = self.ngram_range
         ngrams = tuple(given) if isinstance(given, (tuple, list)) else ()
         whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in ngrams)
         if not (len(ngrams) == 2 and whole and 1 <= ngrams[0] <= ngrams[1]):
-            raise ValueError(f"ngram_range must be two integers (smallest, largest) from 1 on, got {given!r}")
+            raise ValueError(f"ngram_range must be two integers (smallest, largest) of at least 1, got {given!r}")
         if np.dtype(self.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ValueError(f"dtype must be float32 or float64, got {self.dtype!r}")
-        # Imported here, because it takes longer than all the rest, and readers of other formats do without.
+        # Imported here, because this import is slow and other formats do not need it.
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 
         common = {
@@ -124,7 +124,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.kind == "tfidf":
             self._terms: Any = CountVectorizer(min_df=self.min_df, **common)
         else:
-            # Signs that alternate would let terms cancel, and leave no count to take the logarithm of.
+            # No alternating signs: terms could cancel, and a logarithm needs positive counts.
             self._terms = HashingVectorizer(n_features=self.n_features, alternate_sign=False, norm=None, **common)
         self._weights: Any = TfidfTransformer(use_idf=self.kind == "tfidf", sublinear_tf=bool(self.sublinear_tf))
 
@@ -139,54 +139,54 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def n_columns(self) -> int:
-        """The number of columns; 0 before a vocabulary is known."""
+        """The number of columns; 0 before a vocabulary is learned."""
         if self.kind == "hashing":
             return int(self.n_features)
         return len(self._terms.vocabulary_) if self.__sklearn_is_fitted__() else 0
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[Any]:
-        """The term of each column.
+        """Return the term of each column.
 
         Parameters
         ----------
         input_features : None
-            Not used; there for scikit-learn's pipelines.
+            Ignored; for compatibility with scikit-learn's pipelines.
 
         Returns
         -------
         ndarray of str of shape (n_columns,)
-            In the order of the columns.
+            Terms in the order of the columns.
 
         Raises
         ------
         ValueError
-            Of kind "hashing", whose columns have no names.
+            For kind "hashing", whose columns have no names.
         """
         if self.kind == "hashing":
-            raise ValueError("hashed columns have no names: take kind='tfidf'")
+            raise ValueError("kind is 'hashing', whose columns have no names; expected kind='tfidf'")
         check_is_fitted(self)
         columns = self._terms.vocabulary_
         return np.array(sorted(columns, key=columns.__getitem__), dtype=object)
 
     def fit_transform(self, texts: Iterable[str], y: Any = None) -> csr_matrix:
-        """Learn the vocabulary and its weights, and return the features of the same texts.
+        """Learn the vocabulary and the inverse document frequencies, and return the features of the same texts.
 
         Parameters
         ----------
         texts : iterable of str
-            Read once: they need not be in memory all at a time.
+            Iterated once: they need not all be in memory.
         y : None
-            Not used; there for scikit-learn's pipelines.
+            Ignored; for compatibility with scikit-learn's pipelines.
 
         Returns
         -------
         csr_matrix of shape (n_texts, n_columns)
-            float32 or float64, see ``dtype``.
+            The features, of type ``dtype``.
 
         Raises
         ------
         ValueError
-            If no text holds a term.
+            If no text has a term.
         """
         self._build()
         if self.kind == "hashing":
@@ -196,19 +196,19 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return csr_matrix(self._weights.fit_transform(counts))
 
     def fit(self, texts: Iterable[str], y: Any = None) -> TextVectorizer:
-        """Learn the vocabulary and its weights.
+        """Learn the vocabulary and the inverse document frequencies.
 
         Parameters
         ----------
         texts : iterable of str
-            Read once.
+            Iterated once.
         y : None
-            Not used; there for scikit-learn's pipelines.
+            Ignored; for compatibility with scikit-learn's pipelines.
 
         Returns
         -------
         TextVectorizer
-            Itself.
+            The fitted vectorizer itself.
         """
         self._build()
         if self.kind != "hashing":
@@ -216,22 +216,22 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """The features of texts.
+        """Return the features of texts.
 
         Parameters
         ----------
         texts : iterable of str
-            Read once.
+            Iterated once.
 
         Returns
         -------
         csr_matrix of shape (n_texts, n_columns)
-            float32 or float64, see ``dtype``.
+            The features, of type ``dtype``.
 
         Raises
         ------
         NotFittedError
-            A ValueError: the vocabulary is not known yet.
+            If the vectorizer is not fitted; a ValueError.
         """
         check_is_fitted(self)
         if not hasattr(self, "_terms"):
@@ -257,21 +257,20 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return parameters
 
     def to_state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """All that has to be stored to have the same features again.
+        """Return the fitted state, from which `from_state` creates a vectorizer with the same features.
 
         Returns
         -------
         parameters : dict
-            Strings, numbers and lists, fit for JSON.
+            Strings, numbers and lists, for JSON.
         arrays : dict of ndarray
-            For ``"tfidf"``: ``vocabulary`` (the terms by column, UTF-8, one behind the other, uint8),
-            ``offsets`` (their bounds, int64, one more than there are terms) and ``idf`` (their weights). Else
-            empty.
+            For ``"tfidf"``: ``vocabulary`` (the terms in the order of the columns, concatenated as UTF-8, uint8),
+            ``offsets`` (int64, one more than there are terms) and ``idf`` (inverse document frequencies). Else empty.
 
         Raises
         ------
-        ValueError
-            If the vocabulary is not known yet.
+        NotFittedError
+            If the vectorizer is not fitted; a ValueError.
         """
         check_is_fitted(self)
         if self.kind == "hashing":
@@ -281,19 +280,19 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_state(cls, parameters: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> TextVectorizer:
-        """The vectorizer whose `to_state` this is: its features are the same to the last bit.
+        """Return the fitted vectorizer of a state; its features are exactly the same.
 
         Parameters
         ----------
         parameters : mapping
-            What `to_state` gave first.
+            The first result of `to_state`.
         arrays : mapping of ndarray
-            What it gave second.
+            The second result of `to_state`.
 
         Returns
         -------
         TextVectorizer
-            Fitted.
+            The fitted vectorizer.
 
         Raises
         ------
@@ -310,17 +309,21 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return vectorizer
         missing = {"vocabulary", "offsets", "idf"} - set(arrays)
         if missing:
-            raise ValueError(f"the state of the vectorizer lacks {', '.join(sorted(missing))}")
+            raise ValueError(
+                f"the state of the vectorizer lacks {', '.join(sorted(missing))}: pass both results of to_state"
+            )
         try:
             terms = unpacked(arrays["vocabulary"], arrays["offsets"])
         except ValueError as error:
             raise ValueError(f"the vocabulary of the vectorizer is damaged: {error}") from error
         idf = arrays["idf"]
         if idf.dtype.kind != "f" or idf.shape != (len(terms),) or not terms or not np.isfinite(idf).all():
-            raise ValueError("the vocabulary of the vectorizer is damaged: its arrays do not fit together")
+            raise ValueError(
+                "the vocabulary of the vectorizer is damaged: idf must have one finite number for each term"
+            )
         vocabulary = {term: column for column, term in enumerate(terms)}
         if len(vocabulary) != len(terms):
-            raise ValueError("the vocabulary of the vectorizer is damaged: it holds a term twice")
+            raise ValueError("the vocabulary of the vectorizer is damaged: a term occurs twice")
         vectorizer._terms.vocabulary_ = vocabulary
         vectorizer._weights.idf_ = np.array(idf)
         return vectorizer

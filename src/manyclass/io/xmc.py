@@ -1,4 +1,4 @@
-"""The format of the extreme classification repository: a header ``n d K``, then ``labels index:value ...``."""
+"""Reads the format of the extreme classification repository: a header ``n d K``, then ``labels index:value ...``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ __all__ = ["XMC_HEADER", "read_xmc"]
 #: Rows, features, labels.
 XMC_HEADER = re.compile(rb"[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t\r]*\n")
 
-
-#: Each label is a column with a name: a header of rubbish must not ask for more memory than there is.
+#: The names of the labels take memory: a damaged header must not ask for more than there is.
 _MOST_LABELS = 10**9
 
 
 class _LabelIds:
-    """Labels that are columns of the indicator, counted from 0."""
+    """Collects labels that are column indices of the indicator matrix, from 0."""
 
     def __init__(self, n_labels: int) -> None:
         self._n_labels = n_labels
@@ -42,7 +41,7 @@ class _LabelIds:
         if wrong.any():
             text, line = found.label(int(np.argmax(wrong)))
             found.fail(
-                f"the label {text!r} is not a whole number below {self._n_labels}, the labels of the header", line
+                f"the label {text!r} is not an integer from 0 to {self._n_labels - 1}, as the header announces", line
             )
         self._ids.extend(ids, found.block.fraction)
 
@@ -61,23 +60,23 @@ def read_xmc(
 ) -> Dataset:
     """Read a file in the format of the extreme classification repository, plain or compressed.
 
-    The first line holds the numbers of rows, features and labels. Each further line is a row: its labels
-    between commas (a row without one begins with a blank), then its features, all counted from 0.
+    The first line has the numbers of rows, features and labels. Every other line is a row: its labels, separated by
+    commas (a row without labels begins with a blank), then its features. All indices start at 0.
 
     Parameters
     ----------
     path, dtype, n_features, extra_features, block_bytes, spill
-        As for `read_svmlight`; the header gives the number of features if `n_features` does not.
+        As for `read_svmlight`; the default of `n_features` is the number in the header.
 
     Returns
     -------
     Dataset
-        With an indicator of all labels in the header, used or not.
+        Its `y` is an indicator matrix with a column for each label of the header, used or not.
 
     Raises
     ------
     DataFormatError
-        With the line, where the file is not what it should be, or not what its header says.
+        If a line is invalid or contradicts the header; the message names the line.
 
     Examples
     --------
@@ -98,12 +97,12 @@ def read_xmc(
             raise DataFormatError(path, f"expected a header of three numbers, ROWS FEATURES LABELS; got {start!r}", 1)
         rows, features, labels = map(int, header.groups())
         if not rows:
-            raise DataFormatError(path, "the header promises no row at all", 1)
+            raise DataFormatError(path, "the header announces 0 rows; expected at least 1", 1)
         if labels > _MOST_LABELS:
-            raise DataFormatError(path, f"the header promises {labels} labels; expected {_MOST_LABELS} at most", 1)
+            raise DataFormatError(path, f"the header announces {labels} labels; expected at most {_MOST_LABELS}", 1)
         ignore = extra_features == "ignore" and n_features is not None
         width = features if n_features is None else int(n_features)
-        # Features beyond the header are wrong in any case.
+        # Features beyond those of the header are wrong even if extra ones are ignored.
         rules = Rules(0, (features if ignore else min(width, features)) - 1, False, overflow(kind), blank_rows=True)
 
         def body() -> Iterator[Block]:
@@ -117,13 +116,13 @@ def read_xmc(
     lines = found.indptr.size - 1
     if lines < rows:
         raise DataFormatError(
-            path, f"the file ends after {counted(lines, 'row')}; its header promises {rows}", lines + 1
+            path, f"the file ends after {counted(lines, 'row')}; expected {rows}, as in its header", lines + 1
         )
-    if lines > rows:  # empty lines at the end do no harm
+    if lines > rows:  # empty lines at the end are allowed
         surplus = np.flatnonzero(np.diff(found.indptr[rows:]) + np.diff(y.indptr[rows:]))
         if surplus.size:
             line = rows + 2 + int(surplus[0])
-            raise DataFormatError(path, f"one row more than the {rows} that the header promises", line)
+            raise DataFormatError(path, f"a row too many; expected {rows}, as in the header", line)
         found, y = found._replace(indptr=found.indptr[: rows + 1]), y[:rows]
     if spill is not None:
         spill.settle(0)

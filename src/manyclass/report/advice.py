@@ -1,7 +1,7 @@
 """Recommends a loss, a solver and a penalty for given data, with reasons and estimates of memory and time.
 
 The rules are those of the documentation page "Which one do I take?". Times are estimated from operation counts and
-rates measured on one core: they are correct to a factor of about five, which distinguishes seconds from hours.
+rates measured on one core, to a factor of about five.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 __all__ = ["Advice", "Facts", "advise", "seconds_of"]
 
-#: Multiply-adds per second of stochastic steps on sparse rows, on dense rows, and of exact passes over all classes.
+#: Multiply-adds per second: of stochastic steps on sparse and on dense rows, and of exact passes over all classes.
 _SPARSE, _DENSE, _PASS = 2e9, 3e9, 1.5e9
-#: Approximate number of epochs of a fit, and of classes in the active set of an example.
+#: Approximate number of epochs of a fit, and of classes in the active set of a sample.
 _EPOCHS, _RIVALS = 15, 16
 #: Number of classes from which the active-set SVM is recommended, and from which MEMOIR is even if memory suffices.
 _MANY, _VERY_MANY = 1000, 50_000
@@ -35,9 +35,9 @@ class Facts:
         Multiclass, multilabel or regression.
     sparse : bool
         Whether the rows are sparse.
-    available : int, optional
-        Available memory in bytes.
-    itemsize : int
+    available : int, default=None
+        Available memory in bytes; None if it is not known.
+    itemsize : int, default=4
         Bytes per number.
     """
 

@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders: they get their name when they are complete and synced to disk."""
+"""Atomic writes of files and folders: they are renamed to their target when complete and synced to disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FolderWriter", "atomic_folder", "atomic_path", "refuse_existing", "s
 
 W = TypeVar("W", bound="FolderWriter")
 
-#: Name of a temporary file, with the machine and the process that write it.
+#: Names of temporary files: they contain the machine and the process that write them.
 _TEMPORARY = re.compile(r"\..*\.([0-9a-f]{8})-(\d{1,9})-[0-9a-f]{12}\.tmp")
 #: Names of the temporary files that this process is writing.
 _OWN: set[str] = set()
@@ -68,7 +68,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 class FolderWriter(ABC):
-    """Writes a folder, ``_folder``, piece by piece; it takes its name when the block ends without an error."""
+    """Writes files to a temporary ``_folder``, which is renamed when the context ends without an error."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -86,13 +86,13 @@ class FolderWriter(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what is left, at the end of the block."""
+        """Write the remaining files, when the context ends."""
 
 
 def refuse_existing(target: Path) -> None:
     """Raise a ValueError if a file or folder of this name exists."""
     if target.exists():
-        raise ValueError(f"{target} exists already: remove it first, or pass another name")
+        raise ValueError(f"{target} exists already; expected a new name: remove it, or pass another path")
 
 
 def sweep(folder: Path) -> None:
@@ -128,7 +128,7 @@ def to_disk(path: Path) -> None:
 @contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
+        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     sweep(target.parent)
     # Shortened, because file systems limit the length of names.
     name = f".{target.name[:40]}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp"
@@ -147,7 +147,7 @@ def _temporary(target: Path) -> Iterator[Path]:
 
 
 def _machine() -> str:
-    """An identifier of this host or container: process numbers of other hosts that share a folder mean nothing here."""
+    """An identifier of this host or container, because other hosts that share a folder have their own process ids."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -156,7 +156,7 @@ def _machine() -> str:
 
 
 def _runs(process: int, name: str) -> bool:
-    if process == os.getpid():  # this process, or an earlier one with the same number
+    if process == os.getpid():  # or an earlier process with the same id
         return name in _OWN
     if os.name != "posix":  # on Windows, signal 0 would end the process
         return True

@@ -10,7 +10,7 @@ __all__ = ["address_space", "available", "human", "require"]
 
 
 def human(n: float) -> str:
-    """A number of bytes as a string with a binary unit.
+    """Return a number of bytes as a string with a binary unit.
 
     Examples
     --------
@@ -25,9 +25,9 @@ def human(n: float) -> str:
 
 
 def available() -> int | None:
-    """Bytes this process can still allocate without swapping, or None if the system does not tell.
+    """Return the bytes that this process can still allocate without swapping; None if they are not known.
 
-    The minimum of the free memory, the limit of the control group and the limit of the address space.
+    They are the minimum of free memory and what the limits of the control group and of the address space leave.
     """
     found: list[int] = []
     try:
@@ -58,7 +58,7 @@ def available() -> int | None:
 
 
 def address_space() -> int | None:
-    """Bytes of address space this process can still use, including memory-mapped files; None if not limited."""
+    """Return the bytes of address space that this process can still use, mapped files included; None if not limited."""
     try:
         import resource
 
@@ -72,19 +72,14 @@ def address_space() -> int | None:
 
 
 def require(needs: Mapping[str, int], remedy: str) -> None:
-    """Raise a MemoryError, before anything is allocated, if more bytes are needed than are available.
+    """Raise a MemoryError if more bytes are needed than are available; called before they are allocated.
 
     Parameters
     ----------
     needs : mapping of str to int
-        Bytes needed, by purpose.
+        Purpose -> bytes needed.
     remedy : str
-        What a user can do, for the message.
-
-    Raises
-    ------
-    MemoryError
-        With the bytes needed for each purpose, the bytes available, and the remedy.
+        The end of the message: what the user can do.
     """
     total = sum(needs.values())
     there = available()

@@ -1,4 +1,4 @@
-"""Suggests the known name that is closest to an unknown one."""
+"""Suggestions of known names for an unknown one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["did_you_mean"]
 
 
 def did_you_mean(given: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
-    """The ending of an error message that suggests a known name, or an empty string if none is close.
+    """Return the end of an error message that suggests a known name, or an empty string if none is close.
 
     Examples
     --------

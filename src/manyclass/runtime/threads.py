@@ -14,13 +14,7 @@ T = TypeVar("T")
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Number of threads for ``n_jobs``: None means 1, -1 all cores this process may use, -2 all but one.
-
-    Raises
-    ------
-    ValueError
-        If ``n_jobs`` is 0 or not an integer.
-    """
+    """Return the number of threads for ``n_jobs``: None means 1, -1 all cores this process may use, -2 all but one."""
     if n_jobs is None:
         return 1
     if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
@@ -35,15 +29,14 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 
 
 def ranges(n: int, size: int) -> list[tuple[int, int]]:
-    """``[0, n)`` divided into ranges of length ``size``, so that sums by range do not depend on the threads."""
+    """Divide ``[0, n)`` into ranges of length ``size``; sums by range then do not depend on the number of threads."""
     return [(begin, min(begin + size, n)) for begin in range(0, n, size)]
 
 
 def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_threads: int) -> list[T]:
-    """``[task(begin, end) for each piece]``, on up to ``n_threads`` threads, in the order of the pieces.
+    """Return ``[task(begin, end) for each piece]``, computed on up to ``n_threads`` threads with the caller's.
 
-    The caller's thread is one of them. After an interrupt or an error, the pieces in progress are finished first: no
-    thread writes to an array after this has returned.
+    After an interrupt or an error, tasks in progress are finished first, so that no thread writes to arrays afterwards.
     """
     if n_threads <= 1 or len(pieces) <= 1:
         return list(starmap(task, pieces))

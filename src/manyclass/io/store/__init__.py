@@ -1,8 +1,8 @@
-"""Data larger than memory: row stores, folders of shards that are mapped window by window."""
+"""Row stores: folders of shards with the rows of data larger than memory, which are mapped window by window."""
 
 from manyclass.io.folder import StoreError, folder_format
 
-from .rows import RowStore, open_store
+from .rows import RowStore
 from .view import RowView, Window
 from .writer import RowStoreWriter, write_store
 
@@ -13,6 +13,5 @@ __all__ = [
     "StoreError",
     "Window",
     "folder_format",
-    "open_store",
     "write_store",
 ]

@@ -1,4 +1,4 @@
-"""From files of any known format to a row store, and back to data sets."""
+"""Converts data sets to row stores, and row stores to data sets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class StoreSpill:
-    """Puts rows in a store as they are read, before it is known from where their features count.
+    """Writes rows to a store as they are read, before the index of the first feature (0 or 1) is known.
 
     Parameters
     ----------
     writer : RowStoreWriter
-    narrow : bool
-        Keep values as float32 where that loses nothing, shard by shard.
+        The writer of the store.
+    narrow : bool, default=False
+        Whether to store the float64 values of a shard as float32 if float32 represents all of them exactly.
     """
 
     def __init__(self, writer: RowStoreWriter, *, narrow: bool = False) -> None:
@@ -42,7 +43,7 @@ class StoreSpill:
         self._writer.reset()
         self.used = True
         self._open = first is None
-        # Files that count from 1 are the most; the first 0 undoes what has been taken off.
+        # Most files count from 1; the first index 0 reverts the subtraction.
         self._first = 1 if first is None else first
         self._left = rows
         self._width = width
@@ -50,7 +51,7 @@ class StoreSpill:
     def take(self, values: Array, indices: Array, lengths: Array) -> None:
         """See `manyclass.io._lines.Spill`."""
         if self._left is not None:
-            # Whether rows beyond the last promised are empty is the reader's business.
+            # Rows after those of the header must be empty; the reader checks that.
             lengths = lengths[: self._left]
             self._left -= len(lengths)
             kept = int(lengths.sum(dtype=np.int64))
@@ -83,7 +84,7 @@ class StoreSpill:
         self._first -= by
 
     def finish(self, data: Dataset) -> None:
-        """Hand over what is known at the end; and the rows, if they did not come one by one."""
+        """Write what is known only at the end of the file, and the rows, unless they were added as they were read."""
         if not self.used:
             for X in _pieces(data.X):
                 self._writer.add(X)
@@ -93,7 +94,7 @@ class StoreSpill:
 
 
 def _pieces(X: Any) -> list[Any] | Any:
-    """Rows of float32 or float64, some at a time."""
+    """Return pieces of the rows as float32 or float64."""
     if X.dtype in (np.float32, np.float64):
         return [X]
     if issparse(X):
@@ -103,7 +104,7 @@ def _pieces(X: Any) -> list[Any] | Any:
 
 
 def store_dataset(path: StrPath, data: Dataset, **limits: Any) -> None:
-    """Write a data set in memory, or mapped, as a row store; ``limits`` are those of `RowStoreWriter`."""
+    """Write a data set as a row store; ``limits`` are the parameters of `RowStoreWriter` for the size of shards."""
     with RowStoreWriter(path, **limits) as writer:
         StoreSpill(writer).finish(data)
 
@@ -111,17 +112,13 @@ def store_dataset(path: StrPath, data: Dataset, **limits: Any) -> None:
 def read_store(
     path: StrPath, *, n_features: int | None = None, extra_features: str = "error", task: str = "auto"
 ) -> Dataset:
-    """A row store as a data set: see `RowStore.dataset`; with other features or targets as a model needs them.
-
-    Raises
-    ------
-    DataFormatError
-        If the features or the targets do not fit.
-    """
+    """Read a row store as a data set; a DataFormatError if its features or targets do not fit the parameters."""
     store = RowStore(path)
     kinds = {"classification": ("classes",), "multilabel": ("labels",), "regression": ("numbers",)}
     if task in kinds and store.kind not in (*kinds[task], "none"):
-        raise DataFormatError(path, f"has targets of kind {store.kind!r}, and task={task!r} needs {kinds[task][0]}")
+        raise DataFormatError(
+            path, f"has targets of kind {store.kind!r}; expected {kinds[task][0]!r}, as task={task!r} needs"
+        )
     store.fit_width(n_features, ignore=extra_features == "ignore")
     data = store.dataset()
     if n_features is not None and data.n_features > n_features:

@@ -1,4 +1,4 @@
-"""Rows on disk: a folder of shards that is mapped window by window."""
+"""Reads row stores: rows on disk, in a folder of shards that are mapped window by window."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from manyclass.io._csr import make_csr
 from manyclass.io.dataset import Dataset
 from manyclass.io.errors import DataFormatError
 from manyclass.io.folder import StoreError, open_file, read_manifest, verify_files
 from manyclass.io.streams import StrPath
 from manyclass.io.tables import TableLayout
 from manyclass.io.tensors import Kind, TensorFile, Written
+from manyclass.runtime import memory
 
-from .view import RowView, make_csr
+from .view import RowView
 
 if TYPE_CHECKING:
     from manyclass.io.text import TextVectorizer
 
-__all__ = ["FACTS", "ROWS", "RowStore", "open_store"]
+__all__ = ["FACTS", "ROWS", "RowStore"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,14 +34,14 @@ ROWS = Kind(
     "copy the folder again, or write it again",
     StoreError,
 )
-#: The file of what belongs to no shard: classes, names of features, the arrays of a vectorizer.
+#: The file with the classes, the names of features and the arrays of a vectorizer.
 FACTS = "facts.safetensors"
 
 _KINDS = ("none", "classes", "labels", "numbers")
 
 
 class _Shard(NamedTuple):
-    """What the manifest says of a shard."""
+    """The entry of a shard in the manifest."""
 
     number: int
     begin: int
@@ -50,43 +52,45 @@ class _Shard(NamedTuple):
 
 
 class RowStore:
-    """A data set on disk, of which any range of rows can be mapped.
+    """A data set on disk, of which any range of rows can be memory-mapped.
 
-    Opening reads the manifest and the classes; rows are mapped when they are asked for and unmapped when the last
-    array over them goes. Nothing is held open in between.
+    Opening reads the manifest and the classes. Rows are mapped on access and unmapped when the last array that refers
+    to them is deleted; no file stays open in between.
 
     Parameters
     ----------
-    path : path
+    path : str or path
         The folder.
 
     Attributes
     ----------
     shape : tuple of int
-        Rows and features.
+        Numbers of rows and features.
     layout : {"csr", "dense"}
+        Whether rows are sparse or dense.
     dtype, index_dtype : dtype
-        Of the values; of the column numbers of CSR rows.
+        The type of the values, and of the column indices of CSR rows.
     n_stored : int
-        Stored values.
+        The number of stored values.
     kind : {"none", "classes", "labels", "numbers"}
-        What the targets are: none, a class a row, sets of labels, numbers to predict.
+        The kind of targets: none, one class for each row, sets of labels, numbers of a regression.
     n_outputs : int
-        Classes, labels or numbers of a row; 0 without targets.
+        The number of classes, of labels, or of numbers for each row; 0 without targets.
     classes : ndarray of shape (n_outputs,) or None
-        What the numbers of the classes (or labels) stand for, ascending.
-    n_shards : int
+        The classes or labels, ascending; targets are their indices.
     notes : tuple of str
+        As in `Dataset`.
     table : TableLayout or None
-        How the table was read whose texts the rows were made from.
+        How the table of texts was read from which the rows were computed.
     feature_names : ndarray of str or None
+        The names of the features.
 
     Raises
     ------
     OSError
-        If there is no such folder.
+        If the folder does not exist.
     StoreError
-        A ValueError: if it is another kind of folder, is damaged, or was written by a newer version.
+        If the folder is of another kind, damaged, or written by a newer version; a ValueError.
 
     Examples
     --------
@@ -115,7 +119,8 @@ class RowStore:
         named = self._named("classes", "feature_names")
         self.classes, self.feature_names = named.get("classes"), named.get("feature_names")
         if self.classes is not None and self.classes.shape != (self.n_outputs,):
-            raise StoreError(self.path / FACTS, f"holds {len(self.classes)} classes, expected {self.n_outputs}")
+            what = f"has {len(self.classes)} classes, expected {self.n_outputs}: write the store again"
+            raise StoreError(self.path / FACTS, what)
 
     def _read(self, facts: dict[str, Any]) -> None:
         n, d = (operator.index(size) for size in facts["shape"])
@@ -132,7 +137,7 @@ class RowStore:
         self.source, self.source_format = str(facts["source"]), str(facts["source_format"])
         self.notes = tuple(str(note) for note in facts["notes"])
         self._vectorizer: dict[str, Any] | None = facts["vectorizer"]
-        table = facts.get("table")  # stores of earlier versions do not say it
+        table = facts.get("table")  # missing in stores of earlier versions
         self.table = None if table is None else TableLayout.from_dict(table)
         self._facts_written = None if facts["facts"] is None else Written(**facts["facts"])
         self._shards = [_shard(number, entry) for number, entry in enumerate(facts["shards"])]
@@ -142,9 +147,9 @@ class RowStore:
             raise ValueError(f"values of {self.dtype}, indices of {self.index_dtype}")
         bounds = [0, *(shard.end for shard in self._shards)]
         if bounds[-1] != n or any(s.begin != b or s.end <= b for s, b in zip(self._shards, bounds)):
-            raise ValueError("the rows of its shards do not add up")
+            raise ValueError("the rows of its shards do not add up to those of the store")
         if sum(shard.stored for shard in self._shards) != self.n_stored:
-            raise ValueError("the stored values of its shards do not add up")
+            raise ValueError("the stored values of its shards do not add up to those of the store")
         self._bounds = np.array(bounds, np.int64)
 
     def _named(self, *prefixes: str) -> dict[str, Array]:
@@ -153,7 +158,7 @@ class RowStore:
         with open_file(self.path / FACTS, ROWS) as file:
             return {name: file.read(name) for name in file.names if name.startswith(prefixes)}
 
-    # --- what it is -------------------------------------------------------------------------------------------------
+    # --- facts ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -163,12 +168,12 @@ class RowStore:
 
     @property
     def n_shards(self) -> int:
-        """Number of shards."""
+        """The number of shards."""
         return len(self._shards)
 
     @property
     def shard_bounds(self) -> tuple[int, ...]:
-        """The first row of each shard, and the number of rows."""
+        """The first row of each shard, followed by the number of rows."""
         return tuple(self._bounds.tolist())
 
     @property
@@ -188,7 +193,7 @@ class RowStore:
 
     @property
     def vectorizer(self) -> TextVectorizer | None:
-        """What turned the texts of a table into the rows."""
+        """The fitted vectorizer that computed the rows from the texts of a table, or None."""
         if self._vectorizer is None or self._facts_written is None:
             return None
         arrays = self._named("vectorizer.")
@@ -199,94 +204,81 @@ class RowStore:
         )
 
     def verify(self) -> None:
-        """Read every file and compare it with its checksum.
-
-        Raises
-        ------
-        StoreError
-            That names the first file which is missing, has another size or other content.
-        """
+        """Compare every file with its checksum; a StoreError names the first file that is missing or differs."""
         verify_files(self.path, self.files)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def rows(self, begin: int = 0, end: int | None = None) -> RowView:
-        """The rows ``begin`` to ``end - 1``, of which nothing is read yet; they may span shards.
-
-        Raises
-        ------
-        ValueError
-            If there are no such rows.
-        """
+        """Return a view of rows ``begin`` to ``end - 1`` without reading them; a ValueError if they do not exist."""
         end = len(self) if end is None else end
         if not 0 <= begin <= end <= len(self):
-            raise ValueError(f"rows {begin} to {end} are asked for; expected a range within 0 to {len(self)}")
+            raise ValueError(
+                f"begin, end are {begin}, {end}; expected a range within 0 to {len(self)}, the rows of the store"
+            )
         return RowView(self, begin, end)
 
     def parts(self, rank: int, size: int) -> RowView:
-        """The rows of one of ``size`` ranks: neighbors, with about as many stored values as the others have.
+        """Return the rows of one of ``size`` ranks: consecutive rows, with about equal numbers of stored values.
 
-        Whole shards, as soon as there are as many shards as ranks: a rank then needs no other files than its own.
+        If there are at least as many shards as ranks, they are whole shards, so that a rank needs only their files.
 
         Raises
         ------
         ValueError
-            If ``rank`` is not 0 to ``size`` - 1.
+            If ``rank`` is not 0 to ``size - 1``.
         """
         if not 0 <= rank < size:
-            raise ValueError(f"rank must be 0 to {size - 1}, one of {size}, got {rank}")
+            raise ValueError(f"rank must be 0 to {size - 1} for size={size}, got {rank}")
         if self.n_shards < size:
             return self.rows(len(self) * rank // size, len(self) * (rank + 1) // size)
         before = np.concatenate([[0], np.cumsum([shard.stored + shard.end - shard.begin for shard in self._shards])])
         cuts = [0]
         for part in range(1, size):
             nearest = int(np.argmin(np.abs(before - before[-1] * part / size)))
-            # One shard for each rank at least.
+            # At least one shard for each rank.
             cuts.append(min(max(nearest, cuts[-1] + 1), self.n_shards - size + part))
         cuts.append(self.n_shards)
         return self.rows(int(self._bounds[cuts[rank]]), int(self._bounds[cuts[rank + 1]]))
 
     def fit_width(self, n_features: int | None, *, ignore: bool = False) -> None:
-        """Have the rows be as wide as a model needs them: sparse ones are filled up with zeros.
+        """Set the number of features to that of a model, by adding columns of zeros to sparse rows.
 
         Raises
         ------
         DataFormatError
-            If there are more features (unless they are to be ignored, by slicing), or fewer in dense rows.
+            If the store has more features, unless ``ignore`` says that the caller will slice them off, or if dense rows
+            have fewer.
         """
         width = self.shape[1]
         if n_features is None or n_features == width or (ignore and width > n_features):
             return
         if width > n_features or self.layout == "dense":
-            raise DataFormatError(self.path, f"{width} features; expected {n_features}")
+            raise DataFormatError(self.path, f"has {width} features; expected {n_features}")
         self.shape = self.shape[0], int(n_features)
 
     def dataset(self, *, mapped: bool = False, end: int | None = None) -> Dataset:
-        """The store as a `Dataset`: mapped if it is a single shard, else read into memory.
+        """Return the store as a `Dataset`: mapped if it has a single shard, else read into memory.
 
         Parameters
         ----------
-        mapped : bool
-            Its `X` is a `RowView` instead, of which slices are taken; targets are read.
+        mapped : bool, default=False
+            If True, its `X` is a `RowView`, which is not read.
         end : int, optional
-            The first rows alone, as many as this.
+            Number of rows, the first ones; None: all.
 
         Raises
         ------
         MemoryError
-            If it would have to be read and there is no room for it.
+            If it has to be read and does not fit in memory.
         """
-        from manyclass.runtime.memory import human, require
-
         everything = self.rows(end=end)
-        if self.n_shards > 1 and not mapped and end is None:
-            try:
-                require({"rows": self.nbytes}, "")
-            except MemoryError as error:
-                raise MemoryError(
-                    f"{self.path} takes {human(self.nbytes)} in memory, more than there is: use its windows "
-                    "(store.rows().windows()), or fit the store itself (solver 'out_of_core')"
-                ) from error
+        room = memory.available()
+        if self.n_shards > 1 and not mapped and end is None and room is not None and self.nbytes > room:
+            raise MemoryError(
+                f"{self.path} takes {memory.human(self.nbytes)} in memory, and {memory.human(room)} are available: use "
+                "its windows (store.rows().windows()), or fit the store itself (solver='out_of_core')"
+            )
         y: Any = everything.targets()
         if self.kind == "classes" and self.classes is not None:
             y = self.classes[y]
@@ -305,7 +297,7 @@ class RowStore:
     # --- one shard --------------------------------------------------------------------------------------------------
 
     def shard_of(self, row: int) -> int:
-        """The number of the shard that holds a row."""
+        """Return the number of the shard of a row."""
         return int(np.searchsorted(self._bounds, row, side="right")) - 1
 
     def _file(self, file: Written) -> TensorFile:
@@ -315,38 +307,32 @@ class RowStore:
         return self._files[file.file]
 
     def row_ends(self, number: int) -> Array:
-        """The row pointers of a CSR shard, int64, mapped."""
+        """Return the row pointers of a CSR shard: int64, mapped."""
         shard = self._shards[number]
         file = self._file(shard.rows)
         if file.shape("indptr") != (shard.end - shard.begin + 1,):
-            raise StoreError(file.path, f"the shard has {file.shape('indptr')} row pointers: write the store again")
+            raise file.damaged(f"{file.shape('indptr')[0]} row pointers, expected {shard.end - shard.begin + 1}")
         return file.window("indptr")
 
     def rows_of(self, number: int, first: int, last: int) -> Any:
-        """Rows of one shard, counted within it, mapped; checked to lie within the shard and its columns.
-
-        Raises
-        ------
-        StoreError
-            If the shard is damaged.
-        """
+        """Map rows ``first`` to ``last - 1`` of a shard; a StoreError if their row pointers or columns are invalid."""
         shard = self._shards[number]
         file = self._file(shard.rows)
         d = self.shape[1]
         if self.layout == "dense":
             if file.shape("x") != (shard.end - shard.begin, d):
-                raise StoreError(file.path, f"the shard has shape {file.shape('x')}: write the store again")
+                raise file.damaged(f"rows of shape {file.shape('x')}, expected {(shard.end - shard.begin, d)}")
             found = file.window("x", first, last)
             return found if found.dtype == self.dtype else found.astype(self.dtype)
         bounds = self.row_ends(number)[first : last + 1]
         low, high = (int(bounds[0]), int(bounds[-1])) if len(bounds) else (0, 0)
         fits = 0 <= low <= high <= min(file.shape("indices")[0], file.shape("data")[0])
         if not fits or np.any(bounds[1:] < bounds[:-1]):
-            raise StoreError(file.path, "the shard is damaged (its row pointers do not rise): write the store again")
+            raise file.damaged("row pointers that decrease, or beyond the stored values")
         indices, data = file.window("indices", low, high), file.window("data", low, high)
-        # Seen as unsigned, a negative number is a very large one.
+        # As unsigned integers, negative indices are very large.
         if len(indices) and indices.view(f"u{indices.itemsize}").max() >= d:
-            raise StoreError(file.path, f"the shard is damaged (columns beyond {d}): write the store again")
+            raise file.damaged(f"columns beyond {d}")
         return make_csr(
             data.astype(self.dtype, copy=False),
             indices.astype(self.index_dtype, copy=False),
@@ -356,7 +342,7 @@ class RowStore:
         )
 
     def targets_of(self, number: int, first: int, last: int) -> tuple[Any, Array | None]:
-        """Targets and weights of rows of one shard, counted within it."""
+        """Map the targets and the sample weights of rows ``first`` to ``last - 1`` of a shard."""
         shard = self._shards[number]
         if shard.targets is None:
             return None, None
@@ -367,22 +353,17 @@ class RowStore:
         if self.kind != "labels":
             y = file.window("y", first, last)
             if len(y) and self.kind == "classes" and not 0 <= y.min() <= y.max() < self.n_outputs:
-                raise StoreError(file.path, f"classes beyond the {self.n_outputs} there are: write the store again")
+                raise file.damaged(f"classes beyond {self.n_outputs}")
             return y, weights
         bounds = file.window("indptr", first, last + 1)
         columns = file.window("indices", int(bounds[0]), int(bounds[-1]))
         if np.any(bounds[1:] < bounds[:-1]) or (
             len(columns) and not 0 <= columns.min() <= columns.max() < self.n_outputs
         ):
-            raise StoreError(file.path, f"labels beyond the {self.n_outputs} there are: write the store again")
+            raise file.damaged(f"labels beyond {self.n_outputs}")
         ones = np.ones(len(columns), np.int8)
         index = np.int32 if len(columns) <= np.iinfo(np.int32).max else np.int64
         return make_csr(ones, columns.astype(index), (bounds - bounds[0]).astype(index), self.n_outputs, True), weights
-
-
-def open_store(path: StrPath) -> RowStore:
-    """Open a row store; the same as `RowStore`."""
-    return RowStore(path)
 
 
 def _shard(number: int, entry: dict[str, Any]) -> _Shard:

@@ -1,4 +1,4 @@
-"""The targets of a store: gathered row by row, resolved when all are known, cut by shards."""
+"""Targets of a store: collected piece by piece, encoded when all are known, split by shards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from manyclass.io._csr import row_pointers
 from manyclass.io.labels import Targets
 from manyclass.kernels.rows import check_sparse
 
@@ -22,13 +23,13 @@ class Resolved(NamedTuple):
     n_outputs: int
     classes: Array | None
     y: Array | None  # int32 (n,), or float64 (n,) or (n, m)
-    columns: Array | None  # of labels: int32, with
-    bounds: Array | None  # int64 (n + 1,)
+    columns: Array | None  # of labels: int32, the indices of CSR rows
+    bounds: Array | None  # their row pointers: int64 (n + 1,)
     weights: Array | None
 
 
 class GatheredTargets:
-    """Targets as they come: 4 bytes a row for classes, whatever their names."""
+    """Collects targets; classes take 4 bytes for each row, whatever their names."""
 
     def __init__(self) -> None:
         self._kind: str | None = None
@@ -41,7 +42,7 @@ class GatheredTargets:
 
     @classmethod
     def whole(cls, targets: Targets) -> GatheredTargets:
-        """The targets of all rows at once."""
+        """Return the targets of all rows, given at once."""
         found = cls()
         y, names = targets
         found.add(y, None, 0 if y is None else y.shape[0])
@@ -50,24 +51,26 @@ class GatheredTargets:
         return found
 
     def add(self, y: Any, weights: Any, rows: int) -> None:
-        """Take the targets and the weights of the next rows."""
+        """Add the targets and the sample weights of the next rows."""
         kind, y = _kind_of(y)
         if self._kind not in (None, kind):
-            raise ValueError(f"y holds {kind}, and that of the rows before {self._kind}")
+            raise ValueError(f"y holds {kind}; expected {self._kind}, as for the rows before")
         if (weights is None) != (self.weights is None) and self._kind is not None:
-            raise ValueError("weights must be given in every call or in none")
+            raise ValueError("sample weights must be given in all calls or in none")
         if y is not None and y.shape[0] != rows:
             raise ValueError(f"y has {y.shape[0]} rows; expected {rows}, as X has")
         if weights is not None:
             given = np.array(weights, np.float64)
             if given.shape != (rows,) or not np.isfinite(given).all() or given.min(initial=0) < 0:
-                raise ValueError(f"weights must be {rows} finite numbers of at least 0, got shape {given.shape}")
+                raise ValueError(
+                    f"sample weights must be finite, at least 0 and of shape ({rows},), got shape {given.shape}"
+                )
             self.weights = [*(self.weights or []), given]
         self._kind = kind
         if kind == "classes":
             names, codes = np.unique(y, return_inverse=True)
             if self._codes and isinstance(next(iter(self._codes)), str) != (names.dtype.kind == "U"):
-                raise ValueError("y holds names in some calls and numbers in others: give one or the other")
+                raise ValueError("y holds names in some calls and numbers in others: convert one to the other")
             table = np.array([self._codes.setdefault(name, len(self._codes)) for name in names.tolist()], np.int32)
             self._pieces.append(table[codes.reshape(-1)] if len(names) else np.empty(0, np.int32))
         elif kind == "numbers":
@@ -78,18 +81,19 @@ class GatheredTargets:
             self._lengths.append(np.diff(y.indptr))
 
     def finish(self, n: int) -> Resolved:
-        """The targets of all ``n`` rows."""
+        """Return the targets of all ``n`` rows."""
         weights = None if self.weights is None else np.concatenate(self.weights)
         kind = self._kind or "none"
         if kind == "none":
             return Resolved("none", 0, None, None, None, None, weights)
         if kind == "labels":
-            bounds = np.zeros(sum(map(len, self._lengths)) + 1, np.int64)
-            np.cumsum(np.concatenate(self._lengths), out=bounds[1:])
+            bounds = row_pointers(np.concatenate(self._lengths))
             _check_length(len(bounds) - 1, n)
             names = np.arange(self._width) if self._names is None else self._names
             if names.shape != (self._width,):
-                raise ValueError(f"there are {len(names)} names of labels; expected {self._width}")
+                raise ValueError(
+                    f"label_names has {len(names)} names; expected {self._width}, one for each column of y"
+                )
             return Resolved("labels", self._width, names, None, np.concatenate(self._pieces), bounds, weights)
         y = np.concatenate(self._pieces)
         _check_length(len(y), n)
@@ -104,11 +108,11 @@ class GatheredTargets:
 
 def _check_length(found: int, n: int) -> None:
     if found != n:
-        raise ValueError(f"there are targets of {found} rows; expected {n}")
+        raise ValueError(f"y has {found} rows; expected {n}, as X has")
 
 
 def _kind_of(y: Any) -> tuple[str, Any]:
-    """What targets are, and the targets as an array or a CSR matrix without zeros or repeats."""
+    """Return the kind of targets, and the targets as an array or a CSR matrix without zeros or repeats."""
     if y is None:
         return "none", None
     if issparse(y):
@@ -126,11 +130,11 @@ def _kind_of(y: Any) -> tuple[str, Any]:
         return "classes", y.astype(np.int64) if y.dtype.kind in "bu" else y
     if y.ndim == 2 and y.dtype.kind in "iub":
         return "labels", csr_matrix(y != 0)
-    raise ValueError(f"y has type {y.dtype} and shape {y.shape}; expected labels, numbers, or a 0/1 matrix")
+    raise ValueError(f"y has type {y.dtype} and shape {y.shape}; expected classes, numbers or a 0/1 matrix")
 
 
 def split_targets(targets: Resolved, begin: int, end: int) -> dict[str, Array]:
-    """The arrays of the rows of a shard."""
+    """Return the arrays of targets of the rows of a shard."""
     arrays: dict[str, Array] = {}
     if targets.y is not None:
         arrays["y"] = targets.y[begin:end]

@@ -1,4 +1,4 @@
-"""A range of the rows of a store: windows that are mapped, slices, targets."""
+"""Views of ranges of rows of a store: mapped windows, slices and targets."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
-__all__ = ["WINDOW_BYTES", "RowView", "Window", "make_csr"]
+from manyclass.io._csr import make_csr, row_ranges
+from manyclass.runtime.threads import ranges
+
+__all__ = ["WINDOW_BYTES", "RowView", "Window"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Bytes of rows that are mapped at a time, where nobody says otherwise.
+#: Default size in bytes of a window.
 WINDOW_BYTES = 1 << 26
 
 
 class Window(NamedTuple):
-    """Some rows of a store, mapped.
+    """Rows ``begin`` to ``end - 1`` of a store, mapped read-only.
 
     Attributes
     ----------
     begin, end : int
-        Their numbers in the store.
+        The range of rows.
     X : csr_matrix or ndarray of shape (end - begin, n_features)
-        Read-only.
-    y : ndarray or csr_matrix or None
-        Numbers of classes (int32), a 0/1 indicator (int8 CSR) or numbers to predict (float64).
+        The features.
+    y : ndarray, csr_matrix or None
+        Indices of classes (int32), a 0/1 indicator matrix (int8 CSR) or numbers of a regression (float64).
     weights : ndarray of shape (end - begin,) or None
-        float64.
+        Sample weights, float64.
     """
 
     begin: int
@@ -39,14 +42,14 @@ class Window(NamedTuple):
 
 
 class RowView:
-    """A range of the rows of a store. Slicing gives rows: mapped within a shard, joined in memory across shards.
+    """A range of rows of a store. A slice of it is mapped if it is in one shard, else copied into memory.
 
     Attributes
     ----------
     store : RowStore
+        The store.
     begin, end : int
-    shape : tuple of int
-    dtype : dtype
+        The range of rows.
     """
 
     ndim = 2
@@ -57,12 +60,12 @@ class RowView:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and features."""
+        """The numbers of rows and features."""
         return self.end - self.begin, self.store.shape[1]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """The type of the values."""
         dtype: np.dtype[Any] = self.store.dtype
         return dtype
 
@@ -70,27 +73,23 @@ class RowView:
         return self.end - self.begin
 
     def __getitem__(self, rows: slice) -> Any:
-        """The features of a range of rows, counted from the first of this view."""
+        """Return the features of a range of rows, relative to the first row of this view."""
         pieces = [self.store.rows_of(*piece) for piece in self._pieces(*self._range(rows))]
         if len(pieces) == 1:
             return pieces[0]
         if self.store.layout == "dense":
-            return np.concatenate([np.empty((0, self.shape[1]), self.dtype), *pieces])
+            return np.concatenate(pieces)
         return _stacked(pieces, self.store)
 
     def targets(self, rows: slice = slice(None)) -> Any:
-        """The targets of a range of rows, as in `Window.y`."""
+        """Return the targets of a range of rows, as in `Window.y`."""
         found = [self.store.targets_of(*piece)[0] for piece in self._pieces(*self._range(rows))]
         if self.store.kind == "none" or len(found) == 1:
-            return found[0] if found else None
-        if self.store.kind != "labels":
-            return np.concatenate(found) if found else np.empty(0)
-        return (
-            csr_matrix(vstack(found, format="csr")) if found else csr_matrix((0, self.store.n_outputs), dtype=np.int8)
-        )
+            return found[0]
+        return csr_matrix(vstack(found, format="csr")) if self.store.kind == "labels" else np.concatenate(found)
 
     def cuts(self, nbytes: int = WINDOW_BYTES) -> list[tuple[int, int]]:
-        """Ranges of rows of the store, in order, of about ``nbytes`` bytes each and of one shard, one row at least."""
+        """Return consecutive ranges of rows of the store, each within a shard, of about ``nbytes`` bytes or one row."""
         return [
             (begin + self.store.shard_bounds[number], end + self.store.shard_bounds[number])
             for number, first, last in self._pieces(self.begin, self.end)
@@ -98,31 +97,27 @@ class RowView:
         ]
 
     def window(self, begin: int, end: int) -> Window:
-        """The rows ``begin`` to ``end - 1`` of the store, of one shard, mapped.
-
-        Raises
-        ------
-        ValueError
-            If they are not in this view, or not of one shard.
-        """
+        """Map rows ``begin`` to ``end - 1`` of the store, which must be rows of this view and of one shard."""
         number = self.store.shard_of(begin)
         low = self.store.shard_bounds[number]
         if not self.begin <= begin < end <= min(self.end, self.store.shard_bounds[number + 1]):
-            raise ValueError(f"rows {begin} to {end} are not a range of one shard within {self.begin} to {self.end}")
+            raise ValueError(
+                f"begin, end are {begin}, {end}; expected rows of one shard in {self.begin} to {self.end}: see cuts()"
+            )
         X = self.store.rows_of(number, begin - low, end - low)
         return Window(begin, end, X, *self.store.targets_of(number, begin - low, end - low))
 
     def windows(self, nbytes: int = WINDOW_BYTES, order: Iterable[int] | None = None) -> Iterator[Window]:
-        """The rows in windows of about ``nbytes`` bytes of one shard each; at most two are mapped at a time.
+        """Yield the rows in windows; at most two are mapped at a time.
 
-        The next window is mapped, and the system told to read it, before the caller works on this one.
+        The next window is mapped, so that the system reads it ahead, before the caller gets the current one.
 
         Parameters
         ----------
-        nbytes : int
-            Bytes of a window.
-        order : iterable of int, optional
-            Which of the `cuts` to take, and in which order; by default all as they come.
+        nbytes : int, default=2**26
+            Approximate size of a window in bytes.
+        order : iterable of int, default=None
+            Indices of the ranges of `cuts`, in the order to use; by default all.
         """
         cuts = self.cuts(nbytes)
         ahead: Window | None = None
@@ -136,31 +131,29 @@ class RowView:
             yield ahead
 
     def _cuts(self, number: int, first: int, last: int, nbytes: int) -> Iterator[tuple[int, int]]:
-        """Ranges of rows of a shard, of about so many bytes; one row at least."""
+        """Return ranges of rows of a shard of about ``nbytes`` bytes, or one row."""
         store = self.store
         if store.layout == "dense":
-            step = max(1, nbytes // max(1, store.shape[1] * store.dtype.itemsize))
-            for begin in range(first, last, step):
-                yield begin, min(begin + step, last)
-            return
-        ends = store.row_ends(number)
-        room = max(1, nbytes // (store.dtype.itemsize + store.index_dtype.itemsize))
-        while first < last:
-            end = int(np.searchsorted(ends[first : last + 1], ends[first] + room, side="right")) - 1 + first
-            end = min(max(end, first + 1), last, first + room)
-            yield first, end
-            first = end
+            cuts: Iterable[tuple[int, int]] = ranges(
+                last - first, max(1, nbytes // max(1, store.shape[1] * store.dtype.itemsize))
+            )
+        else:
+            size = max(1, nbytes // (store.dtype.itemsize + store.index_dtype.itemsize))
+            cuts = row_ranges(store.row_ends(number)[first : last + 1], size)
+        return ((first + begin, first + end) for begin, end in cuts)
 
     def _range(self, rows: slice) -> tuple[int, int]:
         if not isinstance(rows, slice):
-            raise TypeError(f"rows of a store are taken by ranges, view[begin:end], got {rows!r}")
+            raise TypeError(f"a view must be indexed by a slice, view[begin:end], got {rows!r}")
         begin, end, step = rows.indices(len(self))
         if step != 1:
-            raise ValueError(f"rows of a store are taken one after the other, got steps of {step}")
+            raise ValueError(f"a slice of a view must have step 1, got step {step}")
         return self.begin + begin, self.begin + max(begin, end)
 
     def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Number of a shard, and the range of its rows."""
+        """Yield the numbers of the shards of a range of rows, with the range within each shard."""
+        if begin == end:
+            yield 0, 0, 0  # no rows, but of the right type and width
         bounds = self.store.shard_bounds
         while begin < end:
             number = self.store.shard_of(begin)
@@ -169,18 +162,8 @@ class RowView:
             begin = stop
 
 
-def make_csr(data: Array, indices: Array, indptr: Array, width: int, canonical: bool) -> Any:
-    """A CSR matrix of these very arrays. (SciPy's constructor looks through the indices, and may convert them.)"""
-    matrix = csr_matrix((len(indptr) - 1, width), dtype=data.dtype)
-    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
-    if canonical:
-        matrix.has_sorted_indices = True
-        matrix.has_canonical_format = True
-    return matrix
-
-
 def _stacked(pieces: list[Any], store: Any) -> Any:
-    """CSR matrices, one below the other, copied once."""
+    """Stack CSR matrices vertically, with one copy."""
     nnz = sum(len(piece.data) for piece in pieces)
     data, indices = np.empty(nnz, store.dtype), np.empty(nnz, store.index_dtype)
     wide = store.index_dtype if nnz <= np.iinfo(store.index_dtype).max else np.dtype(np.int64)

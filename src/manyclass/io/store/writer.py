@@ -1,13 +1,14 @@
-"""Writing a row store, piece by piece: no more than a shard of it is ever in memory."""
+"""Writes row stores piece by piece; at most one shard is in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from manyclass.io._csr import row_pointers, row_ranges
 from manyclass.io.dataset import Dataset
 from manyclass.io.folder import write_manifest
 from manyclass.io.labels import Targets
@@ -23,12 +24,12 @@ __all__ = ["SHARD_BYTES", "RowStoreWriter", "write_store"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: Large enough to be read at the speed of the disk, small enough to be held while it is gathered.
+#: Size of a shard: large enough for sequential reads at the speed of the disk, small enough for memory.
 SHARD_BYTES = 1 << 28
 
 
 class _Done(NamedTuple):
-    """A shard that is written."""
+    """A shard on disk."""
 
     begin: int
     end: int
@@ -37,23 +38,23 @@ class _Done(NamedTuple):
 
 
 class RowStoreWriter(FolderWriter):
-    """Writes a row store. A context manager: the folder takes its name when the block ends without an error.
+    """Writes a row store piece by piece. A context manager: the folder appears when the block ends without an error.
 
     Parameters
     ----------
-    path : path
-        The folder; there must be nothing under that name.
-    n_features : int, optional
-        Columns; by default those of the widest piece.
-    shard_rows : int, optional
-        Most rows of a shard.
-    shard_bytes : int
-        About the most bytes of a shard, and the memory that writing takes.
+    path : str or path
+        The folder to create; it must not exist.
+    n_features : int, default=None
+        The number of columns; by default that of the widest piece.
+    shard_rows : int >= 1, default=None
+        Maximum number of rows of a shard; None: no limit but ``shard_bytes``.
+    shard_bytes : int >= 1, default=2**28
+        Approximate maximum size of a shard in bytes, and of the memory used for writing.
 
     Raises
     ------
     ValueError
-        If there is something under that name, or a limit is not positive.
+        If ``path`` exists, or a limit is below 1.
 
     Examples
     --------
@@ -91,7 +92,7 @@ class RowStoreWriter(FolderWriter):
         self.reset()
 
     def reset(self) -> None:
-        """Forget all rows: a reader has found out that it has to read again."""
+        """Remove all rows, because the reader starts again."""
         self._waiting: list[dict[str, Array]] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._done: list[_Done] = []
@@ -104,7 +105,7 @@ class RowStoreWriter(FolderWriter):
         for file in self._folder.iterdir() if hasattr(self, "_folder") else ():
             file.unlink()
 
-    # --- what comes -------------------------------------------------------------------------------------------------
+    # --- adding ------------------------------------------------------------------------------------------------------
 
     def add(self, X: Any, y: Any = None, weights: Any = None) -> None:
         """Add rows.
@@ -112,27 +113,29 @@ class RowStoreWriter(FolderWriter):
         Parameters
         ----------
         X : CSR matrix or ndarray of shape (n, n_features)
-            float32 or float64, in every call the one or the other kind. A memory map is read some rows at a time.
-        y : ndarray or CSR matrix, optional
-            Labels (integers or strings), numbers to predict (floats), or a 0/1 indicator; in every call or in none.
-        weights : ndarray of shape (n,), optional
-            Of the rows; in every call or in none.
+            The features: float32 or float64, sparse in all calls or dense in all. A memory map is read in pieces.
+        y : ndarray or CSR matrix, default=None
+            Classes (integers or strings), numbers of a regression (floats) or a 0/1 indicator matrix; in all calls or
+            in none.
+        weights : ndarray of shape (n,), default=None
+            Sample weights, >= 0; in all calls or in none.
 
         Raises
         ------
         ValueError
-            If the rows are of another kind than those before, or not as many as targets.
+            If the rows differ in kind from those before, or the shapes do not fit.
         """
         check_sparse(X)
         layout = "csr" if issparse(X) else "dense"
         if X.ndim != 2 or X.dtype not in (np.float32, np.float64) or (layout == "csr" and X.format != "csr"):
             raise ValueError(
-                f"X must be a CSR matrix or an array of float32 or float64, n x d, got {X.dtype} {X.shape}"
+                f"X must be a CSR matrix or a 2-d array of float32 or float64, got {type(X).__name__} of {X.dtype} and "
+                f"shape {X.shape}"
             )
         if self._layout not in (None, layout):
-            raise ValueError(f"X is {layout}, and the rows before are {self._layout}: give one or the other")
+            raise ValueError(f"X is {layout}; expected {self._layout}, as the rows before are: convert it")
         if layout == "dense" and self._layout is not None and X.shape[1] != self._width:
-            raise ValueError(f"X has {X.shape[1]} features, and the rows before have {self._width}")
+            raise ValueError(f"X has {X.shape[1]} features; expected {self._width}, as the rows before have")
         self._targets.add(y, weights, X.shape[0])
         self._layout = layout
         self._width = max(self._width, X.shape[1])
@@ -148,16 +151,15 @@ class RowStoreWriter(FolderWriter):
                 self._gather({"data": X.data[at].copy(), "indices": X.indices[at].copy(), "lengths": lengths})
 
     def add_csr(self, data: Array, indices: Array, lengths: Array) -> None:
-        """Add CSR rows without targets, of these arrays, which are kept until their shard is written."""
+        """Add CSR rows without targets; the arrays must not change until their shard is written."""
         self._layout = "csr"
-        indptr = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=indptr[1:])
+        indptr = row_pointers(lengths)
         for begin, end in self._csr_pieces(indptr):
             at = slice(indptr[begin], indptr[end])
             self._gather({"data": data[at], "indices": indices[at], "lengths": np.diff(indptr[begin : end + 1])})
 
     def describe(self, data: Dataset) -> None:
-        """Keep what a data set says of itself besides its rows and targets."""
+        """Store the facts about a data set besides its rows and targets."""
         self._facts.update(
             source=data.source,
             source_format=data.format,
@@ -171,19 +173,20 @@ class RowStoreWriter(FolderWriter):
             self._named.update({f"vectorizer.{name}": array for name, array in arrays.items()})
 
     def name_features(self, names: Array) -> None:
-        """Keep the names of the features."""
+        """Store the names of the features."""
         self._named["feature_names"] = np.asarray(names, dtype=np.str_)
 
     def set_targets(self, targets: Targets) -> None:
-        """Targets of all rows, in place of those given with the rows."""
-        self._targets = GatheredTargets.whole(targets)
+        """Set the targets of all rows, in place of those given with the rows; sample weights stay."""
+        weights, self._targets = self._targets.weights, GatheredTargets.whole(targets)
+        self._targets.weights = weights
 
     def set_width(self, n_features: int) -> None:
-        """The number of features, now that it is known."""
+        """Set the number of features."""
         self._n_features = n_features
 
     def rewrite(self, change: Callable[[dict[str, Array]], None]) -> None:
-        """Have ``change`` modify the arrays of every shard so far, in place, one shard at a time."""
+        """Apply ``change``, which modifies arrays in place, to every shard so far, one at a time."""
         for place, shard in enumerate(self._done):
             path = self._folder / shard.file.file
             with TensorFile(path, ROWS) as file:
@@ -195,19 +198,12 @@ class RowStoreWriter(FolderWriter):
 
     # --- shards -----------------------------------------------------------------------------------------------------
 
-    def _csr_pieces(self, indptr: Array) -> list[tuple[int, int]]:
+    def _csr_pieces(self, indptr: Array) -> Iterator[tuple[int, int]]:
         """Ranges of rows of at most a quarter of a shard."""
-        room = max(1, self._shard_bytes // 48)
-        pieces, begin, n = [], 0, len(indptr) - 1
-        while begin < n:
-            end = int(np.searchsorted(indptr, indptr[begin] + room, side="right")) - 1
-            end = min(max(end, begin + 1), n, begin + room)
-            pieces.append((begin, end))
-            begin = end
-        return pieces
+        return row_ranges(indptr, max(1, self._shard_bytes // 48))
 
     def _gather(self, arrays: dict[str, Array]) -> None:
-        """Take some rows, and write the shard when it is full."""
+        """Add rows to the shard in memory, and write it when it is full."""
         rows = len(arrays["x" if "x" in arrays else "lengths"])
         begin = 0
         while rows - begin > self._shard_rows - self._waiting_rows:
@@ -228,7 +224,7 @@ class RowStoreWriter(FolderWriter):
         self._waiting_bytes += sum(array.nbytes for array in arrays.values())
 
     def _flush(self) -> None:
-        """Write what waits as a shard."""
+        """Write the rows in memory as a shard."""
         if not self._waiting_rows:
             return
         waiting, rows = self._waiting, self._waiting_rows
@@ -238,8 +234,7 @@ class RowStoreWriter(FolderWriter):
             stored = sum(part["x"].size for part in waiting)
             self._dtypes.add(arrays["x"][0].dtype)
         else:
-            indptr = np.zeros(rows + 1, np.int64)
-            np.cumsum(np.concatenate([part["lengths"] for part in waiting]), out=indptr[1:])
+            indptr = row_pointers(np.concatenate([part["lengths"] for part in waiting]))
             arrays = {
                 "indptr": indptr,
                 "data": _of_one_type([part["data"] for part in waiting]),
@@ -256,17 +251,17 @@ class RowStoreWriter(FolderWriter):
         """Write the last shard, the targets and the manifest."""
         self._flush()
         if not self._done:
-            raise ValueError(f"{self._path}: there is no row to write")
+            raise ValueError(f"{self._path}: there are no rows to write; expected at least one: call add first")
         n = self._done[-1].end
         targets = self._targets.finish(n)
         width = self._width if self._n_features is None else self._n_features
         if self._layout == "dense" and width != self._width:
-            raise ValueError(f"n_features is {width}; the rows have {self._width} features")
+            raise ValueError(f"n_features is {width}; expected {self._width}, as the rows have")
         if targets.classes is not None:
             self._named["classes"] = targets.classes
         names = self._named.get("feature_names")
         if names is not None and names.shape != (width,):
-            raise ValueError(f"there are {len(names)} names of features; expected {width}")
+            raise ValueError(f"feature_names has {len(names)} names; expected {width}, one for each feature")
         facts = None
         if self._named:
             facts = write_arrays(self._folder / FACTS, ROWS, self._named)._asdict()
@@ -305,7 +300,7 @@ class RowStoreWriter(FolderWriter):
 
 
 def _part(arrays: dict[str, Array], begin: int, end: int) -> dict[str, Array]:
-    """Some of the rows."""
+    """Return a range of the rows."""
     if "x" in arrays:
         return {"x": arrays["x"][begin:end]}
     lengths = arrays["lengths"]
@@ -333,33 +328,33 @@ def write_store(
     shard_rows: int | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write rows as a store, a shard at a time.
+    """Write arrays as a row store, one shard at a time.
 
     Parameters
     ----------
-    path : path
-        The folder to make.
+    path : str or path
+        The folder to create; it must not exist.
     X : CSR matrix or ndarray of shape (n_samples, n_features)
-        float32 or float64; may be mapped from a file.
-    y : ndarray or CSR matrix, optional
-        Classes (integers or strings), numbers to predict (floats) or a 0/1 indicator.
-    sample_weight : ndarray of shape (n_samples,), optional
-    label_names : ndarray, optional
-        What the columns of an indicator stand for.
-    feature_names : sequence of str, optional
+        The features: float32 or float64; may be memory-mapped.
+    y : ndarray or CSR matrix, default=None
+        Classes (integers or strings), numbers of a regression (floats) or a 0/1 indicator matrix.
+    sample_weight : ndarray of shape (n_samples,), default=None
+        Sample weights, >= 0.
+    label_names : ndarray of shape (n_labels,), default=None
+        The labels of the columns of an indicator matrix; by default their indices.
+    feature_names : sequence of str, default=None
+        The names of the features.
     shard_rows, shard_bytes
         See `RowStoreWriter`.
 
     Raises
     ------
     ValueError
-        If there is something under that name, or the arrays do not fit each other.
+        If ``path`` exists, or the arrays do not fit each other.
     """
     with RowStoreWriter(path, n_features=X.shape[1], shard_rows=shard_rows, shard_bytes=shard_bytes) as writer:
         writer.add(X, None if label_names is not None else y, sample_weight)
         if label_names is not None:
-            weights = writer._targets.weights
             writer.set_targets(Targets(csr_matrix(y), np.asarray(label_names)))
-            writer._targets.weights = weights
         if feature_names is not None:
             writer.name_features(feature_names)
