@@ -37,6 +37,24 @@ sdca_epoch(rows, targets, one, one, order, loss, L2(), V, np.zeros(1), dual, np.
 print(json.dumps({"dual": dual.ravel().tolist(), "kernels": compile_clock.kernels, "seconds": compile_clock.seconds}))
 """
 
+#: Weights of fits whose kernels are large, and how many kernels were compiled.
+FITS = """
+import json, warnings
+import numpy as np
+from manyclass import CrammerSinger, LinearClassifier
+from manyclass.kernels.jit import compile_clock
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X, y = rng.standard_normal((200, 30)), rng.integers(0, 5, 200)
+found = {"kernels": None}
+for loss in (CrammerSinger(gamma=0), "hinge", "multinomial"):
+    fit = LinearClassifier(loss, solver="accelerated", alpha=1e-3, max_iter=3, tol=0, random_state=0).fit(X, y)
+    found[str(loss)] = fit.coef_.astype(float).tolist()
+found["kernels"] = compile_clock.kernels
+print(json.dumps(found))
+"""
+
 
 class Copy:
     """A copy of the package that can be edited, and processes that use it."""
@@ -191,6 +209,14 @@ def test_compilation_is_counted_and_timed(monkeypatch, tmp_path):
     total(np.ones(4))
     assert compile_clock.seconds == after
     assert compile_clock.kernels == kernels + 1
+
+
+@pytest.mark.slow
+def test_a_process_that_compiles_gets_the_bits_of_one_that_loads(copy):
+    first, second = (json.loads(copy.run(FITS).stdout) for _ in range(2))
+    assert first.pop("kernels") > 5
+    assert second.pop("kernels") == 0
+    assert first == second
 
 
 @pytest.mark.parametrize("suffix", ["*.nbi", "*.nbc"])

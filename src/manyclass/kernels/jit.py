@@ -182,16 +182,15 @@ def inline(func: F) -> F:
     return numba.njit(forceinline=True, **_OPTIONS)(func)  # type: ignore[no-any-return]
 
 
-def implements(
-    stub: Callable[..., Any], *, forceinline: bool = False, fastmath: set[str] = FASTMATH
-) -> Callable[[F], F]:
+def implements(stub: Callable[..., Any], *, fastmath: set[str] = FASTMATH) -> Callable[[F], F]:
     """Attach a compiled implementation to ``stub`` (``numba.extending.overload``).
 
     The decorated function receives the argument TYPES and returns the implementation for them, or None if another one
-    implements them. ``forceinline`` is for what has to be inlined before a loop can be vectorized; ``fastmath``
-    restricts the flags of what needs its operations in order.
+    implements them. It is always inlined: otherwise LLVM optimizes it twice, alone and as a part of the kernel, and the
+    process that compiles a kernel runs the one, a process that loads it from the cache the other, with other last bits.
+    ``fastmath`` restricts the flags of what needs its operations in order.
     """
-    options: Any = {**_OPTIONS, "forceinline": forceinline, "fastmath": fastmath}
+    options: Any = {**_OPTIONS, "forceinline": True, "fastmath": fastmath}
     return overload(stub, jit_options=options, strict=False)
 
 

@@ -41,7 +41,7 @@ def wright_omega(z: Any) -> Any:
     raise TypeError("wright_omega is compiled: call it from a kernel")
 
 
-@implements(exp, forceinline=True, fastmath=IN_ORDER)
+@implements(exp, fastmath=IN_ORDER)
 def _exp(x: Any) -> Any:
     if x == types.float32:
         return _exp32
@@ -84,7 +84,7 @@ def _exp64(x):
     return p * np.int64((np.int64(n) + np.int64(1023)) << np.int64(52)).view(np.float64)
 
 
-@implements(log, forceinline=True, fastmath=IN_ORDER)
+@implements(log, fastmath=IN_ORDER)
 def _log(x: Any) -> Any:
     if x == types.float32:
         return _log32
@@ -127,7 +127,7 @@ def _log64(x):
     return 2.0 * p + np.float64(e) * 0.6931471805599453
 
 
-@implements(wright_omega, forceinline=True, fastmath=IN_ORDER)
+@implements(wright_omega, fastmath=IN_ORDER)
 def _wright_omega(z: Any) -> Any:
     # The guess e^z / (1 + 0.6 e^z) left of 1 and z - log z right of it, joined without a branch (a branch would keep
     # the loop around it scalar), is within 14 %; a step of Fritsch, Shafer and Crowley (1973) is of fourth order.
