@@ -133,19 +133,19 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StagewiseEstimator._parameter_constraints,
-        "update": [StrOptions({"linear", "calibrated", "logistic"})],
+        "update": [StrOptions({"auto", "linear", "calibrated", "logistic"})],
         "inner_steps": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
         self,
-        features: Any = "fourier",
+        features: Any = "auto",
         *,
         prepare: Any = None,
         block_size: int | None = None,
         n_blocks: int | None = None,
         passes: int = 1,
-        update: str = "linear",
+        update: str = "auto",
         basis: Any = "linear",
         inner_steps: int = 5,
         alpha: float | None = None,
@@ -252,28 +252,31 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
             require_same(classes, self.classes_, width, self.n_features_in_)
         self._seeds = self._seeded()
         dtype = self._working_dtype(X)
-        if task == "binary" and self.update == "calibrated":
+        kind = self.update
+        if kind == "auto":
+            kind = "calibrated" if self._is_dense_default(X) else "linear"
+        if task == "binary" and kind == "calibrated":
             task = "multiclass"  # one column for each of two classes: predictions are on the simplex
         K = 1 if task == "binary" else len(self.classes_)
         link = "identity"
-        if self.update == "logistic":
+        if kind == "logistic":
             link = "softmax" if task == "multiclass" else "sigmoid"
-        signs = self.update == "linear" and task != "multiclass"
+        signs = kind == "linear" and task != "multiclass"
         domain = "box" if task == "multilabel" else "simplex"
         update: Update
-        if self.update == "linear":
+        if kind == "linear":
             update = linear
-        elif self.update == "calibrated":
+        elif kind == "calibrated":
             update = calibrated(self.basis, domain)
         else:
             update = logistic(*named_link(link), int(self.inner_steps), 1e-4)
-        threshold = 0.5 if (self.update, task) == ("calibrated", "multilabel") else 0.0
+        threshold = 0.5 if (kind, task) == ("calibrated", "multilabel") else 0.0
         members = self._fit_members(
             X,
             coded(labels, K, dtype, signs=signs),
             weights,
             update=update,
-            additive=self.update != "calibrated",
+            additive=kind != "calibrated",
             loss=link_loss(link),
             judge=lambda scores, rows: error_rate(
                 scores, labels[rows], task, None if weights is None else weights[rows], threshold

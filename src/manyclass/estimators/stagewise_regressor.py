@@ -24,7 +24,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
 
     Parameters
     ----------
-    features : str or FeatureBlock, default="fourier"
+    features : str or FeatureBlock, default="auto"
         See `StagewiseClassifier`.
     prepare : str or FeatureBlock, optional
         See `StagewiseClassifier`.
