@@ -11,14 +11,15 @@ from manyclass.objective.problem import Array
 from manyclass.solvers.least_squares.calibrated import squared_error
 from manyclass.solvers.least_squares.design import Design
 
-__all__ = ["block_size", "choose_kernel", "n_blocks", "n_components"]
+__all__ = ["BLOCK_SIZE", "choose_kernel", "n_blocks", "n_components"]
 
-#: Number of features of a block for up to so many rows, and for more; number of blocks at most.
-_SIZE, _MANY_ROWS, _SIZE_OF_MANY, _MOST_BLOCKS = 1024, 20_000, 2048, 10
+#: Number of features of a block, features per row in all blocks, and number of blocks at most.
+BLOCK_SIZE, _PER_ROW, _MOST_BLOCKS = 2048, 2 / 3, 10
 #: Rows with more than the first and at most the second number of features are replaced by principal components.
 _WIDE, _WIDEST, _COMPONENTS = 500, 5000, 100
-#: Rows on which bandwidths are compared, the fraction of them that is held out, and the fewest that are compared.
-_ROWS, _FRACTION, _LEAST = 10_000, 0.2, 50
+#: Rows and features with which bandwidths are compared, the fraction of these rows that is held out, and the fewest
+#: rows with which they are compared.
+_ROWS, _FEATURES, _FRACTION, _LEAST = 10_000, 1024, 0.2, 50
 #: The first bandwidth; neighbors are half and twice as large. Penalties, in units of 1 / n_samples.
 _FIRST, _FARTHEST, _PENALTIES = 0.5, 5, (0.1, 1.0, 10.0)
 
@@ -43,7 +44,7 @@ def choose_kernel(
 
     def judge(number: int) -> float:
         """The lowest error with bandwidth number ``number``."""
-        block = Nystrom(_SIZE, bandwidth=_FIRST * 2.0**number, random_state=seed).fit(Z)
+        block = Nystrom(_FEATURES, bandwidth=_FIRST * 2.0**number, random_state=seed).fit(Z)
         moments = Design(Z, block, weights=_part(weights, kept), dtype=targets.dtype).moments(
             min(penalties.values()), targets[kept]
         )
@@ -78,11 +79,6 @@ def n_components(n_features: int) -> int | None:
     return _COMPONENTS if _WIDE < n_features <= _WIDEST else None
 
 
-def block_size(n_samples: int) -> int:
-    """Number of features of a block."""
-    return _SIZE if n_samples <= _MANY_ROWS else _SIZE_OF_MANY
-
-
 def n_blocks(n_samples: int, size: int) -> int:
-    """As many blocks of ``size`` features as give one feature for each row, but at most 10."""
-    return min(_MOST_BLOCKS, math.ceil(n_samples / size))
+    """As many blocks of ``size`` features as give two features for every three rows, but at most 10."""
+    return min(_MOST_BLOCKS, math.ceil(_PER_ROW * n_samples / size))

@@ -33,27 +33,31 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
     Parameters
     ----------
-    features : str or FeatureBlock, default="fourier"
+    features : str or FeatureBlock, default="auto"
         The kind of features: "fourier", "logits", "nystrom", "polynomial", "subset" or "pca", optionally with their
         number in a block ("fourier:1024"), a block of `manyclass.features`, or a scikit-learn transformer that treats
         each row independently. Each block is a copy with another seed; a `FeatureSubset` continues with the next
-        features.
+        features. "auto": for dense X `Nystrom` features with settings by the rule in the notes, for sparse X
+        "fourier".
     prepare : str or FeatureBlock, optional
         A transformation that is applied once, before all blocks, and whose result is kept for all rows, such as
-        "pca:50"; same format as ``features``.
+        "pca:50"; same format as ``features``. None: with ``features="auto"`` "pca:100" for dense X of 501 to 5000
+        features, else no transformation.
     block_size : int, optional
-        Number of features of a block, >= 1. None: the number of ``features``.
+        Number of features of a block, >= 1. None: the number of ``features``; with ``features="auto"`` and dense X
+        2048.
     n_blocks : int, optional
-        Number of blocks of a pass, >= 1. None: all features of X for a `FeatureSubset`, else 10 blocks.
+        Number of blocks of a pass, >= 1. None: all features of X for a `FeatureSubset`, else 10 blocks; with
+        ``features="auto"`` and dense X fewer if these have more than two features for every three rows.
     passes : int, default=1
         Number of passes over the blocks, >= 1. From the second pass on, a block is fitted to the residuals of all other
         blocks; with additive updates its new weights are added to the old ones, so that the passes decrease the
         joint objective of all blocks. A `FeatureSubset` ordered by gradient is ordered again.
-    update : {"linear", "calibrated", "logistic"}, default="linear"
+    update : {"auto", "linear", "calibrated", "logistic"}, default="auto"
         ``linear``: ridge regression of the residuals y - yhat. ``calibrated``: the same, then predictions are refitted
         on functions of themselves and projected on the simplex (the hypercube for multilabel y). ``logistic``: a few
         steps of generalized least squares for the softmax link (sigmoid for two classes and multilabel y), with the
-        current scores as offsets.
+        current scores as offsets. ``auto``: calibrated with ``features="auto"`` and dense X, else linear.
     basis : {"linear", "quadratic", "cubic"} or callable, default="linear"
         Functions for the calibrated update; see `CalibratedLeastSquaresClassifier`. The paper's stagewise experiments
         use "linear".
@@ -61,7 +65,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Maximum number of steps of a logistic update, >= 1; each is a pass over the data.
     alpha : float or None, default=None
         Ridge penalty of each block relative to the mean loss, >= 0. None: 1 / n_samples (1 / the sum of the sample
-        weights).
+        weights); with ``features="auto"`` and dense X 0.1, 1 or 10 times that.
     n_models : int, default=1
         Number of models with different random features, >= 1, whose scores are averaged.
     fit_intercept : bool, default=True
@@ -92,6 +96,8 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Labels, sorted.
     alpha_ : float
         The ridge penalty used.
+    features_ : FeatureBlock
+        The block, not fitted, of which each block is a copy.
     n_stages_ : list of int
         Number of stages of each model.
     stage_records_ : list of StageRecord
@@ -115,6 +121,15 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
     StagewiseRegressor : The same for regression.
     StagewiseClassifier.for_images : Settings for images.
     CalibratedLeastSquaresClassifier : Calibrated least squares on one set of features.
+
+    Notes
+    -----
+    ``features="auto"`` for dense X: blocks of Nystrom features, with centers drawn by the squared residuals; two
+    features for every three rows, but at most 10 blocks. Bandwidth (1/2, 1/4, ... or 1, 2, ... times the median squared
+    distance) and alpha (0.1, 1 or 10 / n_samples) are those with the lowest squared error on held-out rows: one block
+    of 1024 features is fitted to 80 % of at most 10 000 rows for each bandwidth, as long as the error on the others
+    falls. For fewer than 50 rows the bandwidth is 1 and alpha 1 / n_samples. No rows are held out from the fit itself:
+    a fit to all rows was more accurate than one with early stopping. Standardize columns in different units first.
 
     References
     ----------

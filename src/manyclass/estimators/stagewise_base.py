@@ -110,8 +110,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         if not self._goes_on or self._kernel is None:
             rows = to_numpy(X) if is_foreign(X) else X
             self._kernel = dense.choose_kernel(rows, targets, weights, self._next_seed(), self.alpha)
-        size = dense.block_size(len(targets))
-        self.features_ = blocks.Nystrom(size, bandwidth=self._kernel[0], centers="residual")
+        self.features_ = blocks.Nystrom(dense.BLOCK_SIZE, bandwidth=self._kernel[0], centers="residual")
         self.alpha_ *= self._kernel[1]
 
     def _prepared(self, X: Any) -> Any:
@@ -160,10 +159,10 @@ class StagewiseEstimator(StreamedMixin, Named):
     def _share(self, block: Any, X: Any) -> int:
         """Number of blocks of a member with ``n_blocks=None``: all members together use each feature of X once."""
         if self._kernel is not None:
-            return dense.n_blocks(X.shape[0], int(block.n_features_out_))
+            return dense.n_blocks(int(X.shape[0]), int(block.n_features_out_))
         if not hasattr(getattr(block, "second_", block), "exhausted_"):
             return 10
-        in_all = math.ceil(X.shape[1] / max(1, int(block.n_features_out_)))
+        in_all = math.ceil(int(X.shape[1]) / max(1, int(block.n_features_out_)))
         return math.ceil(in_all / int(self.n_models))
 
     # --- the fit ----------------------------------------------------------------------------------------------------
