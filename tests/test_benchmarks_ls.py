@@ -158,6 +158,14 @@ def test_better_features_of_digits(folder: Path) -> None:
     assert (folder.parent / "out" / "ls_mnist_features-quick.png").stat().st_size > 1000
 
 
+def test_default_of_dense_rows(folder: Path) -> None:
+    digits(folder)
+    rows = measured(run(folder, "ls_default", "--data", "mnist", "--only", "default,svc"))
+    assert [row["method"] for row in rows] == ["default", "svc"]
+    assert all(float(row["test_error"]) < 0.5 for row in rows)
+    assert int(rows[0]["stages"]) == 1
+
+
 def test_newsgroups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.datasets import news20
 

@@ -185,7 +185,7 @@ def test_several_labels_a_row(update, sparse):
 def test_regression_of_several_targets(digits):
     X, _ = digits
     T = np.stack([np.sin(X.sum(1)), 100 + X[:, 20] * X[:, 30]], axis=1)
-    settings = {"block_size": 300, "n_blocks": 3, "alpha": 1e-5, "random_state": 0}
+    settings = {"features": "fourier", "block_size": 300, "n_blocks": 3, "alpha": 1e-5, "random_state": 0}
     model = StagewiseRegressor(**settings).fit(X, T)
     assert model.predict(X).shape == T.shape
     alone = StagewiseRegressor(**settings).fit(X, T[:, 1])
@@ -354,7 +354,7 @@ def test_features_are_never_made_for_all_rows(digits, monkeypatch):
     monkeypatch.setattr(RandomFourier, "_transform", lambda self, X: rows.append(len(X)) or original(self, X))
     monkeypatch.setattr("manyclass.solvers.least_squares.design._CHUNK", 1)
     monkeypatch.setattr("manyclass.solvers.least_squares.design._LEAST_ROWS", 100)
-    StagewiseClassifier(block_size=40, n_blocks=2, random_state=0).fit(X, y)
+    StagewiseClassifier("fourier:40", n_blocks=2, random_state=0).fit(X, y)
     assert max(rows) <= 100
     assert sum(rows) == 2 * 2 * len(X)  # two blocks, two passes each
 

@@ -9,12 +9,14 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from manyclass import features as blocks
+from manyclass.estimators import dense
 from manyclass.estimators.base import Named, penalty_strength
 from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one, validation_rows
 from manyclass.models.staged import Stage
@@ -33,6 +35,8 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     #: The stages of each member of the last fit.
     _stages: tuple[tuple[BlockFit, ...], ...] = ()
+    #: Bandwidth, and alpha relative to the default, that were chosen for dense rows.
+    _kernel: tuple[float, float] | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StreamedMixin._parameter_constraints,
         "features": BLOCK,
@@ -45,7 +49,7 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     def __init__(
         self,
-        features: Any = "fourier",
+        features: Any = "auto",
         *,
         prepare: Any = None,
         block_size: int | None = None,
@@ -89,13 +93,36 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
+    def _has_auto_features(self) -> bool:
+        return isinstance(self.features, str) and self.features == "auto"
+
+    def _is_dense_default(self, X: Any) -> bool:
+        """Whether the blocks are those of `manyclass.estimators.dense`."""
+        return self._has_auto_features() and not sp.issparse(X)
+
+    def _set_pattern(self, X: Any, targets: Array, weights: Array | None) -> None:
+        """Set ``features_``, of which each block is a copy, and ``alpha_``."""
+        self.alpha_ = penalty_strength(self.alpha, len(targets), weights)
+        if not self._is_dense_default(X):
+            pattern = "fourier" if self._has_auto_features() else self.features
+            self.features_, self._kernel = blocks.make_block(pattern), None
+            return
+        if not self._goes_on or self._kernel is None:
+            rows = to_numpy(X) if is_foreign(X) else X
+            self._kernel = dense.choose_kernel(rows, targets, weights, self._next_seed(), self.alpha)
+        self.features_ = blocks.Nystrom(dense.BLOCK_SIZE, bandwidth=self._kernel[0], centers="residual")
+        self.alpha_ *= self._kernel[1]
+
     def _prepared(self, X: Any) -> Any:
         """X, or X transformed by ``prepare``, for all rows; sets ``prepare_``."""
-        if self.prepare is None:
+        pattern = self.prepare
+        if pattern is None and self._is_dense_default(X) and (p := dense.n_components(X.shape[1])):
+            pattern = blocks.PrincipalComponents(p)
+        if pattern is None:
             self.prepare_ = None
             return X
         kept = getattr(self, "prepare_", None) if self._goes_on else None
-        self.prepare_ = self._fitted_block(self.prepare, X) if kept is None else kept
+        self.prepare_ = self._fitted_block(pattern, X) if kept is None else kept
         width = int(self.prepare_.n_features_out_)
         size = self._working_dtype(X).itemsize * X.shape[0] * width
         require({"prepared rows": size}, "a smaller preparation, or the preparation as the first part of a Chain")
@@ -106,7 +133,7 @@ class StagewiseEstimator(StreamedMixin, Named):
 
     def _blocks(self, X: Any, run: StagewiseRun, previous: Any) -> Iterator[Any]:
         """Yield the fitted blocks of a member for all passes."""
-        pattern, plain = blocks.make_block(self.features), to_numpy(X) if is_foreign(X) else X
+        pattern, plain = self.features_, to_numpy(X) if is_foreign(X) else X
         own: list[Any] = []
         for number in range(int(self.passes)):
             if number and own and not _reorders(own[0]):
@@ -126,14 +153,16 @@ class StagewiseEstimator(StreamedMixin, Named):
                 yield block
                 if getattr(getattr(block, "second_", block), "exhausted_", False) and self.n_blocks is None:
                     break
-                if self.n_blocks is None and taken >= self._share(block, X.shape[1]):
+                if self.n_blocks is None and taken >= self._share(block, X):
                     break
 
-    def _share(self, block: Any, n_features: int) -> int:
+    def _share(self, block: Any, X: Any) -> int:
         """Number of blocks of a member with ``n_blocks=None``: all members together use each feature of X once."""
+        if self._kernel is not None:
+            return dense.n_blocks(int(X.shape[0]), int(block.n_features_out_))
         if not hasattr(getattr(block, "second_", block), "exhausted_"):
             return 10
-        in_all = math.ceil(n_features / max(1, int(block.n_features_out_)))
+        in_all = math.ceil(int(X.shape[1]) / max(1, int(block.n_features_out_)))
         return math.ceil(in_all / int(self.n_models))
 
     # --- the fit ----------------------------------------------------------------------------------------------------
@@ -165,7 +194,7 @@ class StagewiseEstimator(StreamedMixin, Named):
                     "validation_fraction must leave training rows with positive weight, got "
                     f"{self.validation_fraction}: pass a smaller one"
                 )
-        self.alpha_ = penalty_strength(self.alpha, n, weights)
+        self._set_pattern(X, targets, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()
         self.stage_records_: list[StageRecord] = list(self.stage_records_) if self._goes_on else []

@@ -24,7 +24,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
 
     Parameters
     ----------
-    features : str or FeatureBlock, default="fourier"
+    features : str or FeatureBlock, default="auto"
         See `StagewiseClassifier`.
     prepare : str or FeatureBlock, optional
         See `StagewiseClassifier`.
@@ -35,8 +35,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
     passes : int, default=1
         See `StagewiseClassifier`.
     alpha : float or None, default=None
-        Ridge penalty of each block relative to the mean loss, >= 0. None: 1 / n_samples (1 / the sum of the sample
-        weights).
+        See `StagewiseClassifier`.
     n_models : int, default=1
         See `StagewiseClassifier`.
     fit_intercept : bool, default=True
@@ -60,7 +59,7 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
 
     Attributes
     ----------
-    alpha_, n_stages_, stage_records_, outcome_, model_, n_features_in_
+    alpha_, features_, n_stages_, stage_records_, outcome_, model_, n_features_in_
         See `StagewiseClassifier`.
 
     Examples

@@ -62,7 +62,12 @@ class StreamedMixin:
             raise ValueError(f"dtype must be None, float32 or float64, got {self.dtype!r}")
         resolve_n_jobs(self.n_jobs)
         for name in ("features", "prepare"):
-            blocks.make_block(getattr(self, name, None), name)
+            if not (name == "features" and self._has_auto_features()):
+                blocks.make_block(getattr(self, name, None), name)
+
+    def _has_auto_features(self) -> bool:
+        """Whether the features are chosen by the data."""
+        return False
 
     # --- input ------------------------------------------------------------------------------------------------------
 

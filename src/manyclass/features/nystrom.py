@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from scipy.linalg import blas
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from manyclass.features.base import (
@@ -53,6 +54,10 @@ class Nystrom(GaussianBlock):
         1000 rows, times ``bandwidth``.
     bandwidth : float > 0, default=1.0
         The factor of the median; ignored if ``scale`` is a number.
+    centers : {"uniform", "residual"}, default="uniform"
+        How the rows that are centers are drawn: each with the same probability, or with probabilities proportional to
+        the squared residuals (the squared norms of the rows of ``y``), so that a stagewise fit puts the centers of a
+        block where the earlier blocks are wrong. Without ``y``: "uniform".
     n_odd : int, default=0
         The last ``n_odd`` features of X change sign in the mirror image of a row, the others do not (as those of
         `KMeansPatches` with ``mirror=True``). The kernel is then the mean over a center and its mirror image. At
@@ -79,6 +84,23 @@ class Nystrom(GaussianBlock):
 
     _numbers: ClassVar[tuple[str, ...]] = (*GaussianBlock._numbers, "n_centers_")
     _arrays: ClassVar[tuple[str, ...]] = ("centers_",)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GaussianBlock._parameter_constraints,
+        "centers": [StrOptions({"uniform", "residual"})],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 512,
+        *,
+        scale: Any = "median",
+        bandwidth: float = 1.0,
+        centers: str = "uniform",
+        n_odd: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(n_components, scale=scale, bandwidth=bandwidth, n_odd=n_odd, random_state=random_state)
+        self.centers = centers
 
     @property
     def n_features_out_(self) -> int:
@@ -90,7 +112,10 @@ class Nystrom(GaussianBlock):
         needs = {"centers": item * p * X.shape[1], "the kernel between them": (16 + item) * p * p}
         memory.require(needs, "fewer components, or principal components or a subset of features first")
         self._fit_scale(X)
-        centers: Any = sample_rows(X, p, self._generator())
+        if self.centers == "residual" and y is not None and p < X.shape[0]:
+            centers: Any = X[_drawn_by(squared_norms(np.asarray(y).reshape(len(y), -1)), p, self._generator())]
+        else:
+            centers = sample_rows(X, p, self._generator())
         centers = centers.toarray() if sp.issparse(centers) else centers
         self.centers_, self.n_centers_ = np.array(centers, working_dtype(X)), p
 
@@ -155,3 +180,13 @@ class Nystrom(GaussianBlock):
             return times(self._kernel(dense_rows(X, W.dtype), centers), outer)
 
         return project
+
+
+def _drawn_by(weights: Array, size: int, rng: np.random.Generator) -> Array:
+    """Indices of ``size`` rows drawn without replacement with probabilities proportional to ``weights``, sorted.
+
+    Rows of weight 0 are drawn only after all others.
+    """
+    # The largest of log(weight) + Gumbel noise are such a draw (Efraimidis and Spirakis 2006, in logarithms).
+    keys = np.log(np.maximum(weights, np.finfo(np.float64).tiny)) + rng.gumbel(size=len(weights))
+    return np.sort(np.argpartition(keys, -size)[-size:])
