@@ -35,7 +35,7 @@ from manyclass.objective.penalties import ElasticNet
 from manyclass.objective.problem import Array, Certificate, Problem, stored
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State
-from manyclass.solvers.dual.sdca import SDCA, Epoch, bias_step
+from manyclass.solvers.dual.sdca import _SHARE, SDCA, Epoch, bias_step
 from manyclass.solvers.primal.base import momentum
 
 __all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
@@ -203,7 +203,7 @@ class AcceleratedSDCA(SDCA):
             if settings != (kappa, gamma):
                 settings = kappa, gamma
                 inner = _inner_problem(problem, kappa, gamma)
-                epoch = Epoch(inner, self._loss(inner), bias_step(inner))
+                epoch = Epoch(inner, self._loss(inner), self._bias_step(inner))
             step = self._begin_step(problem, state, kappa)
             for done in itertools.count(1):
                 order = self._due(inner, state, seed, int(state["epochs"]))
@@ -215,6 +215,10 @@ class AcceleratedSDCA(SDCA):
             passes = self._end_step(problem, inner, state, step)
             state["iteration"] = state["iteration"] + 1
             yield Progress(int(state["iteration"]), passes)
+
+    @staticmethod
+    def _bias_step(problem: Problem) -> float:
+        return bias_step(problem, _SHARE)  # in proportion to 1 / lam, whatever kappa is
 
     def _begin_step(self, problem: Problem, state: State, kappa: float) -> _OuterStep:
         """The settings of an outer step."""
@@ -326,7 +330,7 @@ class AcceleratedSDCA(SDCA):
         V += pull * state["Y"]
         if problem.intercept:
             sums = weighted_sums(problem.sample_weight, dual)
-            state["pull"] = np.asarray(bias_step(problem) * problem.lam / lam * sums, problem.dtype)
+            state["pull"] = np.asarray(self._bias_step(problem) * problem.lam / lam * sums, problem.dtype)
         problem.dual_image(state["best_dual"], state["best_V"])
         state["best_value"] = np.full((), np.nan)
 
@@ -439,7 +443,7 @@ def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
     found = shifted.certificate(state["V"], live, state["dual"])
     gap = found.primal - found.dual
     if inner.intercept:
-        kappa = 1.0 / (bias_step(inner) * inner.n_samples)
+        kappa = 1.0 / (bias_step(inner, _SHARE) * inner.n_samples)
         mean = weighted_sums(inner.sample_weight, state["dual"]) / inner.n_samples
         gap += 0.5 * kappa * float(np.sum((live - state["bias_center"]) ** 2, dtype=np.float64))
         gap += 0.5 * float(mean @ mean) / kappa + float(mean @ state["bias_center"])
