@@ -180,7 +180,7 @@ def test_woodbury_and_nystrom_against_dense_algebra():
         (lambda: LowRankDiagonal(-np.ones(3), 1), "diagonal must be"),
         (lambda: LowRankDiagonal(np.ones(3), 0), "rank must be an integer of at least 1, got 0"),
         (lambda: LowRankDiagonal(np.zeros(3), 1).solve(np.ones(3)), "diagonal must be positive to solve, got a zero"),
-        (lambda: partition_bound(np.ones((0, 2)), np.ones(2)), "at least one label"),
+        (lambda: partition_bound(np.ones((0, 2)), np.ones(2)), "with K >= 1, got"),
         (lambda: partition_bound(np.ones((2, 2)), np.ones(3)), "theta must have shape"),
         (lambda: partition_bound(np.full((2, 2), np.nan), np.ones(2)), "finite"),
         (lambda: partition_bound(np.ones((2, 2)), np.ones(2), np.full(2, -np.inf)), "at least one label"),

@@ -198,7 +198,7 @@ def test_faults_are_told_by_example(change, message):
         ({"solver": "newton"}, "solver must be one of 'bound', or an object such as BoundMajorization"),
         ({"solver": "bbm"}, r"did you mean 'bound'\?"),
         ({"solver": BoundMajorization(rank="half")}, "'rank' parameter of BoundMajorization"),
-        ({"solver": BoundMajorization(rank=3, stochastic=False)}, "of full rank"),
+        ({"solver": BoundMajorization(rank=3, stochastic=False)}, "needs stochastic=True"),
         ({"solver": BoundMajorization(schedule="slow")}, "'schedule' parameter"),
         ({"max_iter": 0}, "'max_iter' parameter"),
         ({"tol": -1.0}, "'tol' parameter"),

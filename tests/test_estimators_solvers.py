@@ -317,7 +317,7 @@ REFUSED = [
         {"solver": SDCA(option="IV"), "loss": "hinge"},
         "option 'IV' takes steps in proportion to the smoothness of the loss, and hinge has none",
     ),
-    ({"solver": SDCA(option="V"), "loss": CrammerSinger(gamma=0)}, "use option='I', gamma > 0"),
+    ({"solver": SDCA(option="V"), "loss": CrammerSinger(gamma=0)}, "give option='I', a gamma > 0"),
     ({"solver": ActiveSetSDCA(storage="sparse"), "loss": "crammer_singer"}, "sparse"),
 ]
 

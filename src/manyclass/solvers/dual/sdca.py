@@ -101,7 +101,7 @@ class SDCA(Solver):
         if self.option in ("IV", "V") and not problem.loss.smoothness:
             raise ValueError(
                 f"option {self.option!r} takes steps in proportion to the smoothness of the loss, and "
-                f"{problem.loss.name} has none: use option='I', gamma > 0, or AcceleratedSDCA, which smooths it"
+                f"{problem.loss.name} has none: give option='I', a gamma > 0, or AcceleratedSDCA, which smooths it"
             )
 
     def state(self, problem: Problem) -> State:
