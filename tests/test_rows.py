@@ -39,7 +39,7 @@ def everything(rows, i, V, coef, lo, hi, classes):
 @numba.njit
 def _within(rows, i, coef, classes, first, last, U, W):
     """Both updates of V, for the features first <= j < last."""
-    products.add_outers(rows, i, coef.reshape(1, -1), 0, coef.size, first, last, U)
+    products.add_outers(rows, i, 1, coef.reshape(1, -1), 0, coef.size, first, last, U)
     products.add_sparse_outer_within(rows, i, coef[: classes.size], classes, classes.size, first, last, W)
 
 

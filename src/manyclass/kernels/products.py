@@ -48,8 +48,8 @@ def add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
     raise TypeError("compiled: call it from a kernel")
 
 
-def add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
-    """``V[j, k] += sum_r x_{i + r, j} coef[r, k - lo]`` for lo <= k < hi and the features first <= j < last."""
+def add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
+    """``V[j, k] += sum_{r < m} x_{i + r, j} coef[r, k - lo]`` for lo <= k < hi and the features first <= j < last."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -244,17 +244,16 @@ def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
 
 
 @implements(add_outers)
-def _add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
+def _add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, coef, lo, hi, first, last, V):
-            whole = first == 0 and last == V.shape[0]
-            for r in range(coef.shape[0]):
+        def csr(rows, i, m, coef, lo, hi, first, last, V):
+            for r in range(m):
                 c = coef[r]
-                if not c.any():
-                    continue
-                if whole:
-                    add_outer(rows, i + r, c, lo, hi, V)
+                largest = abs(c[0])
+                for k in range(1, hi - lo):
+                    largest = max(largest, abs(c[k]))
+                if not largest > 0:
                     continue
                 for t in range(rows.indptr[i + r], rows.indptr[i + r + 1]):
                     j = rows.indices[t]
@@ -267,10 +266,10 @@ def _add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last
         return csr
     if is_a(rows, DenseRows) and _columns_first(V):
 
-        def columns(rows, i, coef, lo, hi, first, last, V):
+        def columns(rows, i, m, coef, lo, hi, first, last, V):
             real = coef.dtype.type
             r = 0
-            while r + 4 <= coef.shape[0]:  # four rows for each time V is read and written
+            while r + 4 <= m:  # four rows for each time V is read and written
                 x0, x1 = rows.x[i + r, first:last], rows.x[i + r + 1, first:last]
                 x2, x3 = rows.x[i + r + 2, first:last], rows.x[i + r + 3, first:last]
                 for k in range(hi - lo):
@@ -279,7 +278,7 @@ def _add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last
                     for j in range(last - first):
                         v[j] += (c0 * real(x0[j]) + c1 * real(x1[j])) + (c2 * real(x2[j]) + c3 * real(x3[j]))
                 r += 4
-            while r < coef.shape[0]:
+            while r < m:
                 x = rows.x[i + r, first:last]
                 for k in range(hi - lo):
                     c = coef[r, k]
@@ -291,8 +290,8 @@ def _add_outers(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, first: Any, last
         return columns
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, coef, lo, hi, first, last, V):
-            for r in range(coef.shape[0]):
+        def dense(rows, i, m, coef, lo, hi, first, last, V):
+            for r in range(m):
                 c = coef[r]
                 for j in range(first, last):
                     x = coef.dtype.type(rows.x[i + r, j])

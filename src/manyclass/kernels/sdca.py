@@ -135,15 +135,20 @@ def dual_image(rows, weights, dual, inv_lam_n, V, lo, hi, first, last):
     """
     real = V.dtype.type
     n = n_rows(rows)
-    V[first:last, lo:hi] = 0
+    for j in range(first, last):  # loops: slices and sums of slices compile twice as long
+        for k in range(lo, hi):
+            V[j, k] = 0
     coef = np.empty((_TOGETHER, hi - lo), V.dtype)
-    for i in range(0, n, _TOGETHER):
-        held = min(_TOGETHER, n - i)
-        for r in range(held):
-            scale = real(weights[i + r]) * real(inv_lam_n)
+    i = 0
+    while i < n:
+        m = 0
+        while m < _TOGETHER and i + m < n:
+            scale = real(weights[i + m]) * real(inv_lam_n)
             for k in range(hi - lo):
-                coef[r, k] = scale * dual[i + r, lo + k]
-        add_outers(rows, i, coef[:held], lo, hi, first, last, V)
+                coef[m, k] = scale * dual[i + m, lo + k]
+            m += 1
+        add_outers(rows, i, m, coef, lo, hi, first, last, V)
+        i += m
 
 
 @jit
