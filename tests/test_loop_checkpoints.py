@@ -12,7 +12,7 @@ from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss, Smoot
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.checkpoint import remove
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import LBFGS, SDCA, ActiveSetSDCA
+from manyclass.solvers import LBFGS, SDCA, AcceleratedSDCA, ActiveSetSDCA
 from registry import LOSSES
 
 
@@ -62,12 +62,14 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, intercept, check_every,
     same_bits(minimize(problem, Mortal(0), max_iter=2000, checkpoint=path, **options), whole)
 
 
-@pytest.mark.parametrize("solver", [SDCA(), ActiveSetSDCA()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("view", ["csr", "dense"])
+@pytest.mark.parametrize("solver", [SDCA(), AcceleratedSDCA(), ActiveSetSDCA()], ids=lambda solver: solver.name)
 @pytest.mark.parametrize("intercept", STOPS.values(), ids=STOPS)
 @pytest.mark.parametrize("check_every", [None, 4])
 @pytest.mark.parametrize("stop", [1, 4, 7])
-def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, solver, intercept, check_every, stop):
-    problem = make_problem(CrammerSingerLoss(1.0), make_data("class", n=80, K=12, seed=9), intercept=intercept)
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, solver, view, intercept, check_every, stop):
+    data = make_data("class", n=80, K=12, seed=9)
+    problem = make_problem(CrammerSingerLoss(1.0), data, view=view, intercept=intercept)
     options = {"tol": 0.0, "seed": 6, "check_every": check_every}
     path = tmp_path / "run.ckpt"
     with pytest.warns(ConvergenceWarning, match="max_iter"):

@@ -24,7 +24,7 @@ from manyclass.solvers.out_of_core.steps import Schedule, visit
 
 ALPHA = 1e-2
 #: Parameters of the estimator; all others are of the solver.
-ESTIMATOR = ("alpha", "max_iter", "tol", "fit_intercept", "dtype", "loss", "l1_ratio", "class_weight", "warm_start")
+ESTIMATOR = ("alpha", "max_iter", "tol", "fit_intercept", "dtype", "loss", "l1_ratio", "warm_start")
 
 
 def made(path, **options):

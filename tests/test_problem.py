@@ -211,6 +211,24 @@ def test_csr_and_dense_agree(case):
     assert one.dual == pytest.approx(two.dual, rel=1e-14, abs=1e-14)
 
 
+@pytest.mark.parametrize(("K", "density", "expected"), [(70, 0.1, False), (70, 1.0, True), (5, 0.1, True)])
+def test_dense_rows_in_either_order_of_the_weights_agree_with_csr(K, density, expected):
+    """Weights are kept by outputs, except with many outputs and many zeros."""
+    case = LOSSES["multinomial"]
+    data = make_data("class", n=90, d=30, K=K, density=density)
+    sparse, dense = (make_problem(case.loss, data, view=view) for view in ("csr", "dense"))
+    assert (sparse.columns_first, dense.columns_first) == (False, expected)
+    dual, V, bias = random_point(case, data, sparse)
+    image = dense.zeros()
+    dense.dual_image(dual, image)
+    np.testing.assert_allclose(image[:, :K], V[:, :K], rtol=1e-12, atol=1e-14)
+    one, two = sparse.certificate(V, bias, dual), dense.certificate(image, bias, dual)
+    assert two.primal == pytest.approx(one.primal, rel=1e-13)
+    assert two.dual == pytest.approx(one.dual, rel=1e-13)
+    assert dense.value(image[:, :K], bias) == pytest.approx(sparse.value(V[:, :K], bias), rel=1e-13)
+    assert dense.inner_product(image, np.ascontiguousarray(image)) == pytest.approx((image**2).sum(), rel=1e-12)
+
+
 @pytest.mark.parametrize("name", ["multinomial", "smooth_hinge-1"])
 def test_threads_do_not_change_a_bit(name):
     """More rows than a piece of a sum covers, more columns than a thread takes, more features than a piece."""

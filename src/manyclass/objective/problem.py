@@ -215,7 +215,7 @@ class Problem:
 
     def ordered(self, W: Array) -> Array:
         """W in the order that kernels take: a copy where it has another."""
-        return np.asfortranarray(W) if self.columns_first else W
+        return np.asfortranarray(W) if self.columns_first else np.ascontiguousarray(W)
 
     @property
     def resolution(self) -> float:
@@ -259,40 +259,17 @@ class Problem:
 
         One pass over the data. The gradient of the mean loss is ``-lam V``, where V is the dual image of ``dual``.
         """
-        parts = run(
-            partial(
-                respond.respond_rows,
-                self.rows,
-                self.targets,
-                self.sample_weight,
-                self.loss,
-                _PLAIN,
-                self.ordered(W),
-                bias,
-                dual,
-            ),
-            ranges(self.n_samples, _ROWS),
-            self.n_threads,
-        )
-        return float(np.sum(parts))
+        return self._losses(respond.respond_rows, W, bias, dual)
 
     def value(self, W: Array, bias: Array) -> float:
         """P(W, b). One pass over the data."""
-        parts = run(
-            partial(
-                respond.value_rows,
-                self.rows,
-                self.targets,
-                self.sample_weight,
-                self.loss,
-                _PLAIN,
-                self.ordered(W),
-                bias,
-            ),
-            ranges(self.n_samples, _ROWS),
-            self.n_threads,
-        )
-        return self.objective(float(np.sum(parts)), self.penalty_value(W))
+        return self.objective(self._losses(respond.value_rows, W, bias), self.penalty_value(W))
+
+    def _losses(self, kernel: Callable[..., float], W: Array, bias: Array, *out: Array) -> float:
+        """The weighted sum of the losses at W, b, by a kernel that may write more to ``out``."""
+        W = self.ordered(W)
+        given = self.rows, self.targets, self.sample_weight, self.loss, _PLAIN, W, bias, *out
+        return float(np.sum(run(partial(kernel, *given), ranges(self.n_samples, _ROWS), self.n_threads)))
 
     def penalty_value(self, W: Array) -> float:
         """g(W)."""
