@@ -274,12 +274,6 @@ def test_a_fitted_estimator_predicts_from_the_blocks(tmp_path, problem, stores):
         model.predict(stores[0]["sparse"])
 
 
-def test_weights_of_rows_divide_the_default_of_alpha(tmp_path, stores):
-    model = made(tmp_path / "m", max_iter=1).fit(stores[0]["weighted"])
-    assert model.alpha_ == pytest.approx(1 / stores[1].sum())
-    assert model.model_.parameters["alpha"] == model.alpha_
-
-
 def test_two_classes_have_the_objective_of_their_margin(tmp_path, problem):
     X, y = problem[0], np.array(["no", "yes"])[(problem[1] < 6).astype(int)]
     write_store(tmp_path / "two", X, y)

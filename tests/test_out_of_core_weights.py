@@ -1,4 +1,4 @@
-"""Class weights of a fit on a row store, and validation data of one from the command line."""
+"""Weights of rows and of classes in a fit on a row store, and validation data of one from the command line."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def test_class_weights_multiply_sample_weights(tmp_path, data, class_weight, wei
     np.testing.assert_allclose(*(model.model_.assemble().weights for model in (found, given)), rtol=1e-4, atol=1e-5)
     assert found.objective_ == pytest.approx(given.objective_, rel=1e-6)
     assert found.alpha_ == given.alpha_
+
+
+def test_weights_of_rows_divide_the_default_of_alpha(tmp_path, data):
+    X, y, own = data
+    write_store(tmp_path / "s", X, y, sample_weight=own)
+    model = LinearClassifier(solver=OutOfCore(tmp_path / "m"), max_iter=1, tol=1.0).fit(RowStore(tmp_path / "s"))
+    assert model.alpha_ == pytest.approx(1 / own.sum())
+    assert model.model_.parameters["alpha"] == model.alpha_
 
 
 def test_ranks_count_the_classes_together(tmp_path, data):
