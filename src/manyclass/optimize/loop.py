@@ -180,7 +180,10 @@ class _Run:
         self.problem, self.solver, self.seed, self.tol, self.every = problem, solver, seed, tol, every
         self.fresh = state is None
         if state is None:
-            require(solver.nbytes(problem), "dtype=np.float32, fewer features (hashing), or solver='sdca_active'")
+            require(
+                solver.nbytes(problem),
+                "dtype=np.float32, fewer features (hashing), or for Crammer-Singer solver='sdca_active'",
+            )
             state = solver.state(problem)
         self.state = state
         self.history = History()
