@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import nox
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
@@ -74,10 +76,88 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session
+def kills(session: nox.Session) -> None:
+    """SIGKILL at 50 random moments of every operation that writes files, one of them a model of 1 GiB: half an hour."""
+    session.install(".[test]")
+    environment = {"MANYCLASS_KILLS": "50", "MANYCLASS_KILLED_BYTES": str(1 << 30)}
+    session.run("pytest", "--full", "-n0", "tests/test_kill.py", *session.posargs, env=environment)
+
+
+@nox.session
+def load(session: nox.Session) -> None:
+    """10 000 fits on eight threads, and 10 000 one after the other: a few minutes."""
+    session.install(".[test]")
+    session.run("pytest", "--full", "-n0", "tests/test_load.py", *session.posargs, env={"MANYCLASS_LOAD": "10000"})
+
+
+@nox.session
+def certificates(session: nox.Session) -> None:
+    """Certificates of every loss, penalty, intercept, solver and type against better points: half an hour."""
+    session.install(".[test]")
+    environment = {"MANYCLASS_CERTIFICATES": "1"}
+    session.run("pytest", "--full", "-n0", "tests/test_certificates.py", *session.posargs, env=environment)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Mutated files of every format, on Linux: ``nox -s fuzz -- --minutes 60``."""
+    session.install(".[test]")
+    session.run("python", "tests/fuzzing.py", *session.posargs)
+
+
+#: Of the tests: those that run most kernels on small problems.
+KERNELS = [
+    *(f"tests/test_{name}.py" for name in ("losses", "penalties", "problem", "every_solver", "rows", "scoring")),
+    *(f"tests/test_{name}.py" for name in ("search_laws", "table", "memoir", "coordinate", "ds_mlr", "data_svmlight")),
+]
+
+
+@nox.session
+def bounds(session: nox.Session) -> None:
+    """The tests of the kernels, compiled with checks of every index; then small kernels without compilation."""
+    session.install(".[test]")
+    tests = session.posargs or ["--level", "quick", *KERNELS]
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": f"{session.create_tmp()}/bounds"}
+    session.run("pytest", "-n0", *tests, env=checked)
+    plain = ["tests/test_data_decimal.py", "tests/test_vmath.py", "tests/test_penalties.py"]
+    session.run("pytest", "-n0", "--level", "quick", *plain, env={"NUMBA_DISABLE_JIT": "1"})
+
+
+@nox.session
 def examples(session: nox.Session) -> None:
     """The examples, and the Python code of README.md and docs/."""
     session.install(".[test]")
     session.run("pytest", "--full", "tests/test_packaging.py", "-k", "pages_run or examples_run", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site with its gallery, in docs/_build/html: warnings are errors."""
+    session.install(".[docs]")
+    session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html", *session.posargs)
+
+
+@nox.session
+def links(session: nox.Session) -> None:
+    """Links of the documentation to other sites: needs a network."""
+    session.install(".[docs]")
+    session.run(
+        "sphinx-build", "-b", "linkcheck", "-D", "plot_gallery=0", "docs", "docs/_build/links", *session.posargs
+    )
+
+
+@nox.session
+def dist(session: nox.Session) -> None:
+    """Wheel and sdist: built, checked, and a wheel from the sdist installed."""
+    session.install("build", "twine")
+    folder = session.create_tmp()
+    session.run("python", "-m", "build", "--outdir", folder)  # the wheel is built from the sdist
+    files = sorted(str(path) for path in pathlib.Path(folder).glob("manyclass-*"))
+    session.run("twine", "check", "--strict", *files)
+    session.run("python", "-m", "pip", "install", *(file for file in files if file.endswith(".whl")))
+    session.chdir(folder)  # not the sources
+    session.run("python", "-c", "import manyclass; print(manyclass.__version__, manyclass.__file__)")
+    session.run("manyclass", "--version")
 
 
 @nox.session

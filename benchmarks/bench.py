@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks import catalog, data, machine, modules
 from benchmarks.catalog import Method
+from benchmarks.modules import Unknown
 from benchmarks.task import Task
 
 __all__ = ["Bench", "DataFile", "Options"]
@@ -72,8 +73,11 @@ class Bench:
 
     def __post_init__(self) -> None:
         for name in self.options.only or ():
-            if name not in getattr(modules.module("experiments", self.name), "ENTRIES", ()):
+            entries = getattr(modules.module("experiments", self.name), "ENTRIES", None)
+            if entries is None:
                 catalog.method(name)
+            elif name not in entries:
+                raise Unknown(f"{self.name} has no method {name!r}; it has {', '.join(entries)}")
         for name in self.options.datasets or ():
             modules.module("datasets", name.partition("/")[0])
         self._machine = machine.facts()

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ChildFailed", "TimedOut", "Worker", "call"]
+__all__ = ["ChildFailed", "TimedOut", "Worker", "call", "remembered"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -39,6 +41,46 @@ def call(function: str, arguments: Mapping[str, Any], *, python: str | None = No
         return worker.call(function, arguments)
 
 
+class _Answers:
+    """What children have answered, in a file of lines: the n-th call with the same arguments gets the n-th answer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[tuple[str, int], Any] = {}
+        self._asked: Counter[str] = Counter()
+        written: Counter[str] = Counter()
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        # What follows the last end of a line was being written when the run was stopped.
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            entry = json.loads(line)
+            self._known[entry["call"], written[entry["call"]]] = entry
+            written[entry["call"]] += 1
+        path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
+
+    def find(self, call: str) -> dict[str, Any] | None:
+        """The answer to this call, if it is there; counts the call."""
+        self._asked[call] += 1
+        return self._known.get((call, self._asked[call] - 1))
+
+    def keep(self, call: str, **answer: Any) -> None:
+        with self._path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps({"call": call, **answer}) + "\n")
+
+
+_answers: _Answers | None = None
+
+
+@contextmanager
+def remembered(path: Path) -> Iterator[None]:
+    """In the block, calls whose answers (or failures) are in the file are not made again; others are added to it."""
+    global _answers
+    _answers = _Answers(path)
+    try:
+        yield
+    finally:
+        _answers = None
+
+
 class Worker:
     """A process that calls one function after the other and keeps what it has loaded; a new one if it was lost.
 
@@ -59,6 +101,21 @@ class Worker:
         self.close()
 
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
+        if _answers is None:
+            return self._call(function, arguments)
+        key = json.dumps([self._python, function, arguments], sort_keys=True)
+        known = _answers.find(key)
+        if known is None:
+            try:
+                known = {"answer": self._call(function, arguments)}
+            except ChildFailed as failure:
+                known = {"failure": str(failure), "timed_out": isinstance(failure, TimedOut)}
+            _answers.keep(key, **known)
+        if "failure" in known:
+            raise (TimedOut if known["timed_out"] else ChildFailed)(known["failure"])
+        return known["answer"]
+
+    def _call(self, function: str, arguments: Mapping[str, Any]) -> Any:
         process = self._process or self._begin()
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The command line: ``list`` and ``run``."""
+"""The command line: ``list``, ``run``, ``reproduce`` and ``tables``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
 
 from benchmarks import catalog, modules
 from benchmarks.bench import Bench, Options
 from benchmarks.data import default_folder
+from benchmarks.reproduce import PAPERS, reproduce
 
 T = TypeVar("T")
 
@@ -24,7 +26,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.command == "list":
         _list(console)
         return 0
-    options = Options(
+    if chosen.command == "tables":
+        return _tables(console, check=chosen.check)
+    if chosen.command == "reproduce":
+        extra = [word for name, value in (("--data-dir", chosen.data_dir),) if value for word in (name, str(value))]
+        extra += ["--quick"] if chosen.quick else []
+
+        def parse(arguments: Sequence[str]) -> Options:
+            return _options(parser.parse_args(["run", *arguments]))
+
+        papers = [chosen.paper] if chosen.paper else list(PAPERS)
+        out = chosen.out / "quick" if chosen.quick else chosen.out  # never in the place of measured rows
+        return 1 if reproduce(papers, parse, out, console, extra) else 0
+    options = _options(chosen)
+    try:
+        experiment = modules.module("experiments", chosen.name)
+        bench = Bench(chosen.name, options, console)
+    except modules.Unknown as error:
+        parser.error(str(error))
+    experiment.run(bench)
+    bench.close()
+    return 0
+
+
+def _options(chosen: argparse.Namespace) -> Options:
+    """Of the command ``run``."""
+    return Options(
         data_dir=chosen.data_dir or default_folder(),
         runs=chosen.runs,
         threads=chosen.threads,
@@ -40,20 +67,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         quick=chosen.quick,
         out=chosen.out,
     )
-    try:
-        experiment = modules.module("experiments", chosen.name)
-        bench = Bench(chosen.name, options, console)
-    except modules.Unknown as error:
-        parser.error(str(error))
-    experiment.run(bench)
-    bench.close()
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="experiments, data sets, methods and peers, and what would be skipped here")
+    again = commands.add_parser("reproduce", help="run a paper's experiments, or all; goes on where it was stopped")
+    again.add_argument("paper", nargs="?", choices=tuple(PAPERS), help="default: all of them")
+    again.add_argument("--data-dir", type=Path, help="folder of the raw data files (default: $MANYCLASS_DATA)")
+    again.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")
+    again.add_argument("--out", type=Path, default=Path("benchmarks/reproduced"), help="where rows and pages go")
+    written = commands.add_parser("tables", help="write the figures of README.md and docs from the stored rows")
+    written.add_argument(
+        "--check", action="store_true", help="change nothing; exit status 1 if a figure is not the rows'"
+    )
     run = commands.add_parser("run", help="run an experiment; writes NAME.csv and NAME.png")
     run.add_argument("name", metavar="NAME", help="an experiment (see list)")
     run.add_argument("--data-dir", type=Path, help="folder of the raw data files (default: $MANYCLASS_DATA)")
@@ -92,6 +120,26 @@ def _several(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
         return tuple(kind(part) for part in text.split(",") if part)
 
     return parse
+
+
+def _tables(console: Console, *, check: bool) -> int:
+    """Write the blocks of all documents, or say which are not what the rows give."""
+    from benchmarks import tables
+
+    stale = []
+    try:
+        for document in tables.documents():
+            text, new = tables.rewrite(document)
+            if text != new:
+                stale.append(str(document.relative_to(tables.ROOT)))
+                if not check:
+                    document.write_text(new, encoding="utf-8")
+    except tables.Fault as fault:
+        console.print(f"[red]{escape(str(fault))}[/red]", highlight=False)
+        return 1
+    what = "not what the rows give" if check else "written"
+    console.print(f"{what}: {', '.join(stale)}" if stale else "all figures are those of the rows", highlight=False)
+    return 1 if check and stale else 0
 
 
 def _list(console: Console) -> None:

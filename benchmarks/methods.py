@@ -134,12 +134,11 @@ def _default_limit(solver: Solver | None) -> int | None:
 
 @cache
 def _refusal(solver: Solver | None, objective: str, l1_ratio: float, gamma: float, intercept: bool) -> str | None:
-
     task = Task(objective, alpha=0.1, l1_ratio=l1_ratio, gamma=gamma, intercept=intercept)
     try:
         loss_of(task).check()
         if solver is not None:
-            problem = make_problem(np.eye(3), np.arange(3), task)
+            problem = make_problem(sp.eye(3, format="csr"), np.arange(3), task)
             solver.prepare(problem)
     except ValueError as error:
         return str(error)
@@ -192,6 +191,7 @@ METHODS: Mapping[str, Ours] = {
         for name, kind in SOLVERS.items()
         if issubclass(kind, Solver)
     },
+    "sdca_rounds": Ours(SDCA(sampling="rounds"), "sdca, in rounds of rows whose steps threads share"),
     "asgd": Ours(SGD(average=True), "sgd, the mean of the weights after the first pass"),
     "bbm": Ours(BoundMajorization(stochastic=False), "bound, the batch method"),
     "majorise_cg": Ours(GeneralizedLeastSquares(system="cg"), "majorise, its systems solved by conjugate gradients"),

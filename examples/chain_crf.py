@@ -1,16 +1,18 @@
-"""A small chain-structured conditional random field: part-of-speech tags of short sentences.
+"""
+A conditional random field with label sets that differ
+======================================================
 
+A small chain-structured conditional random field finds the part-of-speech tags of short sentences.
 The label of a sentence is its sequence of tags. All sequences can be listed (3 tags, up to 4 words: at most 81), so the
 model is a `LogLinearModel`: joint features count pairs of word and tag, and pairs of neighboring tags. Sequences that a
 grammar forbids get the base measure zero.
-
-    python examples/chain_crf.py
 """
 
 from __future__ import annotations
 
 from itertools import product
 
+import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
 
@@ -80,5 +82,19 @@ def main():
     return model, right.mean()
 
 
+def draw(model):
+    """The weights: of words with tags, and of neighboring tags."""
+    words, pairs = np.split(model.coef_, [N_WORDS * N_TAGS])
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    for panel, table, names in ((panels[0], words, WORDS), (panels[1], pairs, TAGS)):
+        image = panel.imshow(table.reshape(-1, N_TAGS), cmap="RdBu_r", vmin=-5, vmax=5)
+        panel.set_xticks(range(N_TAGS), TAGS)
+        panel.set_yticks(range(len(names)), names)
+    panels[0].set_title("word and tag")
+    panels[1].set_title("tag, and the one that follows")
+    figure.colorbar(image, ax=panels, label="weight")
+    plt.show()
+
+
 if __name__ == "__main__":
-    main()
+    draw(main()[0])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 import numpy as np
 
-from manyclass.distributed import Communicator, DeadlineError
+from manyclass.distributed import Communicator, DeadlineError, _parts
 from manyclass.distributed.hybrid import HybridCommunicator
 
 DTYPES = (np.float64, np.float32, np.int64, np.uint8)
@@ -245,7 +246,16 @@ def _fault(comm: Communicator, how: str) -> None:
     if comm.rank == comm.size - 1:
         if how == "abort":
             comm.abort("no more room")
+        if how == "stuck":
+            threading.Event().wait(60)
+        if how == "busy":  # for longer than `stall`
+            begun = time.monotonic()
+            while time.monotonic() - begun < 4:
+                sum(range(10000))
+            return comm.barrier()
         raise ArithmeticError("a\nbug")
+    if how == "busy":
+        return comm.barrier()
     comm.receive()
 
 
@@ -253,9 +263,12 @@ def main() -> None:
     """All properties, or a fault, on MPI."""
     from manyclass.distributed.mpi import MPICommunicator
 
-    with MPICommunicator(timeout=60.0) as comm:
-        if sys.argv[1] != "properties":
+    if sys.argv[1] == "parts":
+        _parts.LIMIT = 1001
+    with MPICommunicator(timeout=60.0, stall=1.5 if sys.argv[1] in ("stuck", "busy") else None) as comm:
+        if sys.argv[1] not in ("properties", "parts"):
             _fault(comm, sys.argv[1])
+            return
         for name, check in PROPERTIES.items():
             check(comm)
             sys.stdout.write(f"{comm.rank} {name}\n")

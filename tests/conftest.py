@@ -22,9 +22,9 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
 
 #: Of the cases of a test function beyond the first, `pytest` runs one in this many.
-ONE_IN = 25
+ONE_IN = 33
 #: Of the test functions, `pytest --level brief` runs the first case of one in this many.
-FUNCTIONS_ONE_IN = 2
+FUNCTIONS_ONE_IN = 3
 
 #: More processes than this gain little: most of the time goes into a few long files and into compiling.
 MOST_PROCESSES = 8

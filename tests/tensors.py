@@ -9,6 +9,7 @@ import zlib
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.io.folder import write_manifest
 from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 
 
@@ -57,6 +58,14 @@ def change_array(path, name, edit):
     array = np.frombuffer(content[begin:end], kinds[header[name]["dtype"]]).copy()
     edit(array)
     path.write_bytes(assemble(header, content[:begin] + array.tobytes() + content[end:]))
+
+
+def change_manifest(folder, change):
+    """Write the manifest of a folder again after ``change(facts)``, as a writer would that has them wrong."""
+    facts = json.loads((folder / "manifest.json").read_bytes())
+    del facts["crc32"]
+    change(facts)
+    write_manifest(folder, facts.pop("format"), facts.pop("version"), facts)
 
 
 KIND = Kind("manyclass-test", 3, "test file", "give a test file", "write it again", FileError, {"told": str})

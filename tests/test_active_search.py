@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from helpers import make_data, make_problem
-from manyclass import LinearClassifier
+from manyclass import CrammerSinger, LinearClassifier
 from manyclass.kernels import proposals
 from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
 from manyclass.objective.losses import CrammerSingerLoss
@@ -131,6 +131,29 @@ def test_rivals_without_a_dual_are_dropped(solver):
     held = int((state["b"] > 0).sum())
     next(steps)
     assert len(state["b"]) == held < begun
+
+
+def test_passes_are_more_frequent_at_first():
+    problem = problem_of()
+    solver = ActiveSetSDCA().prepare(problem)
+    steps = solver.iterate(problem, solver.state(problem), 0)
+    assert [number for number in range(1, 20) if next(steps).bound is not None] == [2, 4, 6, 12, 18]
+
+
+def test_early_stopping_with_a_table_of_weights_tells_the_objective_of_the_model():
+    data = make_data("class", n=300, d=15, K=120, seed=1, density=0.3)
+    X = sp.csr_matrix(data.X)
+    model = LinearClassifier(
+        CrammerSinger(gamma=0.0), alpha=1e-2, solver=ActiveSetSDCA(storage="sparse"), early_stopping=1, random_state=0
+    )
+    model.fit(X, data.T, X_val=X[::-1], y_val=data.T[::-1])
+    assert model.history_.outcome == "patience"
+    scores, rows = X @ model.coef_.T + model.intercept_, np.arange(300)
+    y = np.searchsorted(model.classes_, data.T)
+    own = scores[rows, y].copy()
+    scores[rows, y] = -np.inf
+    losses = np.maximum(0.0, 1.0 + scores.max(axis=1) - own)
+    assert model.objective_ == pytest.approx(losses.mean() + 0.5e-2 * (model.coef_**2).sum(), rel=1e-6)
 
 
 def test_estimator():

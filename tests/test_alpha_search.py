@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import LinearClassifier, LinearRegressor
 from manyclass.datasets import make_many_classes
-from manyclass.estimators.alpha_search import held_out_rows
+from manyclass.estimators import alpha_search
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
+from manyclass.optimize.loop import Outcome
+from manyclass.optimize.validation import held_out_rows
 
 LOSSES = ("multinomial", "crammer_singer", "squared_hinge", "log_loss", "hinge")
 
@@ -93,7 +96,7 @@ def test_a_fifth_of_each_class_is_held_out_but_never_all_of_it():
     rows = make_rows(sp.csr_matrix((len(y), 3)))
     problem = Problem(rows, ClassTargets(y, 6), MultinomialLoss(), L2(), 1.0, n_features=3, sample_weight=weights)
     for seed in range(20):
-        held = held_out_rows(problem, np.random.default_rng(seed))
+        held = held_out_rows(problem, np.random.default_rng(seed), 0.2, "alpha='auto'")
         assert np.all(np.diff(held) > 0)
         assert np.all(weights[held] > 0)
         counts = np.bincount(y[held], minlength=6)
@@ -105,3 +108,45 @@ def test_a_fifth_of_each_class_is_held_out_but_never_all_of_it():
 def test_rows_that_are_too_few_are_refused():
     with pytest.raises(ValueError, match="alpha='auto' needs rows to hold out"):
         LinearClassifier(alpha="auto").fit(np.eye(2), [0, 1])
+
+
+def test_each_alpha_is_a_line_of_the_progress(capsys):
+    model = LinearClassifier(alpha="auto", random_state=0, verbose=1).fit(*clusters(2.0))
+    lines = [line.split() for line in capsys.readouterr().err.splitlines() if line.startswith("alpha ")]
+    found = {float(words[1]): float(words[4]) for words in lines}
+    assert found == pytest.approx({alpha: round(score, 4) for alpha, score in model.validation_scores_.items()})
+
+
+def test_ctrl_c_in_the_search_keeps_a_model_at_the_best_alpha_so_far(monkeypatch):
+    fits, minimize = [], alpha_search.minimize
+
+    def interrupted(*args, **settings):
+        result = minimize(*args, **settings)
+        fits.append(result)
+        return replace(result, outcome=Outcome.INTERRUPTED) if len(fits) == 2 else result
+
+    monkeypatch.setattr(alpha_search, "minimize", interrupted)
+    X, y = clusters(1.0)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = LinearClassifier(alpha="auto", tol=1e-9, random_state=0).fit(X, y)
+    assert len(fits) == len(model.validation_scores_) == 2
+    assert model.alpha_ in model.validation_scores_
+    assert (model.history_.outcome, model.n_iter_) == ("interrupted", 1)
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("estimator", [LinearClassifier, LinearRegressor])
+def test_held_out_rows_that_do_not_fit_are_refused_before_the_search(monkeypatch, estimator):
+    monkeypatch.delattr(alpha_search, "minimize")
+    X, y = clusters(1.0)
+    with pytest.raises(ValueError, match="X has 3 features"):
+        estimator(alpha="auto").fit(X, y, X_val=X[:, :3], y_val=y)
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "crammer_singer"])
+def test_early_stopping_after_the_search_judges_on_rows_that_no_fit_has_seen(loss):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 600)), rng.integers(4, size=400)  # labels that nothing tells, and any weights learn
+    model = LinearClassifier(loss, alpha="auto", early_stopping=True, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert max(found.score for found in model.history_.validation) < 0.5

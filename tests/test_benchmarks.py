@@ -80,6 +80,7 @@ def contested(rows: list[dict[str, str]], peers: set[str]) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("cache")
 class TestExperiments:
+    @pytest.mark.slow
     def test_multinomial(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         asked = ("--data", "digits", "--alpha", "1e-2", "--intercept", "both")
         rows = run(tmp_path, "multinomial", *asked, "--only", "sdca,sklearn_lbfgs,sklearn_newton_cg")
@@ -96,6 +97,15 @@ class TestExperiments:
         assert "ratio" in shown
         assert "best of them" in shown
 
+    def test_embeddings(self, tmp_path: Path) -> None:
+        only = "auto,sklearn_lbfgs,sklearn_newton_cholesky"
+        rows = run(tmp_path, "embeddings", "--data", "embeddings/small", "--alpha", "1e-2", "--only", only)
+        assert {row["method"] for row in rows} == {"auto", "sklearn_lbfgs", "sklearn_newton_cholesky"}
+        for row in rows:
+            assert row["reached"] == "True"
+            assert float(row["objective"]) <= float(row["target"]) * (1 + 1e-12)
+            assert row["method"] != "auto" or float(row["certified_relative_gap"]) <= 1e-3
+
     def test_beyond_the_budget_and_beyond_the_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.peers import sklearn_newton_cg
 
@@ -111,6 +121,7 @@ class TestExperiments:
         assert float(stopped["seconds"]) == 0.0005
         assert "budget" in stopped["reason"]
 
+    @pytest.mark.slow
     def test_crammer_singer(self, tmp_path: Path) -> None:
         rows = run(
             tmp_path, "crammer_singer", "--data", "digits", "--alpha", "1e-2", "--only", "sdca,sklearn_linear_svc"
@@ -134,6 +145,7 @@ class TestExperiments:
             assert float(row["accuracy"]) > 0.8
             assert (row["estimated_bytes"] != "") == (row["method"] == "sklearn_linear_svc")
 
+    @pytest.mark.slow
     def test_one_vs_rest_of_some_classes(self, tmp_path: Path) -> None:
         peers = {"sklearn_linear_svc_primal"}
         asked = ("--data", "digits", "--alpha", "1e-2", "--classes", "4", "--only", ",".join({"sdca"} | peers))
@@ -158,6 +170,7 @@ class TestExperiments:
             assert max(float(row["dual"]) for row in mine) <= min(float(row["primal"]) for row in mine) + 1e-12
         assert (tmp_path / "accelerated-quick.png").read_bytes().startswith(b"\x89PNG")
 
+    @pytest.mark.slow
     def test_validated(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.experiments import validated
 
@@ -196,6 +209,7 @@ class TestExperiments:
         assert "stopped after 0.0005 s" in row["reason"]
 
     @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")
+    @pytest.mark.slow
     def test_revisions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.experiments import revisions
 
@@ -390,6 +404,29 @@ def test_classes_fitted_alone_are_those_of_the_whole_fit(name: str) -> None:
     np.testing.assert_allclose(some.weights, whole.weights[:, [4, 0]], atol=1e-4)
     assert some.estimate["measured_classes"] == 2
     assert 0 < some.estimate["measured_seconds"] <= some.seconds
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_peer_is_tuned_on_held_out_rows(cache: None, tmp_path: Path) -> None:
+    from benchmarks import catalog
+    from benchmarks.task import Task
+
+    peer = catalog.method("liblinear_l1")
+    if reason := peer.skip_reason():
+        pytest.skip(reason)
+    assert peer.refuses(Task("squared_hinge")) is not None  # an l2 penalty is not its own
+    assert peer.refuses(Task("squared_hinge", l1_ratio=1.0)) is None
+    rows = run(tmp_path, "tuned_peers", "--data", "bundled/iris", "--only", "liblinear_l1")
+    by_part: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        by_part.setdefault(row["part"], []).append(row)
+    assert [row["setting"] for row in by_part["validation"]] == ["C 1", "C 0.015625"]
+    assert [row["setting"] for row in by_part["default"]] == ["C 1"]
+    best = max(by_part["validation"], key=lambda row: float(row["accuracy"]))
+    (searched,) = by_part["searched"]
+    assert searched["setting"] == best["setting"]
+    spent = sum(float(row["seconds"]) for row in by_part["validation"])
+    assert float(searched["search_seconds"]) == pytest.approx(spent)
 
 
 def test_a_worker_that_runs_out_of_time_is_replaced() -> None:

@@ -65,6 +65,35 @@ def test_scaling_measures_each_number_of_classes(tmp_path, monkeypatch):
     assert (tmp_path / "memoir_scaling-quick.png").exists()
 
 
+def test_searches_that_miss_rivals_are_measured(tmp_path, monkeypatch):
+    from benchmarks import children
+    from benchmarks.experiments import memoir_recall
+
+    monkeypatch.setattr(
+        memoir_recall,
+        "SEARCHES",
+        {
+            "exact": ("exact", {}),
+            "codes": ("lsh", {"bits": 64, "candidates": 2}),
+        },
+    )
+    monkeypatch.setattr(memoir_recall, "PENALTIES", {"l2": 0.0})
+    monkeypatch.setattr(children, "call", lambda name, arguments: memoir_recall.trace(**arguments))
+    options = Options(data_dir=tmp_path, runs=1, epochs=2, quick=True, out=tmp_path, datasets=("generated/small",))
+    bench = Bench("memoir_recall", options, Console(file=io.StringIO(), width=200))
+    memoir_recall.run(bench)
+    bench.close()
+    with (tmp_path / "memoir_recall-quick.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [(row["settings"], row["search"], row["iterations"]) for row in found] == [
+        (settings, search, number) for settings in ("ours", "paper") for search in ("exact", "codes") for number in "12"
+    ]
+    assert all((row["search"] == "exact") == (row["search_recall"] == "1.0") for row in found)
+    assert all((row["search"] == "exact") == (row["margin_error"] == "0.0") for row in found)
+    assert {float(row["batch_size"]) * float(row["alpha"]) for row in found if row["settings"] == "paper"} == {1.0}
+    assert (tmp_path / "memoir_recall-quick.png").exists()
+
+
 def test_the_table_searches_and_says_what_does_not_fit(tmp_path, monkeypatch, rows):
     from benchmarks import children
     from benchmarks.experiments import many_classes_table as table

@@ -15,7 +15,8 @@ from manyclass.solvers.bound.features import FeatureForm
 from manyclass.solvers.bound.forms import KroneckerForm
 from manyclass.solvers.bound.labels import ORDERS, Labels
 from manyclass.solvers.bound.low_rank import nystrom, woodbury
-from manyclass.solvers.bound.steps import Running, Steps
+from manyclass.solvers.bound.running import LowRank, Running, low_rank_curvature
+from manyclass.solvers.bound.steps import Steps
 from manyclass.solvers.primal.base import constant
 
 
@@ -127,9 +128,10 @@ def test_low_rank_dominates_what_was_added(seed):
     weights = rng.random(n)
     start = rng.random(size) + 0.1
     found = LowRankDiagonal(start, rank)
-    for row, weight in zip(rows, weights):
-        found.add(row, weight)
-    exact = np.diag(start) + (rows.T * weights) @ rows
+    rows *= np.sqrt(weights)[:, None]
+    for part in np.array_split(rows, int(rng.integers(1, n + 1))):  # alone and together
+        found.add(part)
+    exact = np.diag(start) + rows.T @ rows
     largest = np.linalg.eigvalsh(exact).max()
     assert np.linalg.eigvalsh(found.dense() - exact).min() >= -1e-11 * largest
     u = rng.normal(size=size)
@@ -143,6 +145,22 @@ def test_low_rank_of_full_rank_is_exact():
     for row in rows:
         found.add(row)
     np.testing.assert_allclose(found.dense(), np.eye(5) + rows.T @ rows, atol=1e-10)
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_low_rank_keeps_the_largest_and_at_least_the_diagonal(safe):
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(40, 12)) * np.linspace(0.1, 3, 12)
+    found = LowRankDiagonal(np.full(12, 0.5), 3, safe=safe)
+    found.add(rows)
+    exact = rows.T @ rows + 0.5 * np.eye(12)
+    inner = found.rows @ found.rows.T
+    np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-9)
+    assert (np.diff(np.diag(inner)) <= 0).all()
+    above = np.diag(found.dense()) - np.diag(exact)
+    assert above.min() > (0.1 if safe else -1e-9)
+    if not safe:
+        np.testing.assert_allclose(above, 0, atol=1e-9)
 
 
 def test_the_projection_often_given_is_no_bound_and_ours_is():
@@ -244,19 +262,56 @@ def test_kronecker_is_the_general_form(view, loss, intercept, density):
     np.testing.assert_allclose(d[: form.width].T.reshape(-1, 1), e, atol=1e-12)
 
 
+def one_form(kind, n, d):
+    rng = np.random.default_rng(0)
+    if kind == "general":
+        sizes = rng.integers(1, 5, n)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        F = sp.csr_matrix(rng.normal(size=(offsets[-1], d)))
+        return FeatureForm(F, offsets, np.zeros(n, np.int64), np.full(n, 1 / n))
+    loss = MultinomialLoss() if kind == "multinomial" else LogisticLoss()
+    data = make_data(loss.targets, n=n, d=d, K=3 if loss.joint else 1, seed=1)
+    problem = make_problem(loss, data, intercept=True)
+    return KroneckerForm.of(problem, constant(problem))
+
+
+@pytest.mark.parametrize("rank", [1, 3, 10**6])
+@pytest.mark.parametrize("kind", ["multinomial", "binary", "general"])
+def test_the_low_rank_curvature_of_all_samples_majorizes(kind, rank):
+    """Against the full curvature; the same with as many rows as parameters."""
+    form = one_form(kind, 30, 6)
+    steps = Steps(form, 0.1, "ascending")
+    point = np.random.default_rng(1).normal(size=form.shape)
+    S = steps.scores(point)
+    found = low_rank_curvature(steps, S, rank).matrix.dense()
+    G = np.empty((form.reduced,) * 2)
+    steps.gradient(point, S, G)
+    basis = np.stack([form.expand(e).ravel() for e in np.eye(form.reduced)])
+    more = basis @ found @ basis.T - G
+    assert np.linalg.eigvalsh(more).min() > -1e-10
+    if rank == 10**6:
+        np.testing.assert_allclose(more, 0, atol=1e-5 * np.abs(G).max())
+    else:
+        assert np.abs(more).max() > 1e-3 * np.abs(G).max()
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_adding_samples_costs_rank_times_parameters(rank, monkeypatch):
+    """m - 1 rows of m labels, in turns of at most ``rank``: O(k D) numbers at a time, O(k D) operations each."""
+    form = one_form("multinomial", 30, 6)
+    sizes, add = [], LowRankDiagonal.add
+    monkeypatch.setattr(LowRankDiagonal, "add", lambda self, rows: (sizes.append(rows.shape), add(self, rows))[1])
+    part = form.take(np.arange(form.n))
+    LowRank.zero(form, rank, safe=True).add(part, np.tile((np.eye(3) - 1 / 3).ravel(), form.n))
+    assert sum(rows for rows, _ in sizes) == 2 * form.n
+    assert max(rows for rows, _ in sizes) == rank
+    assert {size for _, size in sizes} == {7 * 3}
+
+
 @pytest.mark.parametrize("kind", ["multinomial", "binary", "general"])
 def test_the_updated_inverse_is_the_inverse_of_the_sum(kind):
     rng = np.random.default_rng(0)
-    if kind == "general":
-        sizes = rng.integers(1, 5, 30)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        F = sp.csr_matrix(rng.normal(size=(offsets[-1], 20)))
-        form = FeatureForm(F, offsets, np.zeros(30, np.int64), np.full(30, 1 / 30))
-    else:
-        loss = MultinomialLoss() if kind == "multinomial" else LogisticLoss()
-        data = make_data(loss.targets, n=30, d=20, K=3 if loss.joint else 1, seed=1)
-        problem = make_problem(loss, data, intercept=True)
-        form = KroneckerForm.of(problem, constant(problem))
+    form = one_form(kind, 30, 20)
     kept = [Running(Running.first(form, 0.1, inverse), inverse) for inverse in (False, True)]
     for index in (np.array([3]), np.array([7, 0, 12]), np.arange(20, 29)):
         part = form.take(index)

@@ -55,7 +55,15 @@ def optimum(features, y, measures, alpha, weights):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"batch_size": 1}, {"rank": 1}, {"rank": 4}, {"stochastic": False}, {"order": "descending"}],
+    [
+        {},
+        {"batch_size": 1},
+        {"rank": 1},
+        {"rank": 4},
+        {"rank": 2, "batch_size": 3},
+        {"stochastic": False},
+        {"order": "descending"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("sparse", [False, True])
@@ -198,7 +206,7 @@ def test_faults_are_told_by_example(change, message):
         ({"solver": "newton"}, "solver must be one of 'bound', or an object such as BoundMajorization"),
         ({"solver": "bbm"}, r"did you mean 'bound'\?"),
         ({"solver": BoundMajorization(rank="half")}, "'rank' parameter of BoundMajorization"),
-        ({"solver": BoundMajorization(rank=3, stochastic=False)}, "needs stochastic=True"),
+        ({"solver": BoundMajorization(batch_size=3, stochastic=False)}, "batch_size must be None"),
         ({"solver": BoundMajorization(schedule="slow")}, "'schedule' parameter"),
         ({"max_iter": 0}, "'max_iter' parameter"),
         ({"tol": -1.0}, "'tol' parameter"),
@@ -231,6 +239,24 @@ def test_the_parameters_are_kept_in_a_file(tmp_path):
     assert kept.parameters["estimator"] == "LogLinearModel"
     assert kept.parameters["alpha"] == model.alpha_
     assert kept.record["outcome"] == "converged"
+
+
+def test_a_file_is_a_model_again_and_a_beginning(tmp_path):
+    features, y, measures = make()
+    model = LogLinearModel(alpha=1e-2, tol=1e-9, random_state=0).fit(features, y, log_measure=measures)
+    model.save(tmp_path / "model")
+    kept = LogLinearModel.load(tmp_path / "model")
+    for one, other in zip(kept.predict_proba(features), model.predict_proba(features)):
+        np.testing.assert_array_equal(one, other)
+    assert kept.score(features, y) == model.score(features, y)
+    kept.set_params(warm_start=True, tol=1e-9).fit(features, y, log_measure=measures)
+    assert kept.n_iter_ == 1 < model.n_iter_
+    with pytest.raises(ValueError, match="features must have the 5 columns of the previous fit"):
+        kept.fit([f[:, :3] for f in features], y, log_measure=measures)
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    LinearClassifier(random_state=0).fit(X, X[:, 0] > 0).save(tmp_path / "linear")
+    with pytest.raises(ValueError, match="must have a LogLinearModel, got a model of LinearClassifier"):
+        LogLinearModel.load(tmp_path / "linear")
 
 
 def test_other_input_than_in_the_fit_is_refused():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -155,6 +156,62 @@ def test_a_cache_that_cannot_be_written_only_warns(copy):
     assert said.count("cannot be kept on disk") == said.count("NUMBA_CACHE_DIR") == 1
 
 
+SMALL = """
+from manyclass.kernels.jit import compile_clock, jit
+
+@jit
+def twice(x):
+    return 2 * x
+
+print(twice(1), compile_clock.kernels)
+"""
+
+#: Changes of a cache, and whether the code in it is used after them.
+CHANGES = {
+    "folder for all": (lambda cache: os.chmod(next(cache.iterdir()), 0o777), False),
+    "folder around it for all": (lambda cache: os.chmod(cache, 0o777), False),
+    "folder around it for all, sticky": (lambda cache: os.chmod(cache, 0o1777), True),
+    "files for all": (lambda cache: [os.chmod(path, 0o666) for path in cache.rglob("*.nb?")], False),
+    "files of another": (lambda cache: [os.chown(path, 54321, -1) for path in cache.rglob("*.nb?")], False),
+    "folder of another": (lambda cache: os.chown(next(cache.iterdir()), 54321, -1), False),
+    "nothing": (lambda cache: None, True),
+    "folder of a group": (lambda cache: (os.chown(cache, -1, 54321), os.chmod(cache, 0o770)), False),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+@pytest.mark.parametrize("change", CHANGES)
+def test_code_that_others_can_change_is_not_loaded(copy, change):
+    if ("other" in change or "group" in change) and os.geteuid():
+        pytest.skip("needs an administrator")
+    (copy.root / "small.py").write_text(SMALL)
+    assert copy.run("import small").stdout == "2 1\n"
+    edit, used = CHANGES[change]
+    edit(copy.cache)
+    for path in copy.cache.rglob("*.nbc"):
+        # It would run: a file of another user must not even be opened as a pickle.
+        evil = pickle.dumps(Evil(str(copy.root / "run")))
+        if not used:
+            os.chmod(path, path.stat().st_mode | 0o200)
+            path.write_bytes(evil)
+    done = copy.run("import small")
+    assert done.stdout == f"2 {0 if used else 1}\n"
+    assert not (copy.root / "run").exists()
+    assert ("you alone can write to" in done.stderr) == ("folder" in change and not used)
+    if "files" in change:
+        assert copy.run("import small").stdout == "2 0\n", "files with right permissions took their place"
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
 def test_a_full_disk_only_warns(caplog, monkeypatch, tmp_path):
     """The machine code is there; that it cannot be kept is no reason to fail."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
@@ -181,11 +238,11 @@ def test_processes_that_save_at_the_same_time_do_not_mix_up_their_machine_code(t
 
     class First(_CacheFile):
         def _save_data(self, name, data):
-            Second(str(tmp_path), "kernel", "stamp").save(("float64",), "machine code for float64")
+            Second(str(tmp_path), "kernel", "stamp", tmp_path).save(("float64",), "machine code for float64")
             super()._save_data(name, data)
 
-    First(str(tmp_path), "kernel", "stamp").save(("float32",), "machine code for float32")
-    third = _CacheFile(str(tmp_path), "kernel", "stamp")
+    First(str(tmp_path), "kernel", "stamp", tmp_path).save(("float32",), "machine code for float32")
+    third = _CacheFile(str(tmp_path), "kernel", "stamp", tmp_path)
     assert third.load(("float32",)) in (None, "machine code for float32")
     assert third.load(("float64",)) in (None, "machine code for float64")
     third.save(("float32",), "machine code for float32")

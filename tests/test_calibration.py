@@ -80,7 +80,7 @@ def test_projections_refuse():
     with pytest.raises(ValueError, match="at least one class"):
         onto_simplex(np.zeros((3, 0)))
     np.testing.assert_array_equal(onto_simplex([[-np.inf, 0.0, 0.0]]), [[0, 0.5, 0.5]])
-    np.testing.assert_array_equal(onto_box([[-2.0, 0.25, 9.0]], low=-1), [[-1, 0.25, 1]])
+    np.testing.assert_array_equal(onto_box([[-2.0, 0.25, 9.0]]), [[0, 0.25, 1]])
     with pytest.raises(ValueError, match="NaN"):
         onto_box([[np.nan]])
 

@@ -8,22 +8,37 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 from manyclass import __version__, estimators
-from manyclass.cli import _common, _data, _estimators, convert, demo
+from manyclass.cli import _common, _data, _estimators, convert, demo, warmup
 from manyclass.cli._common import in_options
 from manyclass.cli.main import build_parser, main
 from manyclass.features import BLOCKS
 from manyclass.io import FORMATS
 from manyclass.io.labels import TASKS
-from manyclass.io.reader import _SUFFIXES
+from manyclass.io.reader import _SUFFIXES, _TABLES
+from manyclass.kernels import jit
 from manyclass.objective.losses import CLASSIFICATION, REGRESSION
 from manyclass.solvers import SOLVERS
 from test_cli_support import digits, left, make, refused, run
 
-COMMANDS = ("fit", "predict", "score", "info", "convert", "demo", "bench", "warmup")
+COMMANDS = (
+    "fit",
+    "predict",
+    "score",
+    "calibrate",
+    "explain",
+    "report",
+    "certify",
+    "info",
+    "convert",
+    "demo",
+    "bench",
+    "warmup",
+)
 
 
 def python(*words, **options):
@@ -52,7 +67,7 @@ def test_help_lists_the_commands(capsys):
     ran = run(capsys, "--help")
     assert ran.code == 0
     for command in COMMANDS:
-        assert f"\n    {command} " in ran.out
+        assert [command] in [line.split()[:1] for line in ran.lines if line.startswith("    ")]
 
 
 def test_version(capsys):
@@ -83,8 +98,9 @@ def test_wrong_usage_is_one_sentence(capsys, words, needle):
 def test_names_are_those_of_the_library():
     assert set(demo.LOSSES) <= set(CLASSIFICATION)
     assert _data.FORMATS == FORMATS
+    assert _data.TABLES == _TABLES
     assert _data.TASKS == TASKS
-    assert set(convert.TARGETS) == set(FORMATS) - {"csv", "tsv"} <= set(_SUFFIXES.values())
+    assert set(convert.TARGETS) == set(FORMATS) - set(_data.TABLES) <= set(_SUFFIXES.values())
 
 
 def defaults(kind):
@@ -172,6 +188,19 @@ def test_warmup_compiles_what_a_fit_uses(tmp_path):
     assert fitted.stdout.split() == ["0"], fitted.stderr
 
 
+def test_warmup_removes_the_machine_code_of_other_versions(tmp_path):
+    sources = Path(jit.__file__).parent
+    tag = f"py{sys.version_info[0]}{sys.version_info[1]}"
+    now, before = jit.source_stamp(sources), "the stamp of other sources"
+    for name, stamp in (("same", before), ("same", now), ("gone", before)):
+        jit._CacheFile(str(tmp_path), f"module.{name}-7.{tag}", stamp, sources).save(("key", stamp), "code")
+    jit._CacheFile(str(tmp_path), "module.gone-7.py27", before, sources).save("key", "code")
+    assert warmup._sweep((tmp_path, sources)) > 0
+    kept = sorted((*file.name.split(".")[1:3], file.suffix) for file in tmp_path.iterdir())
+    assert kept == [(*name, kind) for name in (("gone-7", "py27"), ("same-7", tag)) for kind in (".nbc", ".nbi")]
+    assert len(warmup._caches()) > 1
+
+
 def test_warmup_refuses_what_does_not_fit_together(capsys):
     refused(run(capsys, "warmup", "--loss", "multinominal"), "did you mean 'multinomial'?")
     refused(run(capsys, "warmup", "--loss", "hinge", "--solver", "lbfgs"), "hinge")
@@ -198,6 +227,9 @@ def test_a_file_that_is_not_there_is_told_with_the_one_that_is(capsys, tmp_path)
     refused(run(capsys, *asked), "train_2024.svm: No such file or directory: did you mean 'train-2024.svm'?")
     refused(run(capsys, "fit", tmp_path / "none" / "a.svm", "-o", tmp_path / "m"), f"there is no folder {tmp_path}")
     refused(run(capsys, "info", tmp_path / "zzz"), f"{tmp_path / 'zzz'}: No such file or directory")
+    (tmp_path / "note.md").touch()
+    assert "did you mean" not in run(capsys, "info", tmp_path / "nothere.model").err
+    assert "did you mean 'note.md'" in run(capsys, "info", tmp_path / "note.txt").err
 
 
 def test_debug_shows_the_place(tmp_path):

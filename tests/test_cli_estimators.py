@@ -81,7 +81,7 @@ def test_numbers_to_predict(capsys, tmp_path):
         (["--estimator", "least_squares", "--solver", "sdca"], "has no parameter 'solver'"),
         (["--estimator", "stagewise", "--set", "n_block=3"], "did you mean 'n_blocks'?"),
         (["--estimator", "stagewise", "--set", "update=cubic"], "update"),
-        (["--estimator", "stagewise", "--features", "wavelet:10"], "features must be one of 'fourier'"),
+        (["--estimator", "stagewise", "--features", "wavelet:10"], "features must be one of 'auto', 'fourier'"),
         (["--estimator", "stagewise", "--features", "fourrier:10"], "did you mean 'fourier'?"),
         (["--estimator", "stagewise", "--features", "fourier:0"], "a number of features of at least 1"),
         (["--estimator", "stagewise", "--plot", "a.png"], "--plot shows a certified gap"),

@@ -165,7 +165,7 @@ def test_options_reach_the_estimator(capsys, tmp_path):
 def test_without_alpha_it_is_one_over_the_rows(capsys, tmp_path):
     model, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m")
     assert model.parameters["alpha"] == 1 / 300
-    assert "multinomial, alpha = 0.00333333" in ran.out
+    assert "multinomial, alpha = 0.00333333 = 1 / rows (--alpha auto chooses one)" in ran.out
 
 
 def test_alpha_chosen_on_held_out_rows(capsys, tmp_path):
@@ -174,7 +174,7 @@ def test_alpha_chosen_on_held_out_rows(capsys, tmp_path):
     data = read(path)
     expected = LinearClassifier(alpha="auto", random_state=0).fit(data.X, data.y)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
-    assert f"alpha = {expected.alpha_:g}" in ran.out
+    assert f"alpha = {expected.alpha_:g}, the best of {len(expected.validation_scores_)}" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_the_table_says_what_the_model_has(capsys, tmp_path):
 
 def test_what_a_fit_will_take_is_what_the_driver_asks_for(capsys, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr("manyclass.optimize.loop.require", lambda needs, remedy: asked.append(needs))
+    monkeypatch.setattr("manyclass.solvers.base.require", lambda needs, remedy: asked.append(needs))
     for number, loss in enumerate(("multinomial", "crammer_singer", "hinge", "squared")):
         _, ran = fitted(capsys, make("svm", tmp_path), "-o", tmp_path / "m", "--loss", loss, "--max-iter", "1000")
         line = next(line for line in ran.err.splitlines() if "; memory besides the data: " in line)
@@ -356,6 +356,25 @@ def test_validation(capsys, tmp_path):
     assert "accuracy on valid.svm " in ran.out
     assert f"{expected:.4f}" in ran.out
     assert "warning" not in ran.err
+
+
+def test_early_stopping_judges_on_the_validation_data(capsys, tmp_path):
+    X, y = digits(500)
+    path, valid = tmp_path / "train.svm", tmp_path / "valid.svm"
+    write_svmlight(path, X[:300], y[:300])
+    write_svmlight(valid, X[300:], y[300:])
+    words = ["--solver", "lbfgs", "--alpha", "1e-9", "--tol", "1e-9", "--early-stopping", "3"]
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", "--valid", valid, *words)
+    data, held = read(path), read(valid, n_features=model.n_features)
+    expected = LinearClassifier(solver="lbfgs", alpha=1e-9, tol=1e-9, early_stopping=3, random_state=0)
+    expected.fit(data.X, data.y, X_val=held.X, y_val=held.y)
+    np.testing.assert_array_equal(model.weights, expected.model_.weights)
+    assert model.record["outcome"] == "patience"
+    best = expected.history_.best
+    assert f"{best.score:.4f}, after epoch {best.iteration}" in " ".join(ran.out.split())
+    own, _ = fitted(capsys, path, "-o", tmp_path / "own", *words)
+    assert own.record["outcome"] == "patience"
+    assert own.parameters["early_stopping"] == 3
 
 
 def test_validation_counts_unseen_classes(capsys, tmp_path):

@@ -86,7 +86,7 @@ def test_ctrl_c_while_the_model_is_written(capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_sigterm_keeps_the_model_as_ctrl_c_does(tmp_path, background):
+def test_sigterm_keeps_the_model_as_ctrl_c_does(capsys, tmp_path, background):
     """A job in the background has no SIGINT."""
     program = tmp_path / "program.py"
     program.write_text(
@@ -103,11 +103,35 @@ def test_sigterm_keeps_the_model_as_ctrl_c_does(tmp_path, background):
         "sys.exit(main(sys.argv[1:]))\n"
     )
     words = ["fit", str(make("svm", tmp_path)), "-o", str(tmp_path / "m"), "--solver", "sdca", "--tol", "1e-6"]
+    words += ["--checkpoint", str(tmp_path / "state")]
     done = subprocess.run([sys.executable, str(program), *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 143, done.stderr
     assert "interrupted after 3 epochs: the model reached so far is kept" in done.stderr
     assert "certified" in done.stdout
     assert LinearModel.load(tmp_path / "m").record["n_iter"] == 3
+    ran = run(capsys, *words, "--resume")
+    assert ran.code == 0
+    assert "going on after epoch 3" in ran.err
+    assert LinearModel.load(tmp_path / "m").record["outcome"] in ("converged", "precision")
+
+
+def test_sigterm_ends_every_command(capsys, monkeypatch, tmp_path):
+    path = make("svm", tmp_path)
+    (tmp_path / "b.npz").write_bytes(b"old")
+    before = left(tmp_path)
+
+    @contextmanager
+    def terminated(target):
+        with atomic_path(target) as temporary:
+            yield temporary
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("manyclass.io.streams.atomic_path", terminated)
+    ran = run(capsys, "convert", path, "-o", tmp_path / "b.npz")
+    assert ran.code == 143
+    assert ran.err.splitlines()[-1] == "manyclass: error: terminated: nothing was kept"
+    assert (tmp_path / "b.npz").read_bytes() == b"old"
+    assert left(tmp_path) == before
 
 
 def test_sigterm_before_anything_is_reached(capsys, monkeypatch, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -27,6 +29,7 @@ SOLVER = ("--solver", "ds_mlr")
         (["--set", "solver.block_classes=0", *SOLVER], "'block_classes' parameter of DSMLR"),
         (["--set", "solver.schedule=star", *SOLVER], "ring"),
         (["--silence", "0", *SOLVER], "--silence"),
+        (["--stall", "-1", *SOLVER], "--stall"),
         (["--checkpoint", "c", "--checkpoint-seconds", "-1", *SOLVER], "--checkpoint-seconds"),
         (["--loss", "hinge", *SOLVER], "ds_mlr"),
     ],
@@ -65,6 +68,8 @@ def test_a_checkpoint_is_not_overwritten_and_is_resumed(capsys, tmp_path):
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}, (1, 3)),
         ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6"}, (5, 6)),
         ({"SLURM_PROCID": "0"}, (0, 1)),
+        ({"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_SIZE": "4"}, (3, 4)),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
         ({"PMI_RANK": "", "PMI_SIZE": "4"}, (0, 1)),
     ],
 )
@@ -89,11 +94,36 @@ def test_what_is_wrong_for_several_processes_is_said_by_the_first(capsys, monkey
         (["fit", path, "-o", tmp_path / "m", *SOLVER, "--alphas", "1,2"], "give an --alpha"),
         (["info", path], "only fit is for several"),
         (["fit", path], "required: -o"),
+        (["fit", path, "-o", tmp_path, *SOLVER], "several processes write a folder, give it a new name"),
+        (["fit", path, "-o", tmp_path / "m", *SOLVER, "--sparsify", "0"], "--sparsify is not for several processes"),
     ):
         ran = run(capsys, *words)
         assert ran.code == 2
         assert (needle in ran.err) == (rank == 0)
         assert bool(ran.err) == (rank == 0)
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_processes_that_mpi_does_not_connect_are_refused(rank, tmp_path):
+    """Each would fit alone, and overwrite the model of the other."""
+    path = make("svm", tmp_path)
+    command = [sys.executable, "-m", "manyclass", "fit", str(path), "-o", str(tmp_path / "m"), *SOLVER]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI", "SLURM"))}
+    done = subprocess.run(
+        command, env={**clean, "RANK": rank, "WORLD_SIZE": "2"}, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 2, done.stderr
+    assert ("2 processes were started, but MPI connects 1" in done.stderr) == (rank == "0")
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_process_of_an_unknown_number_is_refused(capsys, monkeypatch, tmp_path):
+    for names in _ranks._TOLD:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PMIX_RANK", "3")
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m")
+    refused(ran, "this is process 3 of several (PMIX_RANK), and their number is not known")
 
 
 def test_without_mpi_the_command_says_what_to_install(capsys, monkeypatch, tmp_path):
@@ -143,7 +173,9 @@ def test_processes_read_their_own_rows_of_a_store(capsys, tmp_path):
     judged = [line for line in ran.out.splitlines() if "on the training data" in line]
     assert judged
     assert judged == [line for line in done.stdout.splitlines() if "on the training data" in line]
-    assert "a process reads its own rows" in done.stderr
+    assert "154 rows, 64 features" in done.stderr
+    assert "rows of the first of 2 processes, the others read theirs" in done.stderr
+    assert len(two.blocks) == 2
 
 
 def test_processes_fit_a_store_together(tmp_path):
@@ -192,3 +224,32 @@ def test_an_interrupt_of_one_process_stops_all_and_keeps_the_model(capsys, tmp_p
     assert "interrupted after 5 epochs: the model reached so far is kept" in done.stderr
     assert load(tmp_path / "m").n_features
     assert (kept / "manifest.json").exists()
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_no_model_and_the_same_command_goes_on(tmp_path):
+    """On another number of processes."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "from manyclass.cli.main import main\n"
+        "from manyclass.models import partitioned\n"
+        "if os.environ.get('PMI_RANK') == '1':\n"
+        "    partitioned.write_block = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    path, kept = make("svm", tmp_path), tmp_path / "state"
+    command = ["fit", str(path), "-o", str(tmp_path / "m"), *SOLVER, "--checkpoint", str(kept), "--resume"]
+    command += ["--set", "solver.block_classes=1", "--tol", "1e-3"]
+    done = launch(2, str(program), *command)
+    assert done.returncode != 0
+    assert "rank 1 of 2" in done.stderr
+    assert not (tmp_path / "m").exists()
+    assert (kept / "manifest.json").exists()
+    done = launch(3, "-m", "manyclass", *command)
+    assert done.returncode == 0, done.stderr
+    assert "going on after epoch" in done.stderr
+    model = load(tmp_path / "m")
+    model.verify()
+    assert len(model.blocks) == model.n_outputs > 2
+    assert not kept.exists()
+    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".tmp")]

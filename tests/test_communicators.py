@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -66,9 +67,12 @@ def launch(size: int, *arguments: str, timeout: float = 100) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_mpi(size):
-    done = launch(size, str(PROPERTY_FILE), "properties")
+@pytest.mark.parametrize(
+    ("size", "how"), [(1, "properties"), (2, "properties"), (3, "properties"), (4, "properties"), (3, "parts")]
+)
+def test_mpi(size, how):
+    """Also with arrays that are sent in parts, as those above 1 GiB are."""
+    done = launch(size, str(PROPERTY_FILE), how)
     assert done.returncode == 0, done.stderr
     expected = sorted(f"{rank} {name}" for rank in range(size) for name in PROPERTIES)
     assert sorted(done.stdout.split("\n")[:-1]) == expected
@@ -87,6 +91,25 @@ def test_mpi_ends_every_rank_with_the_reason(how, reason):
     assert len(said) == 1, done.stderr
     assert said[0].startswith("manyclass: error: rank 2 of 3 on ")
     assert said[0].endswith(f"(epoch 5, step 2) {reason}")
+
+
+def test_mpi_finds_a_process_that_is_stuck_but_sends_heartbeats():
+    begun = time.monotonic()
+    done = launch(3, str(PROPERTY_FILE), "stuck")
+    assert time.monotonic() - begun < 15
+    assert done.returncode != 0
+    said = [line for line in done.stderr.split("\n") if line.startswith("manyclass: error:")]
+    assert len(said) == 1, done.stderr
+    found = re.search(r"^manyclass: error: rank 0 of 3 on \S+ \(epoch 5, step 0\): rank 2 on \S+ \((.*)\) has", said[0])
+    assert found, said
+    assert found[1] == "at epoch 5, step 2"
+    assert said[0].endswith("s, while the others wait")
+
+
+def test_mpi_waits_for_a_process_that_computes():
+    done = launch(2, str(PROPERTY_FILE), "busy")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
 
 
 def test_mpi_that_is_missing_says_what_to_install(monkeypatch):
@@ -233,6 +256,19 @@ def test_gossip_does_not_take_its_own_sleep_for_the_death_of_others():
         _round(ranks)
     ranks[0].beat((0, 0), 1000.0)
     assert not ranks[0].silent(4.0)
+
+
+def test_gossip_tells_who_is_stuck_where_nobody_works():
+    ranks = [Gossip(rank, 3, 1.0) for rank in range(3)]
+    # Even numbers are those of processes that do not wait; they grow where there is work.
+    for work in ((2, 1, 0), (4, 1, 0), *[(5, 1, 0)] * 5):
+        rows = [g.beat((0, g.rank), 1.0, a) for g, a in zip(ranks, work)]
+        for g in ranks:
+            for r in rows:
+                g.hear(r)
+    for g in ranks:
+        assert g.stuck(6.0) is None
+        assert [r for r, _ in g.stuck(3.0)] == [2]
 
 
 def test_gossip_lets_those_go_who_say_goodbye():

@@ -128,6 +128,11 @@ def test_probabilities_are_judged_by_the_log_loss(iris, loss, weighted):
     )
 
 
+def test_a_search_does_not_stream():
+    assert hasattr(LinearClassifier(solver="sgd"), "partial_fit")
+    assert not hasattr(LinearClassifierCV(solver="sgd"), "partial_fit")
+
+
 def test_label_sets_are_judged_by_the_log_loss_of_their_labels():
     X, Y = make_multilabel_classification(80, 8, n_classes=4, random_state=0)
     X = X / X.max()
@@ -304,10 +309,13 @@ def test_a_training_fold_of_one_class_is_refused(iris):
     ("search", "plain"), [(LinearClassifierCV(), LinearClassifier()), (LinearRegressorCV(), LinearRegressor())]
 )
 def test_parameters_are_those_of_the_plain_estimator_and_of_the_search(search, plain):
-    own = {"alphas", "n_alphas", "eps", "cv", "scoring", "selection"}
-    assert set(search.get_params()) == set(plain.get_params()) - {"alpha", "warm_start"} | own
+    own, without = (
+        {"alphas", "n_alphas", "eps", "cv", "scoring", "selection"},
+        {"alpha", "warm_start", "early_stopping", "standardize"},
+    )
+    assert set(search.get_params()) == set(plain.get_params()) - without | own
     for name, value in plain.get_params().items():
-        if name not in ("alpha", "warm_start"):
+        if name not in without:
             assert getattr(search, name) == value
 
 

@@ -231,7 +231,7 @@ def test_a_place_outside_the_archive_is_an_error_of_the_file(tmp_path):
 def test_a_promise_larger_than_memory_is_an_error_of_the_file(tmp_path):
     coordinates = {"format": b"coo", "shape": (10**15, 3), "row": [0], "col": [0], "indices": None, "indptr": None}
     (tmp_path / "m.npz").write_bytes(broken_npz(**coordinates))
-    with pytest.raises(DataFormatError, match=r"m\.npz: .*damaged, or too large \(Unable to allocate"):
+    with pytest.raises(DataFormatError, match=r"m\.npz: .*damaged, or too large \(its arrays take"):
         read_npz(tmp_path / "m.npz")
     np.save(tmp_path / "y.npy", np.ones(3))
     content = (tmp_path / "y.npy").read_bytes()
@@ -328,7 +328,7 @@ def test_the_type_of_a_mapped_file_is_kept_and_said(tmp_path):
 def test_labels_beside_must_fit(tmp_path):
     write_npz(tmp_path / "m.npz", X, np.array([1, 2]))
     np.save(tmp_path / "m.labels.npy", np.array([1, 2, 3]))
-    with pytest.raises(DataFormatError, match="has 2 rows, but its file of labels 3"):
+    with pytest.raises(DataFormatError, match="has 2 rows, but 3 labels"):
         read_npz(tmp_path / "m.npz")
     np.save(tmp_path / "m.y.npy", np.array([1, 2]))
     with pytest.raises(DataFormatError, match=r"several files of labels for it \(m.labels.npy, m.y.npy\)"):
@@ -381,3 +381,45 @@ def test_labels_that_would_be_taken_for_those_of_the_new_file_are_not_ignored(tm
     write_npz(tmp_path / "m.npz", X, csr_matrix(np.eye(2)))
     with pytest.raises(ValueError, match=r"m.labels.npz would be read as labels"):
         write_npz(tmp_path / "m.npz", X, np.array([1, 2]))
+
+
+# --- archives of numpy.savez ------------------------------------------------------------------------------------------
+
+
+def test_an_archive_of_rows_and_labels(tmp_path):
+    X, y = np.arange(12.0).reshape(4, 3), np.array([1, 0, 1, 1])
+    path = tmp_path / "rows.npz"
+    np.savez(path, X=X, y=y)
+    data = read(path)
+    np.testing.assert_array_equal(data.X, X.astype(np.float32))
+    assert (data.X.dtype, data.y.tolist(), data.format) == (np.float32, y.tolist(), "npz")
+    assert "labels from its array y" in data.notes
+    np.testing.assert_array_equal(read(path, n_features=5).X, np.pad(X, ((0, 0), (0, 2))))
+    np.testing.assert_array_equal(read(path, n_features=2, extra_features="ignore").X, X[:, :2])
+    np.savez_compressed(path, X=X.astype(int))
+    np.save(tmp_path / "rows.labels.npy", y)
+    assert read(path).y.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"rows": np.eye(2)},
+            r"its arrays are 'rows'; expected a sparse matrix of scipy.sparse.save_npz, or numpy.savez",
+        ),
+        ({"X": np.ones(3)}, "X has 1 dimensions and type float64; expected a matrix of real numbers"),
+        ({"X": np.array([[1.0, np.nan]])}, "row 0 has a value that is not finite"),
+        ({"X": np.eye(2), "y": np.ones(3)}, r"X has shape \(2, 2\), and y \(3,\)"),
+    ],
+)
+def test_another_archive_is_told_what_is_expected(tmp_path, arrays, message):
+    np.savez(tmp_path / "rows.npz", **arrays)
+    with pytest.raises(DataFormatError, match=message):
+        read(tmp_path / "rows.npz")
+
+
+def test_an_archive_that_is_too_wide(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=np.eye(3))
+    with pytest.raises(DataFormatError, match="has 3 features; expected 2 features"):
+        read(tmp_path / "rows.npz", n_features=2)

@@ -143,7 +143,7 @@ def test_options_reach_the_reader(tmp_path):
         ({"task": "ranking"}, "task is 'ranking'"),
         ({"format": "arff"}, "format is 'arff'"),
         ({"text_column": "text"}, "text_column is 'text', but .* has the format 'svmlight'"),
-        ({"header": True}, "header is True, but .* has the format 'svmlight'; expected a csv"),
+        ({"header": True}, "header is True, but .* has the format 'svmlight'; expected a table"),
     ],
 )
 def test_wrong_arguments_are_named(options, what, tmp_path):
@@ -202,3 +202,14 @@ def test_a_growing_array_holds_what_came(parts, dtype):
     assert result.dtype == dtype
     # Cut to its length, but for slack of at most a 32nd: cutting copies, from NumPy 2.5 on.
     assert result.base is None or result.base.size <= len(result) + len(result) // 32
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"quote": None}, "quote"), ({"with_labels": False}, "with_labels"), ({"vectorizer": {}}, "vectorizer")],
+)
+def test_options_of_tables_are_refused_for_other_files(tmp_path, options, name):
+    path = tmp_path / "rows.svm"
+    path.write_text("1 1:2\n")
+    with pytest.raises(ValueError, match=f"{name} is .*but .* has the format 'svmlight'; expected a table"):
+        read(path, **options)

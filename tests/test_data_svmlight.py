@@ -468,3 +468,8 @@ def test_memory_is_the_result_and_a_few_blocks(suffix, tmp_path):
     assert kept < 1.01 * result + 1e5
     # A block, and the scratch that has to take whatever may be in it.
     assert peak < 1.25 * result + 40 * block_bytes
+
+
+def test_names_of_labels_that_y_has_itself_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"label_names are for .* an indicator matrix, got y of shape \(2,\)"):
+        write_svmlight(tmp_path / "rows.svm", np.eye(2), np.array([0, 1]), label_names=np.array(["a", "b"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,8 @@ def apart(problem, size, *, iterations=6, threads=1, **options):
         grid = make_grid(problem.n_samples, problem.n_outputs, comm.size, block_classes=2)
         mine, scale = part(problem, comm, grid)
         result = quietly(mine, on(comm, scale, **solver), tol=0, max_iter=iterations, check_every=3)
-        return result, comm.traffic
+        traffic = replace(comm.traffic)
+        return replace(result, weights=result.weights.assemble(comm)), traffic
 
     return run_threads(size, fit, timeout=60)
 
@@ -215,6 +217,45 @@ def test_ring_gives_the_same_on_any_number_of_workers(way):
         np.testing.assert_allclose(other.weights, runs[0].weights, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(other.intercept, runs[0].intercept, rtol=1e-9, atol=1e-12)
         assert other.certificate.primal == pytest.approx(runs[0].certificate.primal, rel=1e-12)
+
+
+@pytest.mark.parametrize("way", ["two_phase", "recomputed", "stochastic", "printed"])
+def test_with_more_blocks_than_sums_the_ring_gives_the_same(way):
+    """Rows store two sums, not one for each of 14 blocks."""
+    problem, _ = problem_of(K=28)
+    options = {**WAYS[way], "block_classes": 2, "n_shards": 18}
+    runs = [quietly(problem, DSMLR(n_workers=n, **options), tol=0, max_iter=6, check_every=2) for n in (1, 3)]
+    runs += [found for found, _ in apart(problem, 2, **options)]
+    for other in runs:
+        assert other.state["lse"].shape[1] == 2
+        np.testing.assert_allclose(other.weights, runs[0].weights, rtol=1e-9, atol=1e-12)
+        assert other.certificate.primal == pytest.approx(runs[0].certificate.primal, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["ring", "queue"])
+def test_with_more_blocks_than_sums_normalizers_are_exact(schedule):
+    """After an iteration of the first phase; and its steps come as near as with the sums of all blocks."""
+    problem, data = problem_of(K=28, n=240)
+    solver = DSMLR(n_workers=2, block_classes=2, schedule=schedule, algorithm="stochastic").prepare(problem)
+    state = solver.state(problem)
+    steps = solver.iterate(problem, state, 0)
+    for _ in range(3):
+        next(steps)
+    W, b = solver.weights(problem, state)
+    np.testing.assert_allclose(state["total"], logsumexp(data.X @ W + b, axis=1), rtol=1e-12)
+    far = {
+        width: error(problem, algorithm="stochastic", n_workers=2, block_classes=width, schedule=schedule, max_iter=20)
+        for width in (2, 4)
+    }
+    assert far[2] < 1.3 * far[4] < 0.1
+
+
+@pytest.mark.parametrize("size", [12, 13, 64, 200])
+def test_log_sum_exps_of_a_worker_fall_with_the_number_of_workers(size):
+    grid = make_grid(12000, 4000, size)
+    most = max(grid.rows_of(worker)[1] - grid.rows_of(worker)[0] for worker in range(size))
+    assert grid.n_blocks >= size
+    assert grid.n_sums * most <= 12 * 12000 / size + 12
 
 
 def test_blocks_pass_all_threads_of_a_process_before_they_leave_it():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,7 @@ def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
 
     def work(comm):
         solver = DSMLR(comm=comm, n_workers=n_workers, **kwargs)
-        return minimize(
+        found = minimize(
             problem(comm.rank, comm.size, lam),
             solver,
             tol=tol,
@@ -40,6 +42,7 @@ def fit(size, folder, max_iter, tol=1e-9, n_workers=1, lam=1e-3, **kwargs):
             checkpoint_seconds=0.0,
             warn=False,
         )
+        return found if size == 1 else replace(found, weights=found.weights.assemble(comm))
 
     return run_threads(size, work)
 
@@ -96,6 +99,18 @@ def test_as_many_ranks_go_on_to_the_same_bits(size, n_workers, precondition, kep
         np.testing.assert_array_equal(found.intercept, expected.intercept)
         assert found.certificate == expected.certificate
         assert found.n_iter == expected.n_iter == 12
+
+
+@pytest.mark.parametrize("stopped", [1, 2, 4], ids=["first phase", "its end", "second phase"])
+def test_as_many_ranks_go_on_to_the_same_bits_with_more_blocks_than_sums(stopped, tmp_path, monkeypatch):
+    monkeypatch.setattr("manyclass.solvers.ds_mlr.grid._SHARDS", 3)
+    options = {"block_classes": 2, "n_shards": 4, "start": 2, "tol": 0.0}
+    whole = fit(2, None, 8, **options)
+    fit(2, tmp_path, stopped, **options)
+    for found, expected in zip(fit(2, tmp_path, 8, **options), whole):
+        assert found.state["lse"].shape[1] == 2
+        np.testing.assert_array_equal(found.weights, expected.weights)
+        assert found.certificate == expected.certificate
 
 
 @pytest.mark.parametrize("kept", [True, False])

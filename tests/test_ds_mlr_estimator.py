@@ -13,8 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from manyclass import DSMLR, LinearClassifier, load
+from manyclass import DSMLR, LinearClassifier, LogConcavity, load
 from manyclass.distributed import SerialCommunicator, run_threads
+from manyclass.estimators.ranks import all_classes
 
 ALPHA = 1e-2
 #: Parameters of the estimator; the others are the solver's.
@@ -85,13 +86,41 @@ def test_processes_with_rows_of_their_own_fit_one_model(weighted):
 
     def fit(comm):
         mine = slice(50 * comm.rank, 50 * (comm.rank + 1))
-        return ds_mlr(comm=comm, **options).fit(X[mine], y[mine], weights[mine])
+        model = ds_mlr(comm=comm, **options).fit(X[mine], y[mine], weights[mine])
+        return model, model.model_.assemble()
 
-    for model in run_threads(3, fit, timeout=60):
+    for model, assembled in run_threads(3, fit, timeout=60):
         np.testing.assert_array_equal(model.classes_, whole.classes_)
-        np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(assembled.weights.T, whole.coef_, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(model.intercept_, whole.intercept_, rtol=1e-6, atol=1e-9)
         assert model.n_iter_ == whole.n_iter_
         assert model.duality_gap_ == pytest.approx(whole.duality_gap_, rel=1e-6)
+
+
+def test_a_solver_with_all_rows_in_every_process_counts_them_once():
+    X, y = iris()
+
+    def fit(comm):
+        return LinearClassifier(solver=LogConcavity(comm=comm), tol=0.9, random_state=0).fit(X, y)
+
+    alone, *together = [*run_threads(1, fit), *run_threads(2, fit, timeout=60)]
+    for model in together:
+        assert model.alpha_ == alone.alpha_ == 1 / len(y)
+        np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("kind", ["U", "i", "O"])
+def test_labels_are_numbered_over_all_processes(size, kind):
+    labels = {"U": np.array(["b", "aaa", "c", "a"]), "i": np.array([7, -2, 40, 3])}
+    labels["O"] = labels["U"].astype(object)
+
+    def number(comm):
+        own = labels[kind][comm.rank % 4 :] if comm.rank < 4 else labels[kind][:1]
+        return all_classes(comm, own)
+
+    for found in run_threads(size, number, timeout=30):
+        np.testing.assert_array_equal(found, np.unique(labels[kind].astype(str) if kind == "O" else labels[kind]))
 
 
 def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
@@ -105,6 +134,17 @@ def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
         return ""
 
     assert all("same number of features" in said for said in run_threads(2, fit, timeout=30))
+
+
+def test_early_stopping_is_refused_on_several_processes():
+    X, y = iris()
+
+    def fit(comm):
+        with pytest.raises(ValueError, match=r"early_stopping is not supported on several processes.* on 2"):
+            ds_mlr(comm=comm).set_params(early_stopping=True).fit(X, y)
+        return True
+
+    assert run_threads(2, fit) == [True, True]
 
 
 def test_warm_start_needs_fewer_iterations():

@@ -125,7 +125,7 @@ def test_integer_weights_are_repeated_rows_to_every_solver(solver):
     X, y = load_iris(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     weights = np.random.default_rng(0).integers(0, 4, len(y))
-    loss = {"sdca_active": "crammer_singer", "cd": "log_loss"}.get(solver, "multinomial")
+    loss = {"sdca_active": "crammer_singer", "cd": "log_loss", "interior_point": "hinge"}.get(solver, "multinomial")
     model = LinearClassifier(loss, solver=solver, tol=1e-3, max_iter=5000, random_state=0)
     weighted = clone(model).fit(X, y, sample_weight=weights)
     repeated = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))

@@ -25,7 +25,12 @@ from manyclass.solvers import SOLVERS, Solver
 from registry import SOLVERS as IN_MEMORY
 
 #: The loss of a solver, where it does not take the default.
-LOSS_OF: dict[str, Any] = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}
+LOSS_OF: dict[str, Any] = {
+    "sdca_active": "crammer_singer",
+    "cd": "log_loss",
+    "interior_point": "hinge",
+    "memoir": CrammerSinger(gamma=0),
+}
 
 #: Every solver, and parameters of some that change what is to be kept.
 CASES: dict[str, Solver] = {
@@ -40,7 +45,7 @@ CASES: dict[str, Solver] = {
     "ds_mlr-stochastic": DSMLR(algorithm="stochastic"),
     "ds_mlr-two workers": DSMLR(n_workers=2),
     "ds_mlr-queue": DSMLR(n_workers=2, schedule="queue"),
-    "memoir-held out": Memoir(validation_fraction=0.2, average=False),
+    "memoir-last": Memoir(average=False),
     "memoir-lsh": Memoir(search="lsh"),
 }
 

@@ -97,13 +97,13 @@ def test_nested_parameters_are_read_written_and_cloned():
     parameters = model.get_params()
     assert parameters["loss__gamma"] == 0.5
     assert parameters["solver__option"] == "II"
-    assert parameters["solver__sampling"] == "permutation"
+    assert parameters["solver__sampling"] == "auto"
     copy = clone(model)
     assert copy.loss is not model.loss
     assert copy.solver is not model.solver
     copy.set_params(loss__gamma=0.25, solver__sampling="uniform", alpha=0.1)
     assert (copy.loss.gamma, copy.solver.sampling, copy.alpha) == (0.25, "uniform", 0.1)
-    assert (model.loss.gamma, model.solver.sampling, model.alpha) == (0.5, "permutation", None)
+    assert (model.loss.gamma, model.solver.sampling, model.alpha) == (0.5, "auto", None)
     # A part as a whole, and then a parameter of it, as scikit-learn orders them.
     copy.set_params(solver=AcceleratedSDCA(), solver__option="III")
     assert repr(copy.solver) == "AcceleratedSDCA(option='III')"
@@ -293,7 +293,8 @@ UNKNOWN = [
     ({"search": "graph"}, r"solver=ActiveSetSDCA\(search='graph'\)"),
     ({"rank": 8}, r"solver=BoundMajorization\(rank=8\)"),
     ({"n_workers": 2}, r"solver=DSMLR\(n_workers=2\)"),
-    ({"early_stopping": True}, r"alpha='auto', or solver=Memoir\(validation_fraction=0.1\)"),
+    ({"validation_fraction": 0.1}, "early_stopping=True, for a tenth of the rows, or fit"),
+    ({"n_iter_no_change": 5}, "early_stopping=10, for a number of iterations"),
     ({"seed": 0}, "has no parameter 'seed': here it is random_state"),
     ({"epochs": 5}, "here it is max_iter"),
     ({"maxiter": 5}, "has no parameter 'maxiter': did you mean 'max_iter'\\? It has alpha, class_weight"),
@@ -333,7 +334,7 @@ def test_the_objects_that_errors_propose_exist():
         ActiveSetSDCA(search="graph"),
         BoundMajorization(rank=8),
         DSMLR(n_workers=2),
-        Memoir(validation_fraction=0.1),
+        Memoir(truncation="touched"),
         SOLVERS["sgd"](eta0=0.1),
     ):
         made.check()

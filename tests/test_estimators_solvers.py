@@ -1,4 +1,4 @@
-"""The estimators' losses, penalties and solvers: the optimum of independent solvers, refusals, sparse weights."""
+"""The estimators' losses, penalties and solvers: the optimum of independent solvers, refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -18,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 import helpers
 import references
 from helpers import Data
-from manyclass import CrammerSinger, Huber, LinearClassifier, LinearModel, LinearRegressor
+from manyclass import CrammerSinger, Huber, LinearClassifier, LinearRegressor
 from manyclass.objective.losses import (
     CLASSIFICATION,
     OPTIONS,
@@ -202,6 +201,7 @@ TAKES = {
     ),
     "cd": {"log_loss", "squared_hinge", "smooth_hinge", "squared", "huber"},
     "sdca_active": {"crammer_singer"},
+    "interior_point": {"crammer_singer", "hinge", "smooth_hinge", "squared_hinge"},
     "bound": {"multinomial", "softmax_hinge"},
     "ds_mlr": {"multinomial"},
     "log_concavity": {"multinomial"},
@@ -280,9 +280,12 @@ def test_every_solver_reaches_the_same_objective(digits, loss, ratio):
 @pytest.mark.parametrize("ratio", [0.5, 1.0])
 def test_every_solver_takes_an_l1_part_or_refuses_it_by_name(digits, solver, ratio):
     X, y = digits
-    loss = {"sdca_active": "crammer_singer", "cd": "log_loss", "memoir": CrammerSinger(gamma=0)}.get(
-        solver, "multinomial"
-    )
+    loss = {
+        "sdca_active": "crammer_singer",
+        "cd": "log_loss",
+        "interior_point": "hinge",
+        "memoir": CrammerSinger(gamma=0),
+    }.get(solver, "multinomial")
     takes = ["sdca", "accelerated", "sdca_async", "cd", "fista", "memoir"] + ["sdca_active"] * (ratio < 1)
     model = LinearClassifier(loss, solver=solver, alpha=0.05, l1_ratio=ratio, tol=0.05, random_state=0)
     model.set_params(max_iter=20 if solver == "memoir" else 500)
@@ -350,11 +353,44 @@ def test_auto_chooses_by_the_problem(digits, diabetes):
         "accelerated": LinearClassifier(alpha=1e-5, tol=0.1),
         "cd": LinearClassifier("log_loss", alpha=0.05, l1_ratio=0.5),
         "accelerated + slight l2": LinearClassifier(alpha=0.05, l1_ratio=1.0),
+        "interior_point": LinearClassifier("hinge", alpha=1e-4, tol=0.1),
     }
     for name, model in chosen.items():
         assert model.set_params(random_state=0).fit(X, y).solver_ == name
     X, y = diabetes
     assert LinearRegressor(alpha=1.0, l1_ratio=1.0).fit(X, y).solver_ == "cd"
+
+
+@pytest.mark.parametrize(
+    ("loss", "K", "lam", "view", "name"),
+    [
+        (MultinomialLoss(), 30, 1.0, "dense", "preconditioned_lbfgs"),
+        (MultinomialLoss(), 30, 1.0, "csr", "sdca"),
+        (MultinomialLoss(), 3, 1e6, "dense", "sdca"),  # 100 features per output: X'X costs more than it saves
+        (LogisticLoss(), 30, 1e6, "dense", "sdca"),
+        (LogisticLoss(), 30, 1e-4, "dense", "preconditioned_lbfgs"),
+        (CrammerSingerLoss(1.0), 30, 1e-4, "dense", "accelerated"),
+    ],
+    ids=lambda value: value.name if hasattr(value, "name") else str(value),
+)
+def test_dense_rows_are_multiplied_by_blas_where_that_is_faster(loss, K, lam, view, name):
+    problem = helpers.make_problem(loss, helpers.make_data(loss.targets, n=1500, d=300, K=K), view=view, lam=lam)
+    assert choose(problem).prepare(problem).name == name
+    few = helpers.make_problem(loss, helpers.make_data(loss.targets, n=100, d=300, K=K), view=view, lam=1e6)
+    assert choose(few).prepare(few).name == "sdca"
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", CrammerSinger(), CrammerSinger(gamma=0)], ids=str)
+def test_a_weak_penalty_on_few_features_is_certified(iris, loss):
+    """By tens of iterations, however weak it is; coordinate ascent is not done after a hundred epochs."""
+    X, y = iris
+    model = LinearClassifier(loss, alpha=1e-8, tol=1e-6, dtype=np.float64).fit(X, y)
+    assert model.solver_ == "interior_point"
+    assert model.duality_gap_ <= 1e-6
+    assert model.n_iter_ < 60
+    with pytest.warns(ConvergenceWarning):
+        slow = clone(model).set_params(solver="sdca", random_state=0).fit(X, y)
+    assert slow.duality_gap_ > 0.1
 
 
 def test_many_classes_have_rivals_to_be_active():
@@ -398,74 +434,7 @@ def test_options_and_samplings_end_at_the_same_objective(iris, solver, option, s
     assert model.model_.parameters["solver__sampling"] == sampling
 
 
-# --- sparse weights ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def few(digits):
-    """A fit that leaves few weights."""
-    X, y = digits
-    return LinearClassifier(alpha=0.03, l1_ratio=1.0, max_iter=1000, random_state=0).fit(X, y)
-
-
-def test_few_weights_are_kept_sparse(digits, few, tmp_path):
-    X, y = digits
-    assert few.model_.is_sparse
-    assert isinstance(few.coef_, np.ndarray)
-    assert isinstance(few.sparse_coef_, sp.csr_matrix)
-    assert few.coef_.shape == few.sparse_coef_.shape == (10, 64)
-    np.testing.assert_array_equal(few.sparse_coef_.toarray(), few.coef_)
-    assert 0 < few.sparse_coef_.nnz == np.count_nonzero(few.coef_) < 0.3 * few.coef_.size
-    np.testing.assert_allclose(few.decision_function(X), X @ few.coef_.T + few.intercept_, atol=1e-12)
-    few.model_.save(tmp_path / "m")
-    loaded = LinearModel.load(tmp_path / "m")
-    assert loaded.is_sparse
-    np.testing.assert_array_equal(loaded.predict(X), few.predict(X))
-    np.testing.assert_array_equal(loaded.decision_function(X), few.decision_function(X))
-    # Without an l1 part the weights stay as they are, and so they do where sparse ones would take as much room.
-    dense = LinearClassifier(alpha=0.03, random_state=0).fit(X, y)
-    assert not dense.model_.is_sparse
-    np.testing.assert_array_equal(dense.sparse_coef_.toarray(), dense.coef_)
-    many = LinearClassifier(alpha=1e-4, l1_ratio=0.01, max_iter=500, random_state=0).fit(X, y)
-    assert not many.model_.is_sparse
-
-
-@pytest.mark.parametrize("ratio", [0.0, 1.0])
-def test_sparsify_and_densify(digits, tmp_path, ratio):
-    X, y = digits
-    model = LinearClassifier(alpha=0.03, l1_ratio=ratio, max_iter=1000, random_state=0).fit(X, y)
-    before, predicted, scores = model.coef_.copy(), model.predict(X), model.decision_function(X)
-    assert model.sparsify() is model
-    assert sp.issparse(model.coef_)
-    np.testing.assert_array_equal(model.coef_.toarray(), before)
-    np.testing.assert_array_equal(model.predict(X), predicted)
-    np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
-    model.model_.save(tmp_path / "m")
-    np.testing.assert_array_equal(LinearModel.load(tmp_path / "m").predict(X), predicted)
-    assert model.densify() is model
-    assert not model.model_.is_sparse
-    assert isinstance(model.coef_, np.ndarray)
-    np.testing.assert_array_equal(model.coef_, before)
-    np.testing.assert_array_equal(model.predict(X), predicted)
-    # A later fit begins anew.
-    model.sparsify().fit(X, y)
-    assert isinstance(model.coef_, np.ndarray)
-    np.testing.assert_array_equal(model.coef_, before)
-
-
-def test_sparse_weights_of_regressions(diabetes):
-    X, y = diabetes
-    one = LinearRegressor(alpha=20.0, l1_ratio=1.0).fit(X, y)
-    assert one.model_.is_sparse
-    assert one.coef_.shape == (10,)
-    assert one.sparse_coef_.shape == (1, 10)
-    np.testing.assert_array_equal(one.sparse_coef_.toarray()[0], one.coef_)
-    predicted = one.predict(X)
-    np.testing.assert_allclose(predicted, X @ one.coef_ + one.intercept_)
-    assert one.sparsify().coef_.shape == (1, 10)
-    np.testing.assert_allclose(one.predict(X), predicted)
-    two = LinearRegressor(alpha=20.0, l1_ratio=1.0).fit(X, np.column_stack([y, y[::-1]]))
-    assert two.coef_.shape == two.sparse_coef_.shape == (2, 10)
+# --- float32 and threads ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", ["cd", "fista", "accelerated", "sgd"])

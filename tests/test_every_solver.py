@@ -180,7 +180,7 @@ VARIANTS: dict[str, Solver] = {
     "sdca_active-sparse": ActiveSetSDCA(storage="sparse"),
     "bound-low rank": BoundMajorization(rank=2),
     "ds_mlr-few shards": DSMLR(n_shards=1, block_classes=2),
-    "memoir-average": Memoir(average=True, validation_fraction=0.5),
+    "memoir-average": Memoir(average=True),
     "memoir-long steps": Memoir(eta0=100.0),
 }
 

@@ -25,15 +25,15 @@ def problem(seed, n=200, d=7, K=4, weighted=False):
 
 @pytest.mark.parametrize("basis", ["linear", "quadratic", "cubic", lambda s: np.hstack([s, np.tanh(3 * s)])])
 @pytest.mark.parametrize("domain", ["simplex", "box"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_squared_error_falls_at_every_half_step(basis, domain, weighted):
-    """With zero ridge and the identity in lin(G): a half-step could always leave things as they are."""
+@pytest.mark.parametrize(("weighted", "alpha"), [(False, 0.0), (True, 0.0), (True, 0.1)])
+def test_the_squared_error_falls_at_every_half_step(basis, domain, weighted, alpha):
+    """With the identity in lin(G) and any ridge: a half-step could always leave things as they are."""
     X, Y, weights = problem(0, weighted=weighted)
     if domain == "box":
         Y = np.maximum(Y, Y[:, ::-1])  # two labels a row
     predictions = np.zeros_like(Y)
     rounds = calibrated_rounds(
-        Design(X, weights=weights), Y, predictions, 0.0, basis=basis, domain=domain, factored=True
+        Design(X, weights=weights), Y, predictions, alpha, basis=basis, domain=domain, factored=True
     )
     c = np.ones(len(X)) if weights is None else weights
     before = float(c @ (Y**2).sum(1)) / len(X)
@@ -133,6 +133,18 @@ def test_several_labels_a_row(sparse):
     predicted = predicted.toarray() if sparse else predicted
     np.testing.assert_array_equal(predicted, scores > 0.5)
     assert np.mean(predicted == Y) > 0.8
+
+
+@pytest.mark.parametrize("features", [None, "fourier:30"])
+def test_a_warm_start_adds_rounds(digits, features):
+    X, y = digits
+    whole = CalibratedLeastSquaresClassifier(features=features, tol=0, max_iter=5, random_state=0).fit(X, y)
+    parts = CalibratedLeastSquaresClassifier(features=features, tol=0, max_iter=2, random_state=0, warm_start=True)
+    parts.fit(X, y).set_params(max_iter=3).fit(X, y)
+    assert len(parts.model_.stages) == 5
+    np.testing.assert_allclose(parts.decision_function(X), whole.decision_function(X), atol=1e-10)
+    with pytest.raises(ValueError, match="warm_start=True needs the classes"):
+        parts.fit(X[:, :5], y)
 
 
 def test_the_best_round_is_kept(digits):

@@ -271,7 +271,7 @@ BAD = [
     ({"link": np.tanh, "lipschitz": -1.0}, "'lipschitz' parameter"),
     ({"lipschitz": 1.0}, "lipschitz must be None for link 'identity', got 1.0"),
     ({"system": "qr"}, "'system' parameter"),
-    ({"alpha": 0.0}, "'alpha' parameter"),
+    ({"alpha": -1.0}, "'alpha' parameter"),
     ({"alphas": []}, "alphas must have at least one number"),
     ({"alphas": 1e-3}, "'alphas' parameter"),
     ({"alphas": [1.0, -1.0]}, "alphas must be"),
@@ -324,3 +324,26 @@ def test_targets_that_do_not_fit_are_refused():
         StagewiseClassifier(class_weight="balanced").fit(X, Y)
     with pytest.raises(ValueError, match="only 0 and 1"):
         StagewiseClassifier().fit(X, sp.csr_matrix(2 * Y))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_without_a_penalty_the_fit_is_least_squares(wide):
+    """The paper's own case: the minimum that least squares finds, and with more features than rows a fit of all."""
+    rng = np.random.default_rng(0)
+    n, d = (30, 60) if wide else (120, 6)
+    X, y = rng.normal(size=(n, d)), np.arange(n) % 3
+    found = GeneralizedLeastSquaresClassifier(alpha=0, tol=1e-20).fit(X, y)
+    F = np.hstack([X, np.ones((n, 1))])
+    best = F @ np.linalg.lstsq(F, np.eye(3)[y], rcond=None)[0]
+    np.testing.assert_allclose(found.decision_function(X), best, atol=1e-8)
+    assert found.alpha_ == 0
+    assert np.isnan(found.duality_gap_)
+
+
+def test_without_a_penalty_softmax_reaches_maximum_likelihood():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 4))
+    y = np.argmax(X @ rng.normal(size=(4, 3)) + rng.gumbel(size=(300, 3)), axis=1)
+    found = GeneralizedLeastSquaresClassifier("softmax", alpha=0, tol=1e-14, max_iter=500).fit(X, y)
+    gradient = X.T @ (found.predict_proba(X) - np.eye(3)[y]) / len(y)
+    np.testing.assert_allclose(gradient, 0, atol=1e-6)

@@ -24,7 +24,7 @@ from manyclass.features import (
 )
 from manyclass.solvers.least_squares.design import Design
 
-UPDATES = ("linear", "calibrated", "logistic")
+UPDATES = ("linear", "appended", "calibrated", "logistic")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,25 @@ def test_a_logistic_block_of_all_features_is_softmax_regression(digits):
         direct = GeneralizedLeastSquaresClassifier("softmax", alpha=1e-2, tol=1e-12, max_iter=2000, fit_intercept=False)
         direct.fit(X[rows], y[rows])
         np.testing.assert_allclose(stage.predict_proba(X[rows]), direct.predict_proba(X[rows]), atol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_appended_predictions_are_features_of_the_block(few, weighted, alpha):
+    """Section 3.1 by hand: at each stage ridge regression of y - yhat on the block, 1 and yhat; kept in a file."""
+    X, y = few
+    weights = np.random.default_rng(0).integers(0, 3, len(y)).astype(float) if weighted else None
+    model = StagewiseClassifier(FeatureSubset(20), update="appended", alpha=alpha, random_state=0).fit(X, y, weights)
+    c = np.ones(len(y)) if weights is None else weights / weights.mean()
+    Y, scores = np.eye(10)[y], np.zeros((len(y), 10))
+    for stage in model.model_.stages:
+        F = np.hstack([stage.block.transform(X), scores, np.ones((len(y), 1))])
+        ridge = np.append(np.full(F.shape[1] - 1, alpha * len(y)), 0)
+        A = np.vstack([F * np.sqrt(c)[:, None], np.diag(np.sqrt(ridge))])
+        b = np.vstack([(Y - scores) * np.sqrt(c)[:, None], np.zeros((F.shape[1], 10))])
+        scores = scores + F @ np.linalg.lstsq(A, b, rcond=1e-10)[0]
+    assert len(model.model_.stages) == 4
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-6)
 
 
 @pytest.mark.parametrize("order", ["random", "frequency"])
@@ -387,7 +406,7 @@ BAD = [
     ({"n_jobs": 0}, "n_jobs must be"),
     ({"warm_start": 2}, "'warm_start' parameter"),
     ({"features": None}, "'features' parameter"),
-    ({"features": "pcs:20"}, r"features must be one of .*: did you mean 'pca'\?"),
+    ({"features": "pcs:20"}, r"features must be one of 'auto', .*: did you mean 'pca'\?"),
     ({"prepare": "pca:-1"}, "prepare must have a number of features of at least 1 after the colon, got 'pca:-1'"),
 ]
 

@@ -150,6 +150,14 @@ def test_rows_of_an_odd_size_are_told(solver):
         assert "raise max_iter" in said
 
 
+def test_the_size_of_the_rows_is_told_before_the_first_iteration(capsys):
+    X, y = load_digits(return_X_y=True)
+    for factor in (1, 1e4):
+        told(X * factor, y, verbose=1)
+        first, *_ = capsys.readouterr().err.splitlines()
+        assert first.startswith("the squared norms of the rows are about") == (factor == 1e4)
+
+
 def test_a_feature_of_an_odd_size_is_told():
     """Where the rows are as large as they should be."""
     data = make_data("class", n=200, d=20, seed=21, density=1.0)
@@ -176,16 +184,15 @@ def test_advice_on_the_scale_gives_way_to_that_on_the_precision():
 
 
 class Uncertified(Solver):
-    """One weight that counts the iterations; reports ``losses``, one for each, and ends after ``last``."""
+    """One weight that counts the iterations; reports ``losses``, one for each."""
 
     name = "uncertified"
     needs_loss = needs_penalty = frozenset()
     certified = False
     default_max_iter = 4
 
-    def __init__(self, *, losses=(3.0, 2.0, 1.0), last=None, fails=None):
+    def __init__(self, *, losses=(3.0, 2.0, 1.0), fails=None):
         self.losses = losses
-        self.last = last
         self.fails = fails
 
     def state(self, problem):
@@ -202,10 +209,10 @@ class Uncertified(Solver):
             state["W"][:] = state["iteration"]
             yield Progress(int(state["iteration"]), float(state["iteration"]))
 
-    def report(self, problem, state, seed):
+    def report(self, problem, state):
         iteration = int(state["iteration"])
         loss = self.losses[min(iteration, len(self.losses)) - 1]
-        return {"loss": loss, "nonzeros": 12.0 * iteration}, "patience" if iteration == self.last else None
+        return {"loss": loss, "nonzeros": 12.0 * iteration}
 
     def weights(self, problem, state):
         return state["W"], np.zeros(problem.n_outputs)
@@ -230,15 +237,6 @@ def test_without_a_certificate_every_iteration_is_run_and_reported(small):
     for number in (result.certificate.primal, result.certificate.dual, result.certificate.relative_gap):
         assert math.isnan(number)
     assert minimize(small, Uncertified(), max_iter=2).n_iter == 2
-
-
-def test_a_solver_without_a_certificate_says_that_it_is_done(small):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        result = minimize(small, Uncertified(last=3), max_iter=50)
-    assert result.outcome is Outcome.PATIENCE
-    assert result.history.outcome == "patience"
-    assert result.n_iter == len(result.history) == 3
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

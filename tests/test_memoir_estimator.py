@@ -24,7 +24,17 @@ _FAILURES = {
     "check_class_weight_classifiers": "asks that one class win everywhere, which planes through the origin cannot do",
 }
 #: Parameters of the estimator; the others are the solver's.
-_OWN = ("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_iter", "random_state", "n_jobs", "dtype")
+_OWN = (
+    "early_stopping",
+    "alpha",
+    "l1_ratio",
+    "fit_intercept",
+    "class_weight",
+    "max_iter",
+    "random_state",
+    "n_jobs",
+    "dtype",
+)
 
 
 def memoir(**options):
@@ -95,18 +105,30 @@ def test_labels_of_any_kind(data):
     np.testing.assert_array_equal(named.predict(X), names[numbered.predict(X)])
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
-def test_held_out_rows_keep_the_best_epoch(data, metric):
+@pytest.mark.parametrize("patience", [2, 40])
+def test_held_out_rows_keep_the_best_epoch_also_where_max_iter_ends_the_fit(data, patience):
     X, y, _, _ = data
-    model = memoir(
-        alpha=1e-5, max_iter=40, validation_fraction=0.1, validation_metric=metric, patience=2, random_state=0
-    ).fit(X, y)
-    judged = [record.info["validation"] for record in model.history_]
-    best = int(np.argmax(judged))
-    assert model.history_.outcome == "patience"
-    assert len(judged) == best + 3
+    model = memoir(alpha=1e-5, max_iter=20, early_stopping=patience, random_state=0).fit(X, y)
+    best = model.history_.best.iteration
+    assert model.history_.outcome == ("patience" if patience == 2 else "max_iter")
+    assert best < model.n_iter_ == (best + 2 if patience == 2 else 20)
     # The weights kept are those of that epoch: so many are not zero.
-    assert model.sparse_coef_.nnz == model.history_[best].info["nonzeros"]
+    assert model.sparse_coef_.nnz == model.history_[best - 1].info["nonzeros"]
+
+
+def test_rows_without_weight_take_no_part(data):
+    X, y, _, _ = data
+    kept = np.arange(len(y)) % 3 > 0
+    model = memoir(max_iter=2, random_state=0, alpha=1e-4, eta0=0.1)
+    weighted, fewer = clone(model).fit(X, y, sample_weight=kept), clone(model).fit(X[kept], y[kept])
+    np.testing.assert_array_equal(weighted.coef_, fewer.coef_)
+
+
+def test_the_copy_of_the_best_weights_is_planned_as_those_of_the_solver(data, monkeypatch):
+    X, y, _, _ = data
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 10_000)
+    monkeypatch.setattr(learner, "_DENSE", 0)
+    memoir(max_iter=1, early_stopping=1, random_state=0).fit(X, y)
 
 
 def test_sample_and_class_weights(data):
@@ -180,7 +202,7 @@ def test_the_file_is_small_and_opens_at_once(tmp_path):
         {"l1_ratio": 1.0, "eta_step": 0.0},
         {"average": False, "alpha": 0.1},  # meets its ball
         {"search": "lsh", "average": False},
-        {"validation_fraction": 0.1},
+        {"early_stopping": True},
     ],
     ids=str,
 )
@@ -254,9 +276,6 @@ def test_checkpoints_of_other_fits_are_refused(data, tmp_path):
         ({"truncation": "eager"}, "'truncation' parameter"),
         ({"average": "no"}, "'average' parameter"),
         ({"average": True, "l1_ratio": 0.5}, "average=True needs l1_ratio=0"),
-        ({"validation_metric": "loss"}, "'validation_metric' parameter"),
-        ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
-        ({"patience": 0}, "'patience' parameter"),
         ({"fit_intercept": True}, "fits no intercept"),
         ({"alpha": 10.0, "batch_size": 50, "eta0": 1.0}, "must be positive, got .* lower one of them"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ from manyclass.io.store import StoreError
 from manyclass.models.sharded import ShardedModel
 from manyclass.models.splitting import ShardedModelWriter, block_width, sparsify_model, split_model
 from manyclass.models.staged import Stage
+from tensors import change_manifest
 
 D, K, N = 37, 53, 40
 CASES = [("multiclass", "softmax"), ("multiclass", "identity"), ("multiclass", "sigmoid")]
@@ -128,9 +128,8 @@ def test_damage_is_named(tmp_path):
         load(tmp_path / "m").predict(rows_of("dense"))
     # A block of another shape, of the right size.
     LinearModel(np.zeros((20, D), np.float32), np.zeros(D, np.float32), None, "regression").save(block)
-    facts = json.loads((tmp_path / "m" / "manifest.json").read_text())
-    facts["blocks"][1]["file"]["bytes"] = block.stat().st_size
-    (tmp_path / "m" / "manifest.json").write_text(json.dumps(facts))
+    size = block.stat().st_size
+    change_manifest(tmp_path / "m", lambda facts: facts["blocks"][1]["file"].update(bytes=size))
     with pytest.raises(StoreError, match="as in the manifest"):
         load(tmp_path / "m").predict(rows_of("dense"))
     next((tmp_path / "m").glob("model-*")).write_bytes(b"x")
@@ -149,8 +148,7 @@ def test_damage_is_named(tmp_path):
 )
 def test_a_foreign_or_damaged_manifest_is_refused(tmp_path, facts, said):
     split_model(model_of(), tmp_path / "m", block_classes=20)
-    path = tmp_path / "m" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+    change_manifest(tmp_path / "m", lambda found: found.update(facts))
     with pytest.raises(StoreError, match=said):
         load(tmp_path / "m")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
@@ -19,8 +20,6 @@ from manyclass.distributed import SerialCommunicator, run_threads
 from manyclass.io.store import RowStore, write_store
 from manyclass.solvers.out_of_core import fit as module
 from manyclass.solvers.out_of_core.certificate import Rows, certify
-from manyclass.solvers.out_of_core.state import BlockState, LogSums
-from manyclass.solvers.out_of_core.steps import Schedule, visit
 
 ALPHA = 1e-2
 #: Parameters of the estimator; all others are of the solver.
@@ -217,6 +216,38 @@ def test_ranks_reach_the_same_optimum(tmp_path, stores, optimum, size, block_cla
     assert load(tmp_path / "m").record["ranks"] == size
 
 
+@pytest.mark.parametrize(("before", "after", "stopped"), [(2, 3, 23), (3, 1, 30), (1, 2, 50)])
+def test_a_fit_goes_on_with_another_number_of_ranks(before, after, stopped, tmp_path, monkeypatch, stores, optimum):
+    """Stopped within an epoch, which begins anew, or between two; the sums of the rows are those of the others."""
+    genuine, visits = module.visit, []
+
+    def visit(*arguments):
+        visits.append(arguments)
+        if len(visits) == stopped:
+            raise ArithmeticError("a bug")
+        return genuine(*arguments)
+
+    def rank(comm):
+        solver = OutOfCore(tmp_path / "m", block_classes=5, window_bytes=4000, comm=comm)
+        estimator = LinearClassifier(solver=solver, alpha=ALPHA, tol=1.0, max_iter=12, random_state=0)
+        model = estimator.fit(stores[0]["sparse"], checkpoint=tmp_path / "state")
+        return model.model_.record, model.history_.last.dual, model.n_iter_
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "visit", visit)
+        with pytest.raises(ArithmeticError):
+            run_threads(before, rank)
+    kept = json.loads((tmp_path / "state" / "manifest.json").read_text())
+    assert kept["ranks"] == before
+    found = run_threads(after, rank)
+    assert all(other == found[0] for other in found)
+    record, dual, epochs = found[0]
+    best = optimum[False, True]
+    assert epochs == 12
+    assert best * (1 - 1e-6) <= record["objective"] <= best * (1 + 5e-3)
+    assert dual <= best * (1 + 1e-6)
+
+
 def test_ranks_that_are_asked_to_stop_keep_what_they_have_reached(tmp_path, monkeypatch, stores):
     comms, genuine, visits = {}, module.visit, []
 
@@ -266,7 +297,7 @@ def test_a_fitted_estimator_predicts_from_the_blocks(tmp_path, problem, stores):
     np.testing.assert_array_equal(model.intercept_, whole.intercept)
     with pytest.raises(AttributeError, match=r"block\(number\).weights maps those .* assemble\(\).weights reads all"):
         model.coef_  # noqa: B018
-    with pytest.raises(ValueError, match="blocks of classes, which is on disk"):
+    with pytest.raises(ValueError, match="sparsify is not for a model in blocks of classes"):
         model.sparsify()
     model.save(tmp_path / "copy")
     np.testing.assert_array_equal(load(tmp_path / "copy").predict(X), model.predict(X))
@@ -324,64 +355,6 @@ def test_the_certificate_is_the_definition(tmp_path, problem, stores):
         V = X.T @ (Y - Q) / (ALPHA * n)
         dual = -np.mean(np.sum(Q * np.log(Q), axis=1)) - ALPHA / 2 * np.sum(V**2)
         np.testing.assert_allclose([balanced.primal, balanced.dual], [primal, dual], rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_a_step_is_the_formula(kind):
-    """One step at given other blocks: W = (1 - eta lam) W - eta c x (p - e_y)^T on the classes of the block."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(5, 4)).astype(np.float32)
-    W, b = rng.normal(size=(4, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
-    others = rng.normal(size=5)
-    c = np.array([1.0, 2.0, 0.0, 1.0, 1.0])
-    y = np.array([7, 3, 4, 5, 4], np.int32)  # the block is 4, 5, 6
-    order = np.array([4, 0, 3, 1, 2], np.int32)
-    state = BlockState(W.copy(), b.copy(), np.empty((0, 0), np.float32), np.empty(0, np.float32))
-    schedule = Schedule(rate=0.3, decay=0.1, power=1.0, lam=0.05, gain=0.7, batch=1)
-    rows = X if kind == "dense" else sp.csr_matrix(X)
-    own = visit(rows, y, 4, c, others, order, state, schedule, 2, 0.0)
-    U, u = W.astype(float), b.astype(float)
-    for t, i in enumerate(order):
-        s = X[i] @ U + u
-        np.testing.assert_allclose(own[i], logsumexp(s), rtol=1e-5)
-        g = np.exp(s - np.logaddexp(logsumexp(s), others[i]))
-        g[[k for k in range(3) if k + 4 == y[i]]] -= 1
-        eta = 0.3 / (1 + 0.1 * (2 + t))
-        U = (1 - eta * 0.05) * U - eta * c[i] * np.outer(X[i], g)
-        u = u - eta * 0.7 * c[i] * g
-    np.testing.assert_allclose(state.W, U, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(state.bias, u, rtol=1e-4, atol=1e-6)
-
-
-def test_the_mean_is_that_of_the_weights_after_each_step():
-    rng = np.random.default_rng(0)
-    X = sp.csr_matrix(rng.normal(size=(40, 4)).astype(np.float32))
-    y = rng.integers(0, 3, 40).astype(np.int32)
-    schedule = Schedule(rate=0.3, decay=0.1, power=0.75, lam=0.05, gain=0.7, batch=1)
-    none, ones = np.full(40, -np.inf), np.ones(40)
-    W = rng.normal(size=(4, 3)).astype(np.float32)
-    state = BlockState(W.copy(), np.zeros(3, np.float32), W.copy(), np.zeros(3, np.float32))
-    visit(X, y, 0, ones, none, np.arange(40, dtype=np.int32), state, schedule, 0, 1.0)
-    step = BlockState(W.copy(), np.zeros(3, np.float32), np.empty((0, 0), np.float32), np.empty(0, np.float32))
-    points, biases = [W.astype(float)], [np.zeros(3)]
-    for i in range(40):
-        one = X[i], y[i : i + 1], 0, ones[:1], none[:1], np.zeros(1, np.int32)
-        visit(*one, step, schedule, i, 0.0)
-        points.append(step.W.astype(float))
-        biases.append(step.bias.astype(float))
-    np.testing.assert_allclose(state.W, step.W, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(state.mean, np.mean(points, axis=0), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(state.mean_bias, np.mean(biases, axis=0), rtol=1e-4, atol=1e-6)
-
-
-def test_sums_of_the_other_blocks(tmp_path):
-    sums = LogSums(tmp_path / "f", 10, [2, 3, 5], fresh=True)
-    np.testing.assert_allclose(sums.others(1, 2, 6), np.log(7), rtol=1e-6)
-    sums.put(0, 3, np.array([0.5, -900.0]))
-    expected = np.logaddexp([np.log(2), 0.5, -900.0, np.log(2)], np.log(5))
-    np.testing.assert_allclose(sums.others(1, 2, 6), expected, rtol=1e-6)
-    assert LogSums(tmp_path / "g", 10, [4], fresh=True).others(0, 0, 3).tolist() == [-np.inf] * 3
-    assert not (tmp_path / "g").exists()
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,20 @@ def test_the_oldest_session_tests_the_oldest_versions():
         "nox",
         "pre-commit",
         "array-api-strict",
+        *("sphinx", "pydata-sphinx-theme", "sphinx-gallery", "myst-parser"),
     )  # developers' own
     floors = {name: floor for name, floor in floors.items() if name not in ours}
     assert oldest.keys() == floors.keys()
     for name, version in oldest.items():
         assert [*version.split("."), "0"][:3] == [*floors[name].split("."), "0", "0"][:3], name
+
+
+def test_the_conda_recipe_has_the_requirements_of_the_package():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    ours = re.findall(r'"([a-z-]+)>=([0-9.]+)"', re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)[1])
+    recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
+    theirs = re.findall(r"- ([a-z-]+) >=([0-9.]+)", recipe.partition("  run:")[2])
+    assert sorted(theirs) == sorted([*ours, ("python", re.search(r'requires-python = ">=([0-9.]+)"', text)[1])])
 
 
 @pytest.fixture
@@ -98,7 +107,7 @@ def test_a_run_says_how_many_cases_it_left_out():
     functions = {case.partition("[")[0] for case in every}
     of_sample = [case.partition("[")[0] for case in sample]
     assert set(of_sample) == functions
-    assert 0.02 < (len(sample) - len(functions)) / (len(every) - len(functions)) < 0.08  # of further cases, one in 25
+    assert 0.02 < (len(sample) - len(functions)) / (len(every) - len(functions)) < 0.08  # of further cases, one in 33
     of_brief = [case.partition("[")[0] for case in brief]
     assert len(of_brief) == len(set(of_brief))
     assert 0.2 < len(of_brief) / len(functions) < 0.8

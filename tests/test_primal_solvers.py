@@ -27,6 +27,7 @@ from manyclass.objective.problem import Problem
 from manyclass.optimize.loop import Outcome, minimize
 from manyclass.solvers import FISTA, LBFGS, SDCA, SGD, PreconditionedLBFGS
 from manyclass.solvers.primal.base import BatchSolver
+from manyclass.solvers.primal.descent import DescentSolver
 from registry import LOSSES, SOLVERS as DECLARED
 
 NET = ElasticNet(0.25)
@@ -432,6 +433,26 @@ def test_the_matrix_is_a_pass_too(monkeypatch):
     solver = PreconditionedLBFGS()
     for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
         assert progress.passes == read
+
+
+@pytest.mark.parametrize("solver", [s for s in BATCH.values() if isinstance(s, DescentSolver)], ids=lambda s: s.name)
+def test_the_gap_that_a_gradient_tells_is_the_certified_one(solver, capsys):
+    """Without an intercept; the fitting loop then computes one certificate, where tol is reached."""
+    problem = make_problem(MultinomialLoss(), make_data("class", n=80, seed=5, weighted=True), view="dense", lam=1e-2)
+    state = solver.state(problem)
+    for progress in itertools.islice(solver.iterate(problem, state, 0), 4):
+        told = solver.certificate(problem, state, final=True)
+        assert progress.estimate.gap == pytest.approx(told.gap, rel=1e-6)
+        assert progress.estimate.primal == pytest.approx(told.primal)
+    seen = []
+    result = minimize(problem, solver, tol=1e-3, max_iter=1000, verbose=1, callback=seen.append)
+    assert len(result.history) == 1
+    assert all(now.relative_gap > 1e-3 for now in seen[:-1])
+    lines = capsys.readouterr().err.splitlines()
+    at = [now.iteration for now in seen[:-1] if not now.iteration & (now.iteration - 1)]
+    assert [int(line.split()[0]) for line in lines[1:-1]] == at
+    assert all(" about " in line for line in lines[1:-1])
+    assert 1e-9 < result.certificate.relative_gap <= 1e-3
 
 
 def test_too_many_features_for_a_matrix_are_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
@@ -13,6 +12,7 @@ from manyclass.io import DataFormatError, read
 from manyclass.io.store import RowStore, RowStoreWriter, StoreError, folder_format, write_store
 from manyclass.io.store.rows import ROWS
 from manyclass.io.tensors import ALIGNMENT, TensorFile
+from tensors import change_array, change_manifest
 
 N, D = 103, 17
 
@@ -203,21 +203,14 @@ def test_a_damaged_shard_is_an_error_and_never_a_crash(folder, place):
 
 
 def test_columns_beyond_the_width_never_reach_a_kernel(folder):
-    with TensorFile(folder / "rows-00000.safetensors", ROWS) as file:
-        offset = file._entry("indices")[2]
-    path = folder / "rows-00000.safetensors"
-    content = bytearray(path.read_bytes())
     for wrong in (D, -1, 2**31 - 1):
-        content[offset : offset + 4] = np.int32(wrong).tobytes()
-        path.write_bytes(content)
+        change_array(folder / "rows-00000.safetensors", "indices", lambda array: array.put(0, wrong))  # noqa: B023
         with pytest.raises(StoreError, match=r"rows-00000.safetensors: .*columns beyond 17"):
             RowStore(folder).rows(0, 40)[:]
 
 
 def changed(folder, **facts):
-    path = folder / "manifest.json"
-    found = json.loads(path.read_text())
-    path.write_text(json.dumps({**found, **facts}))
+    change_manifest(folder, lambda found: found.update(facts))
 
 
 @pytest.mark.parametrize(
@@ -347,3 +340,11 @@ def test_a_window_takes_address_space_for_its_rows_alone(tmp_path):
         most = max(most, taken() - before)
         del window
     assert 1 << 20 <= most < 8 << 20
+
+
+@pytest.mark.parametrize("name", ["../rows.safetensors", "/etc/passwd", "..", "", 3, "a\0b"])
+def test_a_manifest_names_files_of_its_folder_only(tmp_path, name):
+    write_store(tmp_path / "s", rows_of("csr"), np.arange(N) % 5)
+    change_manifest(tmp_path / "s", lambda facts: facts["shards"][0]["data"].update(file=name))
+    with pytest.raises(StoreError, match=r"manifest\.json: is damaged \(it names the file"):
+        RowStore(tmp_path / "s")

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from manyclass import load
 from manyclass.io import DataFormatError, convert, read, write_npy, write_npz, write_svmlight, write_xmc
 from manyclass.io.store import RowStore
+from tensors import change_manifest
 from test_cli_support import make, refused, run, table, texts
 
 N, D = 400, 30
@@ -169,8 +170,7 @@ def test_columns_of_a_table_go_with_its_store(capsys, tmp_path, solver):
     assert run(capsys, "predict", model, new).lines == run(capsys, "predict", model, store).lines == labels
     assert run(capsys, "score", model, new).code == 0
     refused(run(capsys, "predict", model, table(tmp_path / "c.csv", {"text": rows})), "'title'", "--text-column")
-    manifest = store / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"text_column"', '"text"'))
+    change_manifest(store, lambda facts: facts["table"].update(text=facts["table"].pop("text_column")))
     refused(run(capsys, "info", store), "the layout of the table is damaged", "write the store again")
 
 

@@ -282,12 +282,24 @@ def model(W):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
-def test_models_with_weights_that_are_not_finite_are_refused(path, bad, layout, mmap):
+def test_models_with_weights_that_are_not_finite_are_neither_written_nor_read(path, bad, layout, mmap, monkeypatch):
     W = np.ones((4, 3), np.float32)
-    W[2, 1] = bad
-    model(sp.csr_matrix(W) if layout == "sparse" else W).save(path)
-    with pytest.raises(ModelFileError, match=r"weights has NaN or infinity"):
-        LinearModel.load(path, mmap=mmap)
+    weights, name = (sp.csr_matrix(W), "weights.data") if layout == "sparse" else (W, "weights")
+    model(weights).save(path)
+    change_array(path, name, put(7, bad))  # its checksum is right
+    for check in (lambda: LinearModel.load(path, mmap=mmap), lambda: verify(path)):
+        with pytest.raises(FileError, match=rf"{name} has NaN or infinity"):
+            check()
+    monkeypatch.setattr(tensors, "SMALL", 100)
+    assert LinearModel.load(path, mmap=True).n_outputs == 3  # a large file whose weights are mapped
+    for check in (lambda: LinearModel.load(path, mmap=False), lambda: verify(path)):
+        with pytest.raises(FileError, match=rf"{name} has NaN or infinity"):
+            check()
+    before = path.read_bytes()
+    (weights.data if layout == "sparse" else weights)[2] = bad
+    with pytest.raises(ValueError, match="weights has NaN or infinity, which a model file cannot hold: fit again"):
+        model(weights).save(path)
+    assert path.read_bytes() == before
 
 
 def test_no_random_byte_of_a_model_is_accepted(path, mmap):

@@ -91,6 +91,7 @@ def test_resolve_n_jobs():
     assert resolve_n_jobs(-1) == cores
     assert resolve_n_jobs(-2) == max(1, cores - 1)
     assert resolve_n_jobs(-1000) == 1
+    assert 8 <= resolve_n_jobs(1000) == max(8, 2 * cores) < 1000
 
 
 @pytest.mark.parametrize("wrong", [0, 1.5, 2.0, True, False, "2", float("nan"), float("inf"), [1]])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks import children, data, measure
+from benchmarks import catalog, children, data, measure
 from benchmarks.bench import Bench, DataFile
-from benchmarks.data import Data
 from benchmarks.figures import legend_below
 from benchmarks.peers._common import missing
 from benchmarks.scores import quality
+from benchmarks.task import Task
 
 DATASETS = (
     *("news20", "reuters21578", "rcv1/4class", "rcv1/ccat", "intents/banking77", "intents/hwu64", "intents/clinc150"),
@@ -51,6 +51,11 @@ class Entry:
     def ours(self) -> bool:
         return self.package == "manyclass"
 
+    @property
+    def tree(self) -> bool:
+        """Whether this is a label tree, whose ``path`` is the name of its method."""
+        return "." not in self.path
+
     def make(self) -> Any:
         module, _, name = self.path.rpartition(".")
         return getattr(import_module(module), name)(**dict(self.parameters))
@@ -66,6 +71,7 @@ ENTRIES = {
     "squared_hinge": _ours(loss="squared_hinge"),
     "multinomial_auto": _ours(alpha="auto"),
     "crammer_singer_auto": _ours(loss="crammer_singer", alpha="auto"),
+    "crammer_singer_early": _ours(loss="crammer_singer", alpha="auto", early_stopping=True),
     "LogisticRegression": Entry("scikit-learn", "sklearn.linear_model.LogisticRegression"),
     "LinearSVC": Entry("scikit-learn", "sklearn.svm.LinearSVC"),
     "RidgeClassifier": Entry("scikit-learn", "sklearn.linear_model.RidgeClassifier"),
@@ -76,10 +82,11 @@ ENTRIES = {
     "LIBLINEAR_crammer_singer": Entry(
         "liblinear-official", "benchmarks.experiments.defaults.Liblinear", (("options", "-s 4"),)
     ),
-    "napkinXC": Entry("napkinxc", "benchmarks.experiments.defaults.LabelTree", (("peer", "napkinxc"),)),
-    "PECOS": Entry("libpecos", "benchmarks.experiments.defaults.LabelTree", (("peer", "pecos"),)),
+    # Label trees: the methods of `benchmarks.peers`, PECOS in an environment of its own.
+    "napkinXC": Entry("napkinxc", "napkinxc"),
+    "PECOS": Entry("libpecos", "pecos"),
 }
-_MODULES = {"liblinear-official": "liblinear", "scikit-learn": "sklearn", "libpecos": "pecos"}
+_MODULES = {"liblinear-official": "liblinear", "scikit-learn": "sklearn"}
 
 
 class Liblinear:
@@ -100,23 +107,6 @@ class Liblinear:
         return np.asarray(predict([], _double(X), self._model, "-q")[0], np.int64)
 
 
-class LabelTree:
-    """A label tree of `benchmarks.peers`."""
-
-    def __init__(self, peer: str) -> None:
-        self.peer = peer
-
-    def fit(self, X: Any, y: Any) -> LabelTree:
-        from benchmarks import catalog
-        from benchmarks.task import Stop, Task
-
-        self._fit = catalog.method(self.peer).fit(Data("", X, y, X[:0], y[:0]), Task("tree"), Stop(), threads=1)
-        return self
-
-    def predict(self, X: Any) -> Any:
-        return self._fit.predict(X)
-
-
 def _double(X: Any) -> Any:
     return sp.csr_matrix(X, dtype=np.float64) if sp.issparse(X) else np.asarray(X, np.float64)
 
@@ -133,7 +123,12 @@ def run(bench: Bench) -> None:
 def _entries(bench: Bench) -> Iterator[tuple[str, Entry]]:
     for name in bench.options.only or ENTRIES:
         package = ENTRIES[name].package
-        reason = missing(_MODULES.get(package, package), package)
+        tree = ENTRIES[name].tree
+        reason = (
+            catalog.method(ENTRIES[name].path).skip_reason()
+            if tree
+            else missing(_MODULES.get(package, package), package)
+        )
         if reason:
             bench.skip(reason, method=name)
         else:
@@ -146,16 +141,18 @@ def _measure(bench: Bench, source: DataFile, name: str, entry: Entry, number: in
     if any(row["status"] == "failed" and what.items() <= {**row, "run": number}.items() for row in bench.rows):
         return
     try:
-        facts = children.call(
-            "benchmarks.experiments.defaults:fit",
-            {
-                "source": source.arguments(),
-                "name": name,
-                "budget": bench.options.budget,
-                "threads": bench.options.threads,
-                "seed": number,
-            },
-        )
+        asked = {
+            "source": source.arguments(),
+            "budget": bench.options.budget,
+            "threads": bench.options.threads,
+            "seed": number,
+        }
+        if entry.tree:
+            asked |= {"method": entry.path, "task": asdict(Task("tree")), "stop": {}}
+            python = catalog.method(entry.path).python()
+            facts = {**children.call("benchmarks.fitting:fit_and_judge", asked, python=python), "converged": True}
+        else:
+            facts = children.call("benchmarks.experiments.defaults:fit", {**asked, "name": name})
     except children.TimedOut:
         bench.fail(f"stopped after {bench.options.budget:g} s", **what, seconds=bench.options.budget)
     except children.ChildFailed as failure:
@@ -174,12 +171,15 @@ def fit(source: dict[str, Any], name: str, budget: float, threads: int, seed: in
     rows = data.read(Path(source["path"]), source["name"], quick=source["quick"])
     entry = ENTRIES[name]
     model = entry.make()
-    if "random_state" in getattr(model, "get_params", dict)():
+    known = getattr(model, "get_params", dict)()
+    if "random_state" in known:
         model.set_params(random_state=seed)
+    if "n_jobs" in known and threads > 1:
+        model.set_params(n_jobs=threads)
     if entry.ours:
         # On the same rows: of few of them "auto" may choose another solver, with other kernels.
         with measure.quiet():
-            entry.make().set_params(max_iter=4, alpha=None).fit(rows.X, rows.y)
+            entry.make().set_params(max_iter=4, alpha=None, early_stopping=False).fit(rows.X, rows.y)
     before = measure.resident_memory()
     measure.reset_peak_memory()
     with measure.threads_limited(threads), measure.time_limit(budget):

@@ -8,7 +8,7 @@ told.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
@@ -56,12 +56,17 @@ DATA = ("icd10cm/4", "panlex_swadesh", "bible_verses", "generated/100k")
 
 
 def run(bench: Bench) -> None:
-    methods = bench.methods(*SETTINGS)
-    for source in bench.datasets(*DATA):
+    compare(bench, SETTINGS, DATA)
+
+
+def compare(bench: Bench, entries: dict[str, dict[str, list[Setting]]], names: tuple[str, ...]) -> None:
+    """Each entry of each method on each data set: its default, its search, and what the search has chosen."""
+    methods = bench.methods(*entries)
+    for source in bench.datasets(*names):
         data = source.read()
         n, facts = data.n, data
         for method in methods:
-            for entry, settings in SETTINGS.get(method.name, {}).items():
+            for entry, settings in entries.get(method.name, {}).items():
                 tasks = [(_at(task, n), stop) for task, stop in settings]
                 if method.memory is not None:
                     needed = method.memory(facts, tasks[0][0], 8)
@@ -75,7 +80,8 @@ def run(bench: Bench) -> None:
 
 
 def _at(task: Task, n: int) -> Task:
-    return task if task.alpha else Task(task.objective, alpha=1.0 / n, gamma=task.gamma)
+    """With alpha = 1 / (C n) where no alpha is given; C is 1, or an option."""
+    return task if task.alpha else replace(task, alpha=1.0 / (dict(task.options).get("C", 1.0) * n))
 
 
 def _entry(bench: Bench, source: DataFile, method: Method, entry: str, settings: list[Setting], number: int) -> None:
@@ -109,6 +115,7 @@ def _fit(
     how = ", ".join(f"{name} {value:g}" for name, value in task.options) or (
         "" if task.objective == "tree" else f"alpha {task.alpha:.3g}"
     )
+    how += "" if stop.max_iter is None or task.objective != "tree" else f"{', ' if how else ''}{stop.max_iter} passes"
     what = {"method": method.name, "entry": entry, "run": number, "part": part, "setting": how, **known}
     bench.say(f"{source.name} {method.name} {entry} {how} ({part}) ...")
     group = int(getattr(modules.module("datasets", source.name.partition("/")[0]), "GROUP", 1))

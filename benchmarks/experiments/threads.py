@@ -20,10 +20,23 @@ from benchmarks.task import Fit, Stop, Task
 TOL = 1e-3
 STOP = Stop(TOL, max_iter=300)
 
-#: By data: method, loss, gamma. With thousands of classes sdca_async works on active sets, and one-vs-rest in ranges.
+#: By data: method, loss, gamma. With thousands of classes sdca goes in rounds, sdca_async works on active sets, and
+#: one-vs-rest in ranges.
 _CASES: dict[str, tuple[tuple[str, str, float], ...]] = {
-    "news20": (("sdca", "multinomial", 0.0), ("sdca_async", "multinomial", 0.0), ("sdca_async", "crammer_singer", 0.1)),
-    "icd10cm": (("sdca_async", "crammer_singer", 0.1), ("sdca", "squared_hinge", 0.0)),
+    "news20": (
+        ("sdca", "multinomial", 0.0),
+        ("sdca_rounds", "multinomial", 0.0),
+        ("sdca_rounds", "crammer_singer", 0.1),
+        ("sdca_async", "multinomial", 0.0),
+        ("sdca_async", "crammer_singer", 0.1),
+    ),
+    "icd10cm": (
+        ("sdca", "multinomial", 0.0),
+        ("sdca_active", "crammer_singer", 0.1),
+        ("sdca_async", "crammer_singer", 0.1),
+        ("sdca", "squared_hinge", 0.0),
+    ),
+    "mnist": (("accelerated", "multinomial", 0.0), ("accelerated", "crammer_singer", 0.1)),
 }
 
 
@@ -34,7 +47,7 @@ class Case:
 
 
 def run(bench: Bench) -> None:
-    bench.methods("sdca", "sdca_async")
+    bench.methods("sdca", "sdca_rounds", "sdca_active", "accelerated", "sdca_async")
     chosen = bench.options.only
     several = max(2, bench.options.threads)
     for source in bench.datasets(*_CASES):

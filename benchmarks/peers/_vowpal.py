@@ -23,11 +23,12 @@ MOST_BITS = 26
 
 def fit(reduction: str, data: Data, task: Task, stop: Stop, *, seed: int, first: int, prediction: str = "") -> Fit:
     """``first`` is the number of the first class; ``prediction`` are options for it. ``task.options``:
-    learning_rate."""
+    learning_rate, bits."""
     from vowpalwabbit import Workspace
 
-    bits = min(MOST_BITS, int(np.ceil(np.log2(data.X.shape[1] * data.n_classes))) + 1)
-    rate = dict(task.options).get("learning_rate")
+    told = dict(task.options)
+    bits = told.get("bits", min(MOST_BITS, int(np.ceil(np.log2(data.X.shape[1] * data.n_classes))) + 1))
+    rate = told.get("learning_rate")
     passes = stop.max_iter or PASSES
     common = "--loss_function logistic --quiet"
     with tempfile.TemporaryDirectory() as name:

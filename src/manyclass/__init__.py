@@ -12,6 +12,7 @@ from manyclass._version import __version__
 
 if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier
+    from manyclass.estimators.certify import Suboptimality as Suboptimality, certify as certify
     from manyclass.estimators.classifier import LinearClassifier as LinearClassifier
     from manyclass.estimators.cross_validation import (
         LinearClassifierCV as LinearClassifierCV,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
         RandomPolynomial as RandomPolynomial,
     )
     from manyclass.io.text import TextVectorizer as TextVectorizer
+    from manyclass.models.explain import Explanation as Explanation
     from manyclass.models.linear import LinearModel as LinearModel
     from manyclass.models.loading import load as load, save as save
     from manyclass.models.sharded import ShardedModel as ShardedModel
@@ -53,6 +55,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
         Squared as Squared,
         SquaredHinge as SquaredHinge,
     )
+    from manyclass.report.page import write_report as write_report
     from manyclass.solvers import (
         DSMLR as DSMLR,
         FISTA as FISTA,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
         CoordinateDescent as CoordinateDescent,
         GeneralizedLeastSquares as GeneralizedLeastSquares,
         GradientDescent as GradientDescent,
+        InteriorPoint as InteriorPoint,
         LogConcavity as LogConcavity,
         Memoir as Memoir,
         Newton as Newton,
@@ -78,6 +82,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
 _MODULES = {
     **dict.fromkeys(("LinearClassifier",), "estimators.classifier"),
     **dict.fromkeys(("LinearRegressor",), "estimators.regressor"),
+    **dict.fromkeys(("Suboptimality", "certify"), "estimators.certify"),
     **dict.fromkeys(("LinearClassifierCV", "LinearRegressorCV"), "estimators.cross_validation"),
     **dict.fromkeys(("GeneralizedLeastSquaresClassifier",), "estimators.least_squares"),
     **dict.fromkeys(("CalibratedLeastSquaresClassifier",), "estimators.calibrated"),
@@ -94,8 +99,8 @@ _MODULES = {
     ),
     **dict.fromkeys(
         (
-            *("SDCA", "AcceleratedSDCA", "ActiveSetSDCA", "AsyncSDCA", "CoordinateDescent", "FISTA", "LBFGS"),
-            *("PreconditionedLBFGS", "Newton", "ConjugateGradient", "GradientDescent", "SGD"),
+            *("SDCA", "AcceleratedSDCA", "ActiveSetSDCA", "AsyncSDCA", "InteriorPoint", "FISTA", "LBFGS"),
+            *("CoordinateDescent", "PreconditionedLBFGS", "Newton", "ConjugateGradient", "GradientDescent", "SGD"),
             *("GeneralizedLeastSquares", "BoundMajorization", "DSMLR", "LogConcavity", "Memoir", "OutOfCore"),
         ),
         "solvers",
@@ -108,8 +113,10 @@ _MODULES = {
         "features",
     ),
     **dict.fromkeys(("load", "save"), "models.loading"),
+    **dict.fromkeys(("write_report",), "report.page"),
     **dict.fromkeys(("TextVectorizer",), "io.text"),
     **dict.fromkeys(("LinearModel",), "models.linear"),
+    **dict.fromkeys(("Explanation",), "models.explain"),
     **dict.fromkeys(("StagedModel",), "models.staged"),
     **dict.fromkeys(("ShardedModel",), "models.sharded"),
 }

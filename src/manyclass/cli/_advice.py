@@ -74,9 +74,11 @@ def penalty_advice(estimator: Any, data: Dataset, metrics: dict[str, Any], where
     The rule: accuracy (P@1 for sets of labels) below 0.5, and a `penalty_share` of 0.5 or more.
     """
     from manyclass.estimators import LinearClassifier
+    from manyclass.models.linear import LinearModel
 
     name, called = ("precision@1", "P@1") if estimator.model_.task == "multilabel" else ("accuracy", "accuracy")
-    if type(estimator) is not LinearClassifier or metrics.get(name, 1.0) >= _ACCURACY:
+    stands_whole = type(estimator) is LinearClassifier and isinstance(estimator.model_, LinearModel)
+    if not stands_whole or metrics.get(name, 1.0) >= _ACCURACY:
         return None
     if penalty_share(estimator, data) < _SHARE:
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._declared import losses, solvers
+from manyclass.runtime.files import special
 from manyclass.runtime.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -147,7 +148,10 @@ def _near(error: OSError) -> str:
     if not path.parent.is_dir():
         return f" (there is no folder {path.parent} either: check the path)"
     with os.scandir(path.parent) as entries:
-        return did_you_mean(path.name, [entry.name for entry in itertools.islice(entries, 10_000)])
+        names = [entry.name for entry in itertools.islice(entries, 10_000)]
+    # Another kind of file is meant only if all before the first dot is the same.
+    stem, kind = path.name.partition(".")[0], path.suffix
+    return did_you_mean(path.name, [name for name in names if Path(name).suffix == kind or name.split(".")[0] == stem])
 
 
 def plain(text: str) -> str:
@@ -257,6 +261,8 @@ def check_output(option: str, path: str | None, *inputs: str | None) -> None:
         raise CommandError(f"{option} -: this is not written to standard output: give the name of a file")
     if target.is_dir():
         raise CommandError(f"{option} {path} is a folder: give the name of a file in it")
+    if kind := special(target):
+        raise CommandError(f"{option} {path} is {kind}, which a file would replace: give the name of a file")
     if not target.parent.is_dir():
         raise CommandError(f"{option} {path}: the folder {target.parent} does not exist: make it first")
     if not os.access(target.parent, os.W_OK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from manyclass.cli._common import CommandError, Screen, count, seconds
 from manyclass.cli._pipes import is_piped
 
 if TYPE_CHECKING:
+    from manyclass.distributed import Communicator
     from manyclass.io import Dataset, TableLayout, TextVectorizer
     from manyclass.io.store.reading import StoreSpill
     from manyclass.models.base import Model
 
 __all__ = [
     "FORMATS",
+    "TABLES",
     "TASKS",
     "add_file_options",
     "add_model_data_options",
@@ -31,10 +34,11 @@ __all__ = [
 ]
 
 # The names of the library, spelt out so that --help need not import it; a test holds the two together.
-FORMATS = ("svmlight", "xmc", "npz", "npy", "csv", "tsv", "store")
+FORMATS = ("svmlight", "xmc", "npz", "npy", "csv", "tsv", "jsonl", "parquet", "arrow", "store")
 TASKS = ("auto", "classification", "multilabel", "regression")
 
-_TABLES = ("csv", "tsv")
+#: Formats with a column of texts.
+TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")
 
 
 def add_file_options(parser: argparse.ArgumentParser, description: str | None = None) -> None:
@@ -127,18 +131,22 @@ def read_data(
     layout: TableLayout | None = None,
     with_labels: bool = True,
     spill: StoreSpill | None = None,
+    comm: Communicator | None = None,
 ) -> Dataset:
     """Read a file as the options of `add_file_options` ask for, and say what was read.
 
-    With ``spill`` the rows may go there, and only the notes are said.
+    With ``spill`` the rows may go there, and only the notes are said. With ``comm``, each process reads its rows.
     """
     from manyclass.io import detect_format, read
     from manyclass.kernels.jit import compile_clock
 
     started, compiled = time.perf_counter(), compile_clock.seconds
     format = args.format or detect_format(path)
-    if vectorizer and format not in _TABLES and isinstance(vectorizer, dict):
+    if vectorizer and format not in TABLES and isinstance(vectorizer, dict):
         raise CommandError(f"options on texts are for tables of texts, and {path} is {format}: leave them out")
+    tables: dict[str, Any] = {}
+    if format in TABLES:
+        tables = {"layout": layout, "with_labels": with_labels, "vectorizer": vectorizer}
     data: Dataset = read(
         path,
         format=format,
@@ -154,14 +162,14 @@ def read_data(
         delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
         quote={None: "auto", True: '"', False: None}[args.quotes],
         header=args.header,
-        layout=layout,
-        with_labels=with_labels,
-        vectorizer=vectorizer,
         spill=spill,
+        comm=comm,
+        **tables,
     )
     spent = time.perf_counter() - started - (compile_clock.seconds - compiled)
     if spill is None:
-        screen.say(f"read {path} in {seconds(spent)} s: {describe(data)}")
+        whose = "" if comm is None else f"; rows of the first of {comm.size} processes, the others read theirs"
+        screen.say(f"read {path} in {seconds(spent)} s: {describe(data)}{whose}")
     for note in data.notes:
         screen.say(f"  {note}")
     return data
@@ -199,9 +207,11 @@ def stored_layout(model: Model, path: str) -> TableLayout | None:
 
 def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: Model, *, scored: bool) -> Dataset:
     """Read data for a model: its features, its vectorizer and, where it is to be ``scored``, its kind of labels."""
-    from manyclass.io import TextVectorizer
-
     facts = model.record.get("data", {})
+    try:
+        vectorizer = model.text_vectorizer
+    except ValueError as error:
+        raise CommandError(f"{args.model}: {error}: fit the model again") from error
     return read_like(
         path,
         args,
@@ -210,7 +220,7 @@ def read_for_model(path: str, args: argparse.Namespace, screen: Screen, model: M
         task=model.task if scored else None,
         format=facts.get("format"),
         zero_based=facts.get("zero_based"),
-        vectorizer=None if model.vectorizer is None else TextVectorizer.from_state(*model.vectorizer),
+        vectorizer=vectorizer,
         layout=stored_layout(model, args.model),
         dtype=model.dtype.name,
         labels=args.labels,
@@ -246,12 +256,12 @@ def read_like(
 
     # Text from a pipe has no name to tell its format.
     as_before = vectorizer is not None and is_piped(path, screen)
-    own = args.format or (format if as_before and format in _TABLES else detect_format(path))
-    if own in _TABLES and vectorizer is None:
+    own = args.format or (_piped_table(path, format) if as_before and format in TABLES else detect_format(path))
+    if own in TABLES and vectorizer is None:
         raise CommandError(
             f"{path} is a table of texts, but the model has no vectorizer: fit it on texts, or give vectors"
         )
-    if own in _TABLES and layout is None and args.text_column is None:
+    if own in TABLES and layout is None and args.text_column is None:
         screen.warn(
             f"the model does not say which column its texts were in: guessed in {path} (name it: --text-column)"
         )
@@ -281,6 +291,17 @@ def read_like(
         if args.extra_features == "error":
             what += ", and --extra-features ignore leaves others out"
         raise DataFormatError(error.path, what, error.line) from error
+
+
+def _piped_table(path: str, format: str) -> str:
+    """The format of a table without a name: what its content tells, or that of the fit."""
+    from manyclass.io import DataFormatError, detect_format
+
+    with suppress(DataFormatError):
+        found = detect_format(path)
+        if found in TABLES:
+            return found
+    return format if format in ("csv", "tsv") else "csv"
 
 
 def _reading(task: str, format: str) -> str:

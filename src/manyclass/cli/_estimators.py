@@ -43,8 +43,8 @@ ESTIMATORS: dict[str, tuple[str, str | None, str]] = {
 }
 #: Parameters with an option of their own; --set has all others.
 _OPTIONS = (
-    *("loss", "solver", "alpha", "alphas", "cv", "l1_ratio", "fit_intercept", "class_weight"),
-    *("tol", "max_iter", "n_jobs", "dtype", "features", "prepare"),
+    *("loss", "solver", "alpha", "alphas", "cv", "l1_ratio", "fit_intercept", "class_weight", "standardize"),
+    *("tol", "max_iter", "early_stopping", "n_jobs", "dtype", "features", "prepare"),
 )
 #: Names of parameters in other libraries -> what is meant here.
 _ELSEWHERE = {
@@ -55,7 +55,8 @@ _ELSEWHERE = {
     "epochs": "it is --max-iter",
     "threads": "it is --n-jobs",
     "random_state": "it is --seed",
-    "early_stopping": "--alpha auto, or --solver memoir --set solver.validation_fraction=0.1",
+    "patience": "it is --early-stopping N",
+    "n_iter_no_change": "it is --early-stopping N",
 }
 
 
@@ -82,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fit an intercept, free of penalty (default: yes, but for 1000 classes or more of sparse rows)",
     )
     problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
+    problem.add_argument(
+        "--standardize", action="store_true", help="penalize the weights of columns of variance 1; X is not copied"
+    )
     problem.add_argument("--features", metavar="KIND:N", help="N features made of each row, see below")
     problem.add_argument("--prepare", metavar="KIND:N", help="stagewise: made once, before all blocks: pca:50, say")
     problem.add_argument(
@@ -95,6 +99,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--solver", metavar="NAME", help="see below")
     run.add_argument("--tol", type=float, metavar="T", help="certified relative duality gap to stop at")
     run.add_argument("--max-iter", type=int, metavar="N", help="most epochs (default: the solver's, as a rule 100)")
+    run.add_argument(
+        "--early-stopping",
+        type=int,
+        metavar="N",
+        help="stop after N epochs without a better score on --valid (without --valid: on a tenth of DATA, held out); "
+        "keeps the best model",
+    )
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of all that is random (default: 0)")
     run.add_argument("--dtype", choices=("float32", "float64"), help="of data and weights (default: float32)")
@@ -255,6 +266,8 @@ def make(args: argparse.Namespace, screen: Screen, data: Dataset | None = None) 
     if args.estimator == "linear":
         _choose_loss(parameters, data, screen)
     kind = _class(args, parameters, numbers)
+    if args.estimator != "linear" and "early_stopping" in args:
+        parameters = {**parameters, "early_stopping": True, "patience": args.early_stopping}
     parameters = {"random_state": args.seed, "verbose": 0 if screen.quiet else 1, **parameters}
     owned: dict[str, dict[str, Any]] = {}
     for name in [name for name in parameters if "__" in name]:

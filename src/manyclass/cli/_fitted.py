@@ -13,6 +13,7 @@ from manyclass.cli._folders import size_of
 from manyclass.cli.score import METRICS
 
 if TYPE_CHECKING:
+    from manyclass.distributed import Communicator
     from manyclass.io import Dataset
     from manyclass.models.base import Model
     from manyclass.objective.history import History
@@ -36,8 +37,11 @@ def step(estimator: Any) -> str:
     return "stage" if hasattr(estimator, "stage_records_") else "epoch"
 
 
-def completed(estimator: Any, data: Dataset) -> Model:
-    """The model with what only the reader of the data knows: names of labels, the vectorizer, facts for predictions."""
+def completed(estimator: Any, data: Dataset, comm: Communicator | None = None) -> Model:
+    """The model with what only the reader of the data knows: names of labels, the vectorizer, facts for predictions.
+
+    With ``comm``, the data are the rows of this process.
+    """
     from manyclass.metrics import class_counts
 
     model = estimator.model_
@@ -45,13 +49,14 @@ def completed(estimator: Any, data: Dataset) -> Model:
         "source": data.source,
         "format": data.format,
         "zero_based": data.zero_based,
-        "rows": data.n_samples,
+        "rows": data.n_samples if comm is None else int(comm.allreduce(data.n_samples)),
         "notes": list(data.notes),
         "table": None if data.layout is None else data.layout.to_dict(),
     }
     classes = model.classes
     if classes is not None:
-        facts["class_counts"] = class_counts(data.y, None if data.multilabel else classes)
+        counts = class_counts(data.y, None if data.multilabel else classes)
+        facts["class_counts"] = counts if comm is None else comm.allreduce(counts)
         if data.multilabel and data.label_names is not None:
             classes = data.label_names
     found: Model = replace(
@@ -95,6 +100,18 @@ def where(args: argparse.Namespace) -> str:
     return f"on {os.path.basename(args.valid)}" if args.valid else "on the training data"
 
 
+def _strength(estimator: Any) -> str:
+    """The alpha of a fit, and where it is from."""
+    end = ""
+    if hasattr(estimator, "validation_scores_"):
+        end = f", the best of {len(estimator.validation_scores_)}"
+    elif hasattr(estimator, "mean_scores_"):
+        end = f", the best of {estimator.mean_scores_.size}"
+    elif estimator.alpha is None:
+        end = " = 1 / rows (--alpha auto chooses one)"
+    return f"alpha = {estimator.alpha_:g}{end}"
+
+
 def summarize(
     args: argparse.Namespace, screen: Screen, estimator: Any, metrics: dict[str, Any], read_seconds: float
 ) -> None:
@@ -104,7 +121,7 @@ def summarize(
 
     facts = {"estimator": args.estimator}
     if args.estimator == "linear":
-        facts = {"loss": f"{spelled(estimator.loss)}, alpha = {estimator.alpha_:g}", "solver": estimator.solver_}
+        facts = {"loss": f"{spelled(estimator.loss)}, {_strength(estimator)}", "solver": estimator.solver_}
     names = ["accuracy", "f1_macro", "r2", "rmse"]
     if estimator.model_.task == "multilabel":
         names[0] = "precision@1"  # few whole sets of labels are ever right
@@ -120,6 +137,8 @@ def summarize(
             reached = "certified" if gap <= tol else f"certified; {tol:g} was asked for"
             facts["relative gap"] = f"{gap:.2e} ({reached})"
         times["solve"] = history.last.seconds
+        if history.validation:
+            facts["best held-out score"] = f"{history.best.score:.4f}, after epoch {history.best.iteration}"
     facts[f"{step(estimator)}s"] = count(iterations(estimator))
     facts["seconds"] = ", ".join(f"{name} {seconds(spent)}" for name, spent in times.items())
     facts["model"] = f"{args.output}, {human(size_of(args.output))}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from manyclass.cli._common import CommandError, count
 
 if TYPE_CHECKING:
     from manyclass.io.store import RowStore, RowView
-    from manyclass.models.base import Model
 
 __all__ = [
     "describe_store",
+    "format_of",
     "is_model",
     "is_store",
     "most_rows",
@@ -22,11 +21,26 @@ __all__ = [
     "store_facts",
     "store_rows",
     "store_table",
-    "verify_model",
 ]
 
 #: Bytes of rows of a store that are predicted at a time.
 _ROWS_BYTES = 1 << 27
+
+
+def format_of(path: str) -> str | None:
+    """The format of a file or folder of this package, such as "manyclass-index"; None of anything else."""
+    from manyclass.io.folder import ANY, folder_format
+    from manyclass.io.tensors import FileError, TensorFile
+
+    if os.path.isdir(path):
+        return folder_format(path)
+    if not is_model(path):
+        return None
+    try:
+        with TensorFile(path, ANY) as file:
+            return str(file.facts["format"])
+    except FileError:
+        return None
 
 
 def is_model(path: str) -> bool:
@@ -52,7 +66,7 @@ def size_of(path: str) -> int:
     return sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())
 
 
-def store_rows(path: str, n_features: int, args: argparse.Namespace) -> RowView:
+def store_rows(path: str, n_features: int) -> RowView:
     """The rows of a store, none of which is read yet, as wide as a model needs them."""
     from manyclass.io.store import RowStore
 
@@ -73,14 +87,6 @@ def most_rows(X: Any) -> int:
         return 1 << 16
     each = store.n_stored / max(1, len(store)) * (store.dtype.itemsize + store.index_dtype.itemsize)
     return int(max(1, min(1 << 16, _ROWS_BYTES // max(1, each))))
-
-
-def verify_model(model: Model) -> None:
-    """Compare the blocks of a model with their checksums; a model of one file has none."""
-    verify = getattr(model, "verify", None)
-    if verify is None:
-        raise CommandError("--verify is for folders: a model of one file has no checksums: leave it out")
-    verify()
 
 
 def store_facts(store: RowStore) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, in_options, sentence
@@ -14,15 +13,20 @@ from manyclass.cli._common import CommandError, Screen, in_options, sentence
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
     from manyclass.io import Dataset
+    from manyclass.models.base import Model
 
-__all__ = ["add_arguments", "launched", "opened", "prepare", "shard", "together"]
+__all__ = ["add_arguments", "judged", "launched", "prepare", "refuse_size", "refuse_unknown", "together"]
 
-#: Rank and size as launchers of MPI tell them: MPICH and Intel MPI, Open MPI, Slurm.
+#: Rank and size as launchers tell them: MPICH and Intel MPI, Open MPI, MVAPICH, Slurm, torchrun.
 _TOLD = (
     ("PMI_RANK", "PMI_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("RANK", "WORLD_SIZE"),
 )
+#: Ranks that launchers tell without a size.
+_RANKS = ("PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK")
 
 
 def launched() -> tuple[int, int]:
@@ -32,6 +36,19 @@ def launched() -> tuple[int, int]:
         if rank.isdecimal() and size.isdecimal():
             return int(rank), max(1, int(size))
     return 0, 1
+
+
+def refuse_unknown() -> None:
+    """Refuse to run as one of several processes whose launcher does not tell their number: each would fit alone."""
+    if launched()[1] > 1:
+        return
+    for name in _RANKS:
+        rank = os.environ.get(name, "")
+        if rank.isdecimal() and int(rank) > 0:
+            raise CommandError(
+                f"this is process {rank} of several ({name}), and their number is not known: start them with the "
+                "mpiexec of the MPI that mpi4py uses, or start one process"
+            )
 
 
 def prepare(size: int) -> None:
@@ -50,6 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         default=8.0,
         help="seconds without a sign of life after which a process is taken for lost (default: 8)",
+    )
+    group.add_argument(
+        "--stall",
+        type=_seconds,
+        metavar="S",
+        default=30.0,
+        help="seconds without work in any process after which a process that others wait for is stuck (default: 30)",
     )
 
 
@@ -70,11 +94,21 @@ def together(
     from manyclass.distributed.mpi import MPICommunicator
 
     try:
-        # Signs of life tell who is lost; one process may well read or judge for long while the others wait.
-        comm = MPICommunicator(timeout=24 * 3600.0, silence=args.silence)
+        # Heartbeats tell who is lost, and signs of work who is stuck: one process may read or judge for long.
+        comm = MPICommunicator(timeout=24 * 3600.0, silence=args.silence, stall=args.stall)
     except ImportError as error:
         if launched()[0] == 0:
             screen.fail(str(error))  # as it is: it has lines to copy
+        return 2
+    told = launched()[1]
+    if comm.size != told:
+        # Else each of the processes would fit alone, and overwrite the model of the others.
+        if launched()[0] == 0:
+            screen.fail(
+                f"{told} processes were started, but MPI connects {comm.size}: the launcher is not the one of the MPI "
+                "that mpi4py uses. Start them with that one (python -m mpi4py --mpi-lib-version), or start one process"
+            )
+        comm.close()
         return 2
     screen.quiet = screen.quiet or comm.rank > 0
 
@@ -100,39 +134,42 @@ def together(
         comm.abort(error)
 
 
-def opened(args: argparse.Namespace, screen: Screen) -> Dataset | None:
-    """A row store of classes as a data set whose rows are not read yet; None if it is something else."""
-    from manyclass.cli._folders import describe_store, is_store
-    from manyclass.io.store import RowStore
-
-    plain = args.task in ("auto", "classification") and not args.labels and args.format in (None, "store")
-    if not plain or not is_store(args.data):
-        return None
-    store = RowStore(args.data)
-    if store.kind != "classes":
-        return None
-    store.fit_width(args.n_features)
-    screen.say(f"opened {args.data}: {describe_store(store)}; a process reads its own rows")
-    return store.dataset(mapped=True)
-
-
-def shard(data: Dataset, args: argparse.Namespace, estimator: Any, comm: Communicator) -> Dataset:
-    """The rows of this process: those of its shards, so that the result does not depend on the number of processes."""
+def refuse_size(args: argparse.Namespace, estimator: Any, comm: Communicator) -> None:
+    """Refuse, before it is read, a file whose rows and model do not fit into the memory of the processes."""
     import numpy as np
 
-    from manyclass.solvers.ds_mlr.grid import make_grid
+    from manyclass.io.survey import survey
+    from manyclass.solvers.ds_mlr.on_communicator import on_communicator
 
-    solver = estimator.solver
-    workers = int(solver.n_workers)
-    grid = make_grid(
-        data.n_samples,
-        len(np.unique(data.y)),
-        comm.size * workers,
-        block_classes=solver.block_classes,
-        n_shards=solver.n_shards,
-    )
-    begin = grid.rows_of(comm.rank * workers)[0]
-    end = grid.rows_of((comm.rank + 1) * workers - 1)[1]
-    if begin == end:
-        raise CommandError(f"{args.data} has {data.n_samples} rows, too few for {comm.size} processes: start fewer")
-    return replace(data, X=data.X[begin:end], y=data.y[begin:end])
+    found = survey(args.data, args.format)
+    if found is None:
+        return
+    width = max(1, args.n_features or found.features)
+    itemsize = np.dtype(estimator.dtype or np.float32).itemsize
+    # Readers hold the targets, row pointers and norms beside the values.
+    row_bytes = found.values * found.itemsize + 16 * found.rows
+    solver: Any = on_communicator(estimator.solver, (), comm)
+    try:
+        solver.refuse_size(max(found.rows, comm.size), width, max(2, found.classes), row_bytes, itemsize)
+    except MemoryError as error:
+        about = "about " if found.estimated else ""
+        raise MemoryError(f"{args.data} has {about}{found.rows} rows and was not read: {error}") from error
+
+
+def judged(model: Model, data: Dataset, comm: Communicator, n_jobs: int | None) -> dict[str, Any]:
+    """Accuracy and F1 on the rows of all processes, each of which predicts its own; by counts for each class."""
+    import numpy as np
+
+    classes = np.asarray(model.classes)
+    K = len(classes)
+    truth = np.searchsorted(classes, data.y)
+    found = np.searchsorted(classes, model.predict(data.X, n_jobs))
+    counts = [np.bincount(part, minlength=K) for part in (truth[truth == found], truth, found)]
+    hits, there, said = comm.allreduce(np.array(counts, np.int64))
+    known = there + said > 0
+    return {
+        "n_samples": int(there.sum()),
+        "accuracy": float(hits.sum() / there.sum()),
+        "f1_macro": float(np.mean(2.0 * hits[known] / (there + said)[known])),
+        "unseen_labels": 0,
+    }

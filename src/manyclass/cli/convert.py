@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, check_output, count
 from manyclass.cli._data import (
+    TABLES,
     TASKS,
     add_file_options,
     add_vectorizer_options,
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         task="multilabel" if to == "xmc" and args.task == "auto" else args.task,
         labels=args.labels,
         # What is written in the file keeps its digits; what is computed from texts has those of a fit.
-        dtype=args.dtype or ("float32" if format in ("csv", "tsv") else "float64"),
+        dtype=args.dtype or ("float32" if format in TABLES else "float64"),
         n_features=args.n_features,
         zero_based=args.zero_based,
         vectorizer=vectorizer_options(args),
@@ -144,7 +145,7 @@ def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
     from manyclass.io.store.reading import StoreSpill
 
     format = args.format or detect_format(args.data)
-    texts = format in ("csv", "tsv")
+    texts = format in TABLES
     with RowStoreWriter(args.output, **_limits(args, "shard_rows", "shard_bytes")) as writer:
         spill = StoreSpill(writer, narrow=args.dtype is None)
         data = read_data(

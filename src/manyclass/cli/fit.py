@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli import _estimators, _fitted, _ranks
@@ -63,7 +59,7 @@ examples:
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
   manyclass fit codes.svm.gz -o codes.model --loss crammer_singer --set loss.gamma=0.5 --alphas 1e-4,1e-5,1e-6 --cv 3
-  manyclass fit codes.svm.gz -o codes.model --solver memoir --l1-ratio 1 --set solver.validation_fraction=0.1
+  manyclass fit codes.svm.gz -o codes.model --solver memoir --l1-ratio 1 --valid test.svm.gz --early-stopping 2
   manyclass fit pixels.npz -o digits.model --estimator stagewise --features fourier:1024 --set n_blocks=20
   manyclass fit many.npz -o many.model --checkpoint many.state --resume
   mpiexec -n 4 python -m mpi4py -m manyclass fit many.npz -o many.model --solver ds_mlr --checkpoint state --resume
@@ -73,8 +69,6 @@ Without --loss it is multinomial for one class a row, log_loss for sets of label
 A warning says that --alpha is too large where accuracy (P@1 for sets of labels) is below 0.5 and the mean loss would go
 on falling, at half of its mean rate so far or more, if the weights grew.
 """
-
-_TERMINATED = 143  # as a shell reports SIGTERM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,39 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Read, train, judge, write; by several processes where a launcher has started them."""
-    with _sigterm() as received:
-        try:
-            code = _launch(args, screen)
-        except KeyboardInterrupt:
-            if not received:
-                raise
-            screen.fail("terminated: nothing was kept")
-    return _TERMINATED if received else code
-
-
-@contextmanager
-def _sigterm() -> Iterator[list[int]]:
-    """Take SIGTERM for Ctrl-C, and tell in the list that it has come: batch systems end a job with it."""
-    received: list[int] = []
-
-    def handle(number: int, frame: Any) -> None:
-        received.append(number)
-        interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt):  # a job in the background has none
-            raise KeyboardInterrupt
-        interrupt(signal.SIGINT, frame)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _launch(args: argparse.Namespace, screen: Screen) -> int:
+    _ranks.refuse_unknown()
     _, size = _ranks.launched()
     if size == 1:
         return _run(args, screen, None)
@@ -166,17 +128,32 @@ def _launch(args: argparse.Namespace, screen: Screen) -> int:
         )
     if "alphas" in args or "cv" in args:
         raise CommandError(f"{size} processes were started, and --alphas and --cv are for one: give an --alpha")
+    if solver.partitions_rows and not _stays_on_disk(args):
+        if args.sparsify is not None:
+            raise CommandError(
+                "--sparsify is not for several processes, each of which writes its classes: leave it out "
+                "(manyclass.models.splitting.sparsify_model writes a sparse copy of the model)"
+            )
+        if os.path.exists(args.output):
+            raise CommandError(f"-o {args.output} exists: several processes write a folder, give it a new name")
     return _ranks.together(args, screen, _run)
 
 
 def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
     from manyclass.kernels.jit import compile_clock
+    from manyclass.models.loading import load
 
     _check(args, screen)
     if _stays_on_disk(args):
         return _fit_store(args, screen, comm)
     started, compiled = time.perf_counter(), compile_clock.seconds
-    data = (None if comm is None else _ranks.opened(args, screen)) or _read(args, screen)
+    solver = solver_class(_estimators.given(args))
+    apart = comm if comm is not None and solver is not None and solver.partitions_rows else None
+    if apart is not None:
+        blank = make(args, Screen(quiet=True))
+        blank.solver = placed(blank.solver, comm=apart)
+        _ranks.refuse_size(args, blank, apart)
+    data = _read(args, screen, apart)
     estimator = make(args, screen, data)
     if comm is not None:
         estimator.solver = placed(estimator.solver, comm=comm)
@@ -193,32 +170,36 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         warnings.filterwarnings("ignore", message="interrupted")
         if comm is not None and comm.rank:
             warnings.simplefilter("ignore")  # the first process says the same
-        rows = data if comm is None else _ranks.shard(data, args, estimator, comm)
-        if comm is not None and comm.rank:
-            data = rows  # the first process alone keeps the others, to judge on
-        chosen = _by_validation(args, screen, estimator, rows, valid)
-        estimator = estimator.fit(rows.X, rows.y, **_kept(args)) if chosen is None else chosen
-    if comm is not None and comm.rank:
-        return 0  # the first process judges and writes
+        chosen = _by_validation(args, screen, estimator, data, valid)
+        if chosen is None:
+            chosen = estimator.fit(data.X, data.y, **_kept(args), **_held_out(args, valid))
+        estimator = chosen
     outcome, done = _fitted.outcome(estimator), _fitted.iterations(estimator)
     if outcome == "diverged":
         raise CommandError("the objective is no longer a finite number: scale the features, or use --dtype float64")
     if outcome == "interrupted":
         if not done:
             raise KeyboardInterrupt
-        screen.warn(f"interrupted after {count(done, _fitted.step(estimator))}: the model reached so far is kept")
+        if comm is None or comm.rank == 0:
+            screen.warn(f"interrupted after {count(done, _fitted.step(estimator))}: the model reached so far is kept")
 
-    model = _fitted.completed(estimator, data)
+    model = estimator.model_ = _fitted.completed(estimator, data, apart)
     if args.sparsify is not None:
-        model = model.sparsify(args.sparsify)
-    estimator.model_ = model
-    estimator.save(args.output)  # and remove the checkpoint of a finished fit
+        model = estimator.model_ = model.sparsify(args.sparsify)
+    if apart is not None or comm is None or comm.rank == 0:
+        estimator.save(args.output)  # and remove the checkpoint of a finished fit
+    if apart is not None:
+        model = estimator.model_ = load(args.output)
+    metrics = None if apart is None or args.valid else _ranks.judged(model, data, apart, estimator.n_jobs)
+    if comm is not None and comm.rank:
+        return 0  # the first process tells
     if args.history:
         _fitted.write_history(estimator, args.history)
     if args.plot:
         _fitted.plot(estimator, args)
     try:
-        metrics = evaluate(model, data if valid is None else valid, n_jobs=estimator.n_jobs)
+        if metrics is None:
+            metrics = evaluate(model, data if valid is None else valid, n_jobs=estimator.n_jobs)
         advice = penalty_advice(estimator, data, metrics, _fitted.where(args))
     except KeyboardInterrupt:
         screen.warn(f"interrupted: {args.output} is written, its metrics are not known")
@@ -269,6 +250,13 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
     if args.checkpoint is None:
         return {}
     return {"checkpoint": args.checkpoint, "checkpoint_seconds": args.checkpoint_seconds}
+
+
+def _held_out(args: argparse.Namespace, valid: Dataset | None) -> dict[str, Any]:
+    """What ``fit`` is given of --valid: the rows that --early-stopping judges on."""
+    if args.estimator != "linear" or valid is None or "early_stopping" not in _estimators.given(args):
+        return {}
+    return {"X_val": valid.X, "y_val": valid.y}
 
 
 # --- before the fit -------------------------------------------------------------------------------------------------
@@ -365,8 +353,8 @@ def _kept_epoch(path: str) -> int | None:
         raise CommandError(f"--checkpoint {path} is not the state of a run: remove it to start afresh") from error
 
 
-def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
-    """The data to train on, with targets of the kind that the loss takes."""
+def _read(args: argparse.Namespace, screen: Screen, comm: Communicator | None = None) -> Dataset:
+    """The data to train on, with targets of the kind that the loss takes; with ``comm`` the rows of this process."""
     asked = _estimators.given(args)
     data = read_data(
         args.data,
@@ -378,6 +366,7 @@ def _read(args: argparse.Namespace, screen: Screen) -> Dataset:
         n_features=args.n_features,
         zero_based=args.zero_based,
         vectorizer=vectorizer_options(args),
+        comm=comm,
     )
     if data.y is None:
         raise CommandError(f"{args.data} has no labels: name their file with --labels")
@@ -439,7 +428,7 @@ def _by_validation(
     ranked = sorted(set(alphas), reverse=True)
     name = "precision@1" if data.multilabel else "r2" if has_numbers(data) else "accuracy"
     for alpha in ranked:
-        estimator.set_params(alpha=alpha).fit(data.X, data.y)
+        estimator.set_params(alpha=alpha).fit(data.X, data.y, **_held_out(args, valid))
         metrics = evaluate(estimator.model_, valid, n_jobs=estimator.n_jobs)
         screen.say(f"alpha = {alpha:g}: {METRICS.get(name, 'P@1')} {metrics[name]:.4f} {_fitted.where(args)}")
         if metrics[name] > max(scores.values(), default=float("-inf")):

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._advice import facts_of
-from manyclass.cli._common import CommandError, Screen, count, duration
+from manyclass.cli._common import CommandError, Screen, count, duration, sentence
 from manyclass.cli._data import TASKS, add_file_options, read_data, stored_layout
-from manyclass.cli._folders import is_model, is_store, size_of, store_facts, store_table, verify_model
+from manyclass.cli._folders import format_of, is_model, is_store, size_of, store_facts, store_table
 from manyclass.report.advice import advise
 
 if TYPE_CHECKING:
@@ -21,14 +21,27 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
 USAGE = "MODEL|DATA"
-HELP = "what a model or a file of data is"
-DESCRIPTION = "Tell what a file is: its shape, its classes and how it was made."
+HELP = "what a model or a file of data is, and whether it is intact"
+DESCRIPTION = """\
+Tell what a file is: its shape, its classes and how it was made. --verify reads a model, an index, a row store or a
+checkpoint and compares it with its checksums: exit code 1, and one line with the file, the array and what to do, where
+something has changed."""
 EPILOG = """\
 examples:
   manyclass info codes.model
   manyclass info train.svm.gz --json
+  manyclass info train.store --verify
   manyclass info tickets.csv --text body --choose
 """
+
+_DAMAGED = 1
+#: Format -> what it is, besides models, row stores and data.
+_KEPT = {
+    "manyclass-index": "index",
+    "manyclass-run": "checkpoint",
+    "manyclass-checkpoint": "checkpoint",
+    "manyclass-training": "checkpoint",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="MODEL|DATA", help="the file")
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
-    parser.add_argument("--verify", action="store_true", help="folders: read every file and compare its checksum")
+    parser.add_argument("--verify", action="store_true", help="read all of it and compare it with its checksums")
     parser.add_argument(
         "--choose",
         action="store_true",
@@ -49,16 +62,31 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     """Describe the file."""
     if args.choose and (is_store(args.file) or is_model(args.file)):
         raise CommandError(f"--choose needs a file of labeled rows; {args.file} is a folder or a model: name the data")
+    ours = os.path.isdir(args.file) or is_model(args.file)
+    if args.verify:
+        if not ours:
+            raise CommandError(f"--verify is for models, indexes, row stores and checkpoints; {args.file} is data")
+        from manyclass.io import verify
+        from manyclass.io.tensors import FileError
+
+        try:
+            verify(args.file)
+        except FileError as error:
+            screen.fail(sentence(error))
+            return _DAMAGED
+    format = format_of(args.file) if ours else None
+    if format in _KEPT:
+        _describe_kept(args, screen, _KEPT[format])
+        return 0
     if is_store(args.file):
         _describe_store(args, screen)
         return 0
-    if is_model(args.file):
+    if ours:
         from manyclass import load
 
         model = load(args.file)
-        if args.verify:
-            verify_model(model)
         facts = {"file": args.file, "file_bytes": size_of(args.file), "kind": "model", **model.summary()}
+        facts["verified"] = args.verify
         if args.json:
             screen.json(facts)
         else:
@@ -107,13 +135,32 @@ def _advice_rows(advice: Advice, path: str) -> dict[str, str]:
     return rows
 
 
+def _describe_kept(args: argparse.Namespace, screen: Screen, kind: str) -> None:
+    """What an index or a checkpoint is."""
+    facts: dict[str, Any] = {"file": args.file, "file_bytes": size_of(args.file), "kind": kind}
+    if kind == "index":
+        from manyclass.mips import SearchIndex
+
+        index = SearchIndex.load(args.file)
+        facts |= {"search": index.kind, "features": index.n_features, "classes": index.n_classes}
+        facts |= {"dtype": index.dtype.name}
+    else:
+        from manyclass.optimize.checkpoint import describe
+
+        facts |= describe(args.file)
+    facts["verified"] = args.verify
+    if args.json:
+        screen.json(facts)
+        return
+    rows = {name.replace("_", " "): str(value) for name, value in facts.items() if name not in ("file", "file_bytes")}
+    screen.facts(args.file, {**rows, "verified": "every checksum as it was written" if args.verify else "no"})
+
+
 def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
-    """What a row store is, as far as its manifest tells; with --verify, whether its files are what was written."""
+    """What a row store is, as far as its manifest tells."""
     from manyclass.io.store import RowStore
 
     store = RowStore(args.file)
-    if args.verify:
-        store.verify()
     facts = store_facts(store)
     if args.json:
         screen.json({"file": args.file, "kind": "store", **facts, "verified": args.verify})
@@ -127,7 +174,7 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     parameters, record = facts["parameters"], facts["record"]
     rows = {
         "kind": f"model, {facts['task']}, by manyclass {facts['library_version']}",
-        "file": human(facts["file_bytes"]),
+        "file": human(facts["file_bytes"]) + (", every checksum as it was written" if facts["verified"] else ""),
         "features": count(facts["n_features"]),
     }
     if model.classes is not None:

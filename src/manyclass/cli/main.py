@@ -5,28 +5,46 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from manyclass._version import __version__
-from manyclass.cli import _ranks, bench, convert, demo, fit, info, predict, score, warmup
+from manyclass.cli import (
+    _ranks,
+    bench,
+    calibrate,
+    certify,
+    convert,
+    demo,
+    explain,
+    fit,
+    info,
+    predict,
+    report,
+    score,
+    warmup,
+)
 from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, plain, sentence
 from manyclass.cli._pipes import spooled
 
 __all__ = ["build_parser", "main"]
 
-_COMMANDS = (fit, predict, score, info, convert, demo, bench, warmup)
+_COMMANDS = (fit, predict, score, calibrate, explain, report, certify, info, convert, demo, bench, warmup)
 
-_WRONG, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
+_WRONG = 2
+_INTERRUPTED, _PIPE_CLOSED, _TERMINATED = 130, 141, 143  # as a shell reports SIGINT, SIGPIPE and SIGTERM
 
 _DESCRIPTION = "Linear prediction with many classes: exact, certified, fast."
 
 _EPILOG = """\
-DATA is svmlight (plain, .gz, .zst), the XMC repository's format, .npz (SciPy) or .npy with labels beside, or a CSV/TSV
-table with a column of texts; the format is told from the content and the name. - is standard input.
+DATA is svmlight (plain, .gz, .zst), the XMC repository's format, .npz (SciPy) or .npy with labels beside, or a table
+(CSV, TSV, JSON lines, Parquet, Arrow) with a column of texts; the format is told from the content and the name. - is
+standard input.
 
 examples:
   manyclass demo
@@ -35,8 +53,8 @@ examples:
   zcat new.csv.gz | manyclass predict tickets.model -
   manyclass COMMAND --help
 
-exit codes: 0; 2 for wrong input, files or options, said in one sentence; 130 after Ctrl-C where nothing could be kept;
-143 after a fit was ended by SIGTERM, which keeps the model as Ctrl-C does.
+exit codes: 0; 1 for what info --verify found damaged; 2 for wrong input, files or options, said in one sentence; 130
+after Ctrl-C where nothing could be kept; 143 after SIGTERM, at which a fit keeps model and checkpoint as at Ctrl-C.
 """
 
 
@@ -122,8 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 2 after an error, which has been said on standard error; 130 after Ctrl-C where nothing could be kept;
-        141 if the reader of standard output went away; 143 after a fit was ended by SIGTERM.
+        0; 1 if ``info --verify`` found damage; 2 after an error, which has been said on standard error; 130 after
+        Ctrl-C where nothing could be kept; 141 if the reader of standard output went away; 143 after SIGTERM.
 
     Examples
     --------
@@ -144,6 +162,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as done:  # --help and --version have been answered
         return done.code if isinstance(done.code, int) else 0
     screen = Screen(quiet=args.quiet)
+    with _sigterm() as received:
+        code = _run(args, screen, rank, size, received)
+    return _TERMINATED if received else code
+
+
+def _run(args: argparse.Namespace, screen: Screen, rank: int, size: int, received: Sequence[int]) -> int:
+    """Run the command, and say why it failed; ``received`` has the signals that ended it."""
     try:
         with _surroundings(screen, args), spooled(args, screen, size):
             code: int = args.run(args, screen)
@@ -153,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _abandon_stdout()
         return _PIPE_CLOSED
     except KeyboardInterrupt:
-        screen.fail("interrupted: nothing was kept")
+        screen.fail(f"{'terminated' if received else 'interrupted'}: nothing was kept")
         return _INTERRUPTED
     except (ValueError, OSError, MemoryError) as error:
         if args.debug:
@@ -161,6 +186,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rank == 0:
             screen.fail(in_options(sentence(error), args))
         return _WRONG
+
+
+@contextmanager
+def _sigterm() -> Iterator[list[int]]:
+    """Take SIGTERM for Ctrl-C, and tell in the list that it has come: batch systems end a job with it."""
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        received.append(number)
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # a job in the background has none
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ __all__ = [
     "evaluate",
     "rank_shares",
     "run",
+    "truth_of",
     "unseen_sentence",
     "with_targets",
 ]
@@ -106,7 +107,7 @@ def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None 
 
     from manyclass.metrics import report
 
-    truth = _truth(model, data)
+    truth = truth_of(model, data)
     n_classes = len(model.classes) if model.classes is not None else 0
     k = min(top_k, n_classes)
     # Rows of a store are mapped as they are taken.
@@ -192,7 +193,7 @@ def with_targets(data: Dataset, task: str, n_outputs: int) -> Dataset:
     return single
 
 
-def _truth(model: Model, data: Dataset) -> _Truth:
+def truth_of(model: Model, data: Dataset) -> _Truth:
     """Labels as the model names them: integers where both are, else as texts."""
     import numpy as np
 
@@ -244,7 +245,7 @@ def rank_shares(model: Model, data: Dataset, *, n_jobs: int | None = None) -> di
     """
     from manyclass.metrics import RankDistribution, rank_distribution
 
-    truth = _truth(model, with_targets(data, model.task, model.n_outputs))
+    truth = truth_of(model, with_targets(data, model.task, model.n_outputs))
     K = model.n_outputs
     ranks: RankDistribution | None = None
     for rows in pieces(data.n_samples, K):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from manyclass.cli._common import Screen, count, seconds
@@ -15,7 +17,7 @@ HELP = "compile what later fits use, for images and servers"
 DESCRIPTION = """\
 Fit a tiny generated problem, with an intercept, by each loss on each kind of rows, and predict with the model: the
 kernels that this compiles are kept on disk, and later fits find them there. They are for the processor of this machine;
-NUMBA_CACHE_DIR names another folder for them."""
+NUMBA_CACHE_DIR names another folder for them. Those of other versions of the package are removed from it."""
 EPILOG = """\
 examples:
   manyclass warmup
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Fit and predict by every combination."""
     from manyclass.kernels.jit import compile_clock
+    from manyclass.runtime.memory import human
 
     started, compiled, spent = time.perf_counter(), compile_clock.kernels, compile_clock.seconds
     for dtype in args.dtype:
@@ -57,9 +60,37 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     facts = {
         "compiled": count(compile_clock.kernels - compiled, "kernel"),
         "seconds": ", ".join(f"{name} {seconds(value)}" for name, value in times.items()),
+        "removed": f"{human(sum(map(_sweep, _caches())))} of other versions",
     }
     screen.facts("", facts)
     return 0
+
+
+def _caches() -> set[tuple[Path, Path]]:
+    """The folders of machine code, each with the folder of its sources."""
+    from manyclass.kernels.jit import _PackageCache
+
+    modules = [module for name, module in sys.modules.items() if name.startswith("manyclass.")]
+    found = {getattr(value, "_cache", None) for module in modules for value in vars(module).values() if callable(value)}
+    caches = [cache for cache in found if isinstance(cache, _PackageCache)]
+    return {(Path(cache.cache_path), Path(cache._py_func.__code__.co_filename).parent) for cache in caches}
+
+
+def _sweep(folders: tuple[Path, Path]) -> int:
+    """Remove the machine code of other sources, for this version of Python; returns its bytes."""
+    from manyclass.kernels.jit import _CacheFile, source_stamp
+
+    cache, sources = folders
+    tag, size = f".py{sys.version_info[0]}{sys.version_info[1]}", 0
+    ours = list(cache.glob(f"*{tag}*.nb[ci]"))
+    for index in (file for file in ours if file.suffix == ".nbi"):
+        # The index of other sources counts as empty.
+        kept = {*_CacheFile(str(cache), index.stem, source_stamp(sources), sources)._load_index().values()}
+        stale = [file for file in ours if file.name.startswith(f"{index.stem}.") and file.name not in kept]
+        for file in stale if not kept else [file for file in stale if file != index]:
+            size += file.stat().st_size
+            file.unlink(missing_ok=True)
+    return size
 
 
 def _fit(loss: str, solver: str, rows: str, dtype: str) -> None:

@@ -10,6 +10,7 @@ from manyclass.distributed.communicator import (
     SerialCommunicator,
     Traffic,
 )
+from manyclass.distributed.opening import opened
 from manyclass.distributed.ranks import ThreadCommunicator, run_threads
 from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
@@ -23,6 +24,7 @@ __all__ = [
     "SerialCommunicator",
     "ThreadCommunicator",
     "Traffic",
+    "opened",
     "ranges",
     "resolve_n_jobs",
     "run",

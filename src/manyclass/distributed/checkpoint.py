@@ -175,18 +175,20 @@ class Snapshot:
         filled: dict[str, int] = {}
         for entry in self._files:
             try:
-                for key in entry["arrays"]:
-                    _, first, last, name = key.split(":", 3)
-                    low, high = max(begin, int(first)), min(end, int(last))
-                    if not key.startswith(f"{kind}:") or low >= high:
-                        continue
-                    with open_file(self._folder / entry["file"], _STATE) as file:
+                keys = [(key, *key.split(":", 3)) for key in entry["arrays"] if key.startswith(f"{kind}:")]
+                if not any(int(first) < end and begin < int(last) for _, _, first, last, _ in keys):
+                    continue
+                with open_file(self._folder / entry["file"], _STATE) as file:
+                    for key, _, first, last, name in keys:
+                        low, high = max(begin, int(first)), min(end, int(last))
+                        if low >= high:
+                            continue
                         # Memory-mapped: only the range is read.
                         part = np.moveaxis(file.read(key, mmap=True), axis, 0)[low - int(first) : high - int(first)]
-                    if name not in found:
-                        found[name] = np.moveaxis(np.empty((end - begin, *part.shape[1:]), part.dtype), 0, axis)
-                    np.moveaxis(found[name], axis, 0)[low - begin : high - begin] = part
-                    filled[name] = filled.get(name, 0) + high - low
+                        if name not in found:
+                            found[name] = np.moveaxis(np.empty((end - begin, *part.shape[1:]), part.dtype), 0, axis)
+                        np.moveaxis(found[name], axis, 0)[low - begin : high - begin] = part
+                        filled[name] = filled.get(name, 0) + high - low
             except (FileError, OSError) as error:
                 raise ValueError(_damaged(self._folder / entry["file"], str(error))) from error
         for name, count in filled.items():
@@ -222,12 +224,14 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
         manifest = parse_manifest(content, folder, _STATE.format, _STATE.version, "a checkpoint")
         snapshot = Snapshot(
             manifest["epoch"],
-            manifest["scalars"],
+            dict(manifest["scalars"]),
             manifest["ranks"],
             folder,
             [dict(entry) for entry in manifest["files"]],
         )
-        found = manifest["identity"]
+        if not all({"file", "sha256", "arrays"} <= entry.keys() for entry in snapshot._files):
+            raise ValueError("it describes a file wrongly")
+        found = dict(manifest["identity"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(_damaged(folder / MANIFEST, str(error))) from error
     expected = json.loads(json.dumps(dict(identity or {})))
@@ -254,12 +258,19 @@ def load(comm: Communicator, folder: str | Path, identity: Mapping[str, Any] | N
 
 
 def _manifest(comm: Communicator, folder: Path) -> bytes:
-    """The content of the manifest, read by rank 0; empty if there is no manifest."""
+    """The content of the manifest, read by rank 0; empty if there is no manifest.
+
+    Where a file, a pipe or a device has the name of the folder or of the manifest, the content is none that parses, so
+    that every rank raises the error, before the fit.
+    """
     found = b""
-    if comm.rank == 0 and (folder / MANIFEST).exists():
-        found = (folder / MANIFEST).read_bytes()
-    size = int(comm.broadcast(np.array([len(found)]))[0])
-    return bytes(comm.broadcast(np.frombuffer(found, np.uint8) if comm.rank == 0 else np.zeros(size, np.uint8)))
+    if comm.rank == 0 and folder.exists():
+        path = folder / MANIFEST
+        if path.is_file():
+            found = path.read_bytes()
+        elif path.exists() or not folder.is_dir():
+            found = b"not the folder of a checkpoint"
+    return comm.broadcast_bytes(found)
 
 
 def _damaged(path: Path, why: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -247,6 +248,18 @@ class Communicator(ABC):
 
         The arrays may differ in shape, but not in the number of dimensions and the dtype.
         """
+
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        """The bytes of rank 0 on every rank; ``data`` of other ranks is ignored."""
+        size = int(self.broadcast(np.array([len(data)]))[0])
+        own = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(size, np.uint8)
+        return bytes(self.broadcast(own))
+
+    def neighbours(self) -> int:
+        """The number of ranks on the host of this rank, with it; every rank calls this."""
+        hosts = np.zeros(self.size, np.int64)
+        hosts[self.rank] = 1 + zlib.crc32(self.host.encode())
+        return int(np.count_nonzero(self.allreduce(hosts) == hosts[self.rank]))
 
     # --- end of a job ----------------------------------------------------------------------------------------------
 

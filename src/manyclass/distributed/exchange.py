@@ -49,7 +49,8 @@ class ExchangingCommunicator(Communicator):
 
     def broadcast(self, x: ArrayLike, root: int = 0) -> NDArray[Any]:
         """See `Communicator.broadcast`: the root sends its array to every rank."""
-        x = np.array(x, order="C")  # a copy: with threads, other ranks may read it after this method has returned
+        # A copy of the root's: with threads, other ranks may read it after this method has returned.
+        x = np.array(x, order="C") if self.rank == root else np.asarray(x)
         self._count(x.nbytes if self.rank == root else 0)
         found = self._exchange(dict.fromkeys(range(self.size), x) if self.rank == root else {}, {root: x})
         return np.array(found[root]).reshape(x.shape)

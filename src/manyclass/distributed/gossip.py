@@ -35,20 +35,23 @@ class Gossip:
     def __init__(self, rank: int, size: int, tick: float) -> None:
         self.rank = rank
         self.tick = tick
-        #: A row for each rank: its counter, epoch and step.
-        self.known = np.zeros((size, 3), np.int64)
+        #: A row for each rank: its counter, epoch, step, and `manyclass.distributed.activity.Activity.sample`.
+        self.known = np.zeros((size, 4), np.int64)
         self._heard = np.zeros(size)
+        self._worked = np.zeros(size)
         self._clock = 0.0
         reaches = [reach for reach in range(1, size) if size <= _SMALL or reach & (reach - 1) == 0]
         self.sends_to = [(rank + reach) % size for reach in reaches]
         self.hears_from = [(rank - reach) % size for reach in reaches]
 
-    def beat(self, where: tuple[int, int], elapsed: float) -> NDArray[np.int64]:
+    def beat(self, where: tuple[int, int], elapsed: float, activity: int = 0) -> NDArray[np.int64]:
         """Count a heartbeat, ``elapsed`` seconds after the last one; returns a copy of the rows, to be sent."""
         # Time advances by at most two ticks: a rank that was suspended itself must not conclude that others are lost.
         self._clock += min(elapsed, 2 * self.tick)
         if self.known[self.rank, 0] != _GONE:
-            self.known[self.rank] = self.known[self.rank, 0] + 1, *where
+            if activity // 2 != self.known[self.rank, 3] // 2:
+                self._worked[self.rank] = self._clock
+            self.known[self.rank] = self.known[self.rank, 0] + 1, *where, activity
         return self.known.copy()
 
     def leave(self) -> None:
@@ -59,12 +62,22 @@ class Gossip:
         """Update the known rows with those that are newer."""
         newer = rows[:, 0] > self.known[:, 0]
         newer[self.rank] = False
+        self._worked[newer & (rows[:, 3] // 2 != self.known[:, 3] // 2)] = self._clock
         self.known[newer] = rows[newer]
         self._heard[newer] = self._clock
 
     def is_last(self, source: int, rows: NDArray[np.int64]) -> bool:
         """Whether the sender of these rows announces that it leaves."""
         return bool(rows[source, 0] == _GONE)
+
+    def stuck(self, seconds: float) -> list[tuple[int, float]] | None:
+        """If no rank has worked for ``seconds``: the ranks that do not wait for another one, and for how long.
+
+        None if one works, or has left the job.
+        """
+        if self._clock - float(self._worked.max()) <= seconds or (self.known[:, 0] == _GONE).any():
+            return None
+        return [(int(r), float(self._clock - self._worked[r])) for r in np.flatnonzero(self.known[:, 3] % 2 == 0)]
 
     def silent(self, seconds: float) -> list[tuple[int, float]]:
         """The ranks whose counters have not changed for at least ``seconds``, and for how long."""

@@ -14,12 +14,15 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from manyclass.distributed._parts import AllOf, raw, receive_parts, send_parts, shared_files
+from manyclass.distributed.activity import Activity
 from manyclass.distributed.communicator import (
     DTYPES,
     AbortedError,
@@ -40,6 +43,8 @@ INSTALL = (
     "    python -m pip install 'manyclass[mpi]'\n"
     "    mpiexec -n 4 python -m mpi4py -m manyclass fit ...     # or with the MPI of your site"
 )
+
+T = TypeVar("T")
 
 _HEADER, _PAYLOAD, _BEAT, _COLLECTIVE = 1, 2, 3, 4
 _NOTE = -1  # in place of the dtype in a header: the payload is the reason why the sender was aborted
@@ -85,6 +90,9 @@ class MPICommunicator(ExchangingCommunicator):
         Maximum duration of a wait for another rank in seconds, > 0.
     silence : float, default=8.0
         Seconds without a heartbeat after which a rank counts as lost, > 0.
+    stall : float, optional
+        Seconds after which a wait ends if no process has worked in them, which finds processes that are stuck but send
+        heartbeats; > 0. None: waits end after ``timeout`` only.
     guard : bool, default=True
         Whether to start the monitor process that reports this process if it is killed.
 
@@ -94,10 +102,18 @@ class MPICommunicator(ExchangingCommunicator):
         If mpi4py or an MPI library is missing.
     """
 
-    def __init__(self, comm: Any = None, timeout: float = 600.0, silence: float = 8.0, guard: bool = True) -> None:
+    def __init__(
+        self,
+        comm: Any = None,
+        timeout: float = 600.0,
+        silence: float = 8.0,
+        guard: bool = True,
+        stall: float | None = None,
+    ) -> None:
         self._mpi = MPI = require_mpi()
-        if not silence > 0:
-            raise ValueError(f"silence must be a positive number of seconds, got {silence!r}")
+        for name, value in (("silence", silence), ("stall", stall)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be a positive number of seconds, got {value!r}")
         if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
             raise CommunicatorError(
                 "MPI must be initialized with threads, MPI_THREAD_SERIALIZED or more, got less: import manyclass "
@@ -106,6 +122,8 @@ class MPICommunicator(ExchangingCommunicator):
         given = MPI.COMM_WORLD if comm is None else comm
         super().__init__(given.Get_rank(), given.Get_size(), timeout)
         self.silence = float(silence)
+        self.stall = stall
+        self._activity = Activity()
         self._lock = threading.Lock()  # around every call of MPI
         self._failure: CommunicatorError | None = None
         self._ended = self._closed = False
@@ -129,7 +147,7 @@ class MPICommunicator(ExchangingCommunicator):
         job = self.broadcast(np.frombuffer(os.urandom(8), np.int64))
         if guard:
             self._guard = Guard(self.rank, self.size, self.host, f"{int(job[0]) & (1 << 64) - 1:016x}")
-            for path in _shared_files():
+            for path in shared_files():
                 self._guard.remove(path)
         self._gossip = Gossip(self.rank, self.size, min(0.5, self.silence / 8))
         self._beats_out: dict[int, Any] = dict.fromkeys(self._gossip.sends_to, (self._mpi.REQUEST_NULL, None))
@@ -152,6 +170,7 @@ class MPICommunicator(ExchangingCommunicator):
             raise self._failure
         if not self._live:
             return
+        self._activity.count += not self._activity.waiting
         MPI = self._mpi
         status = MPI.Status()
         try:
@@ -186,8 +205,7 @@ class MPICommunicator(ExchangingCommunicator):
         try:
             with self._lock:
                 requests = [self._comm.Isend([header, MPI.INT64_T], dest, _HEADER)]
-                if buffer.nbytes:
-                    requests.append(self._comm.Isend([_raw(buffer), MPI.BYTE], dest, _PAYLOAD))
+                requests += send_parts(self._comm, raw(buffer), MPI.BYTE, dest, _PAYLOAD)
         except MPI.Exception as error:
             self._broken(error)
         self._sending.append((requests, [header, buffer]))
@@ -197,13 +215,12 @@ class MPICommunicator(ExchangingCommunicator):
 
     def _advance(self, source: int, queue: deque[_Incoming]) -> None:
         """Receive the payloads of one source in the order of their headers, which MPI keeps."""
-        MPI = self._mpi
         for entry in queue:
             if entry.buffer is None:
                 if not entry.request.Test():
                     break
                 self._ask(entry, source)
-            if entry.message is None and (entry.request is MPI.REQUEST_NULL or entry.request.Test()):
+            if entry.message is None and entry.request.Test():
                 start = 2 + int(entry.header[1])
                 assert entry.buffer is not None
                 entry.message = Message(entry.header[start:], entry.buffer)
@@ -220,11 +237,9 @@ class MPICommunicator(ExchangingCommunicator):
         shape = tuple(int(n) for n in entry.header[2 : 2 + ndim])
         entry.note = kind == _NOTE
         dtype = np.dtype(np.uint8 if entry.note else DTYPES[kind])
-        raw = self._buffer(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
-        entry.buffer = raw.view(dtype).reshape(shape)
-        entry.request = (
-            self._comm.Irecv([raw, self._mpi.BYTE], source, _PAYLOAD) if raw.size else self._mpi.REQUEST_NULL
-        )
+        data = self._buffer(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        entry.buffer = data.view(dtype).reshape(shape)
+        entry.request = receive_parts(self._comm, data, self._mpi.BYTE, source, _PAYLOAD)
 
     def _buffer(self, size: int) -> NDArray[np.uint8]:
         free = self._free[size]
@@ -236,7 +251,7 @@ class MPICommunicator(ExchangingCommunicator):
         buffer = arrays[1]
         free = self._free[buffer.nbytes]
         if buffer.nbytes and buffer.flags.writeable and len(free) < _KEPT:
-            free.append(_raw(buffer))
+            free.append(raw(buffer))
         return True
 
     # --- collectives ---------------------------------------------------------------------------------------------
@@ -245,7 +260,7 @@ class MPICommunicator(ExchangingCommunicator):
         array = np.ascontiguousarray(array)
         try:
             with self._lock:
-                return self._comm.Isend([_raw(array), self._mpi.BYTE], dest, _COLLECTIVE), array
+                return AllOf(send_parts(self._comm, raw(array), self._mpi.BYTE, dest, _COLLECTIVE)), array
         except self._mpi.Exception as error:
             self._broken(error)
 
@@ -253,7 +268,7 @@ class MPICommunicator(ExchangingCommunicator):
         array = np.empty(like.shape, like.dtype)
         try:
             with self._lock:
-                return self._comm.Irecv([_raw(array), self._mpi.BYTE], source, _COLLECTIVE), array
+                return receive_parts(self._comm, raw(array), self._mpi.BYTE, source, _COLLECTIVE), array
         except self._mpi.Exception as error:
             self._broken(error)
 
@@ -289,7 +304,7 @@ class MPICommunicator(ExchangingCommunicator):
     # --- heartbeats ----------------------------------------------------------------------------------------------
 
     def _hear(self, source: int) -> tuple[Any, NDArray[np.int64]]:
-        rows = np.empty((self.size, 3), np.int64)
+        rows = np.empty((self.size, 4), np.int64)
         return self._comm.Irecv([rows, self._mpi.INT64_T], source, _BEAT), rows
 
     def _beat_on(self) -> None:
@@ -321,12 +336,30 @@ class MPICommunicator(ExchangingCommunicator):
                 why = "killed, suspended or disconnected"
                 self._lose(f"{self.place()}: {said}: {why}", 0.0 if left == self.rank else 1.0)
                 return
+            stuck = None if self.stall is None else self._gossip.stuck(self.stall)
+            if stuck is not None and self._activity.waiting:
+                said = ", ".join(
+                    f"rank {r} on {self._hosts[r]} (at epoch {self._gossip.known[r, 1]}, step "
+                    f"{self._gossip.known[r, 2]}) has done nothing for {age:.0f} s"
+                    for r, age in stuck
+                )
+                said = f"{said}, while the others wait" if said else "all processes wait for each other"
+                left = min(set(range(self.size)) - {r for r, _ in stuck}, default=self.rank)
+                self._lose(f"{self.place()}: {said}", 0.0 if left == self.rank else 1.0)
+                return
+
+    def _wait(self, look: Callable[[], T | None], what: Callable[[], str]) -> T:
+        before, self._activity.waiting = self._activity.waiting, True
+        try:
+            return super()._wait(look, what)
+        finally:
+            self._activity.waiting = before
 
     def _beat(self, elapsed: float) -> None:
         gossip = self._gossip
         assert gossip is not None
         self._listen(gossip)
-        rows = gossip.beat(self.where, elapsed)
+        rows = gossip.beat(self.where, elapsed, self._activity.sample(elapsed))
         for dest in gossip.sends_to:
             # At most one pending message per rank: messages to a dead rank must not accumulate.
             if self._beats_out[dest][0].Test():
@@ -457,18 +490,3 @@ class MPICommunicator(ExchangingCommunicator):
         if self._guard is not None:
             sys.stderr.write(f"manyclass: error: {self.place()} ended before the others\n")
             self._guard.release()
-
-
-def _shared_files() -> list[str]:
-    """The shared memory files that MPICH removes at the end of a job, except if the job is killed."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8") as maps:
-            paths = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}
-    except OSError:  # not Linux
-        return []
-    return sorted(path for path in paths if os.path.exists(path))
-
-
-def _raw(array: Buffer) -> NDArray[np.uint8]:
-    """The bytes of an array."""
-    return array.reshape(-1).view(np.uint8)

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from manyclass.kernels.rows import CSRRows
-from manyclass.kernels.scoring import Scorer
-from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.kernels.targets import RealTargets
+from manyclass.objective.history import FitProgress
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Outcome, Result, minimize
+from manyclass.optimize.validation import Judge, Score, held_out_rows
 from manyclass.solvers import Solver, State
+from manyclass.solvers.dual.active import ActiveSetSDCA
 from manyclass.solvers.dual.warm import lineage, warm_state
 
-__all__ = ["AlphaSearch", "search_alpha"]
+__all__ = ["FRACTION", "AlphaSearch", "search_alpha"]
 
-#: Fraction of the rows that is held out, and the maximum number of held-out rows, enough for a small standard error.
-_FRACTION, _MOST = 0.2, 20_000
+#: Fraction of the rows that is held out.
+FRACTION = 0.2
 #: Ratio of neighboring alphas, the number of such steps between alphas of the walk, and the largest number from the
 #: first alpha.
 _RATIO, _STRIDE, _FARTHEST = 10**0.5, 2, 8
 #: Relative duality gap of the fits of the search: small enough to compare accuracies, and to compare squared errors.
 _TOL, _TOL_REAL = 3e-2, 3e-3
+#: Relative gap below which a score that no longer rises ends a fit with many classes.
+_ROUGH = 0.3
 #: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`.
 _ITERATIONS, _FEW = 30, 6
 #: Standard errors by which a weaker penalty must be better; if its fit is far from its optimum; and the rise of the
@@ -51,6 +54,8 @@ class AlphaSearch(NamedTuple):
         Score by alpha, the largest alpha first.
     state : tuple or None
         Warm start for the fit on all rows.
+    held : ndarray of int
+        The held-out rows, sorted: no fit of the search, and so not ``state`` either, knows them.
     interrupted : bool
         Whether Ctrl-C ended the search.
     """
@@ -58,10 +63,13 @@ class AlphaSearch(NamedTuple):
     alpha: float
     scores: dict[float, float]
     state: tuple[str, State] | None
+    held: Array
     interrupted: bool
 
 
-def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: int | None) -> AlphaSearch:
+def search_alpha(
+    unit: Problem, solver: Solver | None, *, seed: int, max_iter: int | None, verbose: int = 0
+) -> AlphaSearch:
     """Fit without the held-out rows for a few alphas, and keep the one with the best score on these rows.
 
     The search starts at an alpha that suits the loss (`_center`), tries a tenth of it, then a tenth of that, as long as
@@ -69,6 +77,10 @@ def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: i
     alpha between the best one and its better neighbor, if a parabola through the three scores has its top there. It
     does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
     Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
+
+    A solver whose passes over all classes give certificates (`ActiveSetSDCA`) has its score taken after each, and its
+    fit ends where that has not risen by `_RISE` since the one before: with many classes accuracy is final long before
+    the gap is small.
 
     Parameters
     ----------
@@ -80,29 +92,50 @@ def search_alpha(unit: Problem, solver: Solver | None, *, seed: int, max_iter: i
         Seed of the choice of the held-out rows and of the fits.
     max_iter : int or None
         Maximum number of iterations of each fit; None is the solver's default.
+    verbose : int, default=0
+        Above 0, a line on standard error for each alpha.
     """
-    search = _Search(unit, solver, seed, max_iter)
+    search = _Search(unit, solver, seed, max_iter, verbose)
     with suppress(_Interrupted):
         search.run()
     scores = dict(sorted(search.scores.items(), reverse=True))
-    return AlphaSearch(search.alpha(search.best), scores, search.kept, search.interrupted)
+    return AlphaSearch(search.alpha(search.best), scores, search.kept, search.held, search.interrupted)
 
 
 class _Interrupted(Exception):
     """Ctrl-C ended a fit."""
 
 
+class _Settled:
+    """Ends a fit: whether the score has not risen by `_RISE` since the certificate before, at a gap below `_ROUGH`.
+
+    At larger gaps a fit that began at a larger alpha may still move away from that start.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self._gap, self._score = judge, math.nan, -math.inf
+
+    def __call__(self, progress: FitProgress) -> bool:
+        if math.isnan(progress.relative_gap) or progress.relative_gap == self._gap:
+            return False
+        before, self._gap = self._score, progress.relative_gap
+        self._score = self._judge(*progress.weights()).score
+        return self._gap <= _ROUGH and self._score < before + _RISE
+
+
 class _Search:
     """The state of a search. Alphas have numbers: alpha number k is the first one times ``_RATIO**-k``."""
 
-    def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None) -> None:
-        held = held_out_rows(unit, np.random.default_rng([seed, unit.n_samples]))
+    def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None, verbose: int) -> None:
+        rng = np.random.default_rng([seed, unit.n_samples])
+        self.held = held = held_out_rows(unit, rng, FRACTION, "alpha='auto'")
         weights = np.array(unit.sample_weight, np.float64)
         weights[held] = 0.0
-        self._training, self._judge = replace(unit, sample_weight=weights), _Judge(unit, held)
+        self._training, self._judge = replace(unit, sample_weight=weights), Judge.of(unit, held)
         self._center, self._solver, self._seed, self._max_iter = _center(self._training), solver, seed, max_iter
         self._tol = _TOL_REAL if isinstance(unit.targets, RealTargets) else _TOL
-        self._found: dict[int, _Score] = {}
+        self._verbose = verbose
+        self._found: dict[int, Score] = {}
         self.scores: dict[float, float] = {}
         self.best, self._iterations = 0, 0
         self.kept: tuple[str, State] | None = None
@@ -145,9 +178,13 @@ class _Search:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             result = self._fit(problem)
-        self._found[number] = found = self._judge(result)
+        self._found[number] = found = self._judge(result.weights, result.intercept)
         self.scores[self.alpha(number)] = found.score
-        near = not result.certificate.relative_gap > self._tol
+        if self._verbose:
+            seconds = result.history.last.seconds if len(result.history) else 0.0
+            words = f"alpha {self.alpha(number):<12g} held-out score {found.score:>8.4f}"
+            sys.stderr.write(f"{words} {result.n_iter:>6} epochs {seconds:>8.2f} s\n")
+        near = result.outcome is Outcome.STOPPED or not result.certificate.relative_gap > self._tol
         if number == self.best or self._is_better(number, near):
             self.best, self._iterations = number, result.n_iter
             self.kept = (lineage(result.solver), result.state) if result.state else None
@@ -162,7 +199,7 @@ class _Search:
         found, best = self._found[number], self._found[self.best]
         if number < self.best:
             return found.score >= best.score
-        return found.score > best.score + (_ERRORS if near else _ERRORS_FAR) * found.error_beside(best)
+        return found.score > best.score + (_ERRORS if near else _ERRORS_FAR) * _error_beside(found, best)
 
     def _fit(self, problem: Problem) -> Result:
         ready = (choose(problem) if self._solver is None else self._solver).prepare(problem)
@@ -172,35 +209,19 @@ class _Search:
         begin = None
         if self.kept is not None and self.kept[0] == lineage(ready) and ready.certified:
             begin = warm_state(problem, ready, {name: np.array(part) for name, part in self.kept[1].items()})
-        return minimize(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed, state=begin, warn=False)
+        return minimize(
+            problem,
+            ready,
+            tol=self._tol,
+            max_iter=limit,
+            seed=self._seed,
+            state=begin,
+            warn=False,
+            callback=_Settled(self._judge) if isinstance(ready, ActiveSetSDCA) and ready.certifies else None,
+        )
 
     def _iterations_allowed(self) -> int:
         return max(_FEW, 2 * self._iterations) if self._found else _ITERATIONS
-
-
-def held_out_rows(problem: Problem, rng: np.random.Generator) -> Array:
-    """Indices of the held-out rows, sorted: a fifth of each class, but never the only row of a class."""
-    n, weights = problem.n_samples, np.asarray(problem.sample_weight)
-    order = rng.permutation(n)
-    if isinstance(problem.targets, ClassTargets):
-        group = problem.targets.y
-    elif isinstance(problem.targets, SignTargets):
-        indptr, indices = problem.targets.indptr, problem.targets.indices
-        first = np.minimum(indptr[:-1], max(len(indices) - 1, 0))
-        group = np.where(np.diff(indptr) > 0, indices[first] if len(indices) else 0, -1)
-    else:
-        group = np.zeros(n, np.int64)
-    order = order[np.argsort(group[order], kind="stable")]
-    sizes = np.unique(group, return_counts=True)
-    alone = np.isin(group, sizes[0][sizes[1] == 1]) if len(sizes[0]) > 1 else np.zeros(n, bool)
-    order = order[(weights[order] > 0) & ~alone[order]]
-    size = min(_MOST, max(1, round(_FRACTION * len(order))))
-    if len(order) < 2:
-        raise ValueError(
-            f"alpha='auto' needs rows to hold out, got {len(order)} rows that can be left out: pass a number for alpha"
-        )
-    places = (np.arange(size) + rng.random()) * (len(order) / size)
-    return np.sort(order[places.astype(np.int64)])
 
 
 def _center(problem: Problem) -> float:
@@ -218,51 +239,8 @@ def _center(problem: Problem) -> float:
     return scale * (0.1 if problem.loss.probability else 1.0) or 1.0
 
 
-class _Score(NamedTuple):
-    """A score, and those of the held-out rows if it is their mean."""
-
-    score: float
-    parts: Array | None = None
-
-    def error_beside(self, other: _Score) -> float:
-        """Standard error of the difference of two scores on the same rows; 1 % of a score that is no mean."""
-        if self.parts is None or other.parts is None:
-            return 0.01 * abs(other.score)
-        return float(np.std(self.parts - other.parts)) / math.sqrt(len(self.parts))
-
-
-class _Judge:
-    """The score on the held-out rows: accuracy, micro-F1 (multilabel) or minus the mean squared error (regression)."""
-
-    def __init__(self, problem: Problem, held: Array) -> None:
-        rows, shape = problem.rows, (problem.n_samples, problem.n_features)
-        if isinstance(rows, CSRRows):
-            self._X: Any = sp.csr_matrix((rows.data, rows.indices, rows.indptr), shape=shape, copy=False)[held]
-        else:
-            self._X = rows.x[held]
-        self._problem, self._held = problem, held
-        self._weights = np.asarray(problem.sample_weight, np.float64)[held]
-
-    def __call__(self, result: Result) -> _Score:
-        targets, n_threads = self._problem.targets, self._problem.n_threads
-        scorer = Scorer(result.weights, np.asarray(result.intercept))
-        if isinstance(targets, RealTargets):
-            errors = (scorer.scores(self._X, n_threads) - targets.y[self._held]) ** 2
-            return self._mean(-errors.mean(axis=1))
-        if isinstance(targets, ClassTargets):
-            return self._mean(scorer.best(self._X, 1, n_threads)[0][:, 0] == targets.y[self._held])
-        K = self._problem.n_outputs
-        ones = np.ones(len(targets.indices), np.int8)
-        shape = (self._problem.n_samples, K)
-        truth = sp.csr_matrix((ones, targets.indices, targets.indptr), shape=shape)[self._held]
-        if K > 1 and np.all(np.diff(targets.indptr) == 1):
-            return self._mean(scorer.best(self._X, 1, n_threads)[0][:, 0] == truth.indices)
-        found = scorer.positive(self._X, n_threads)
-        if K == 1:
-            return self._mean(np.asarray((found != truth).todense())[:, 0] == 0)
-        common = float(found.multiply(truth).sum())
-        return _Score(2.0 * common / max(float(found.sum() + truth.sum()), 1.0))
-
-    def _mean(self, parts: Array) -> _Score:
-        parts = parts.astype(np.float64)
-        return _Score(float(np.average(parts, weights=self._weights)), parts)
+def _error_beside(one: Score, other: Score) -> float:
+    """Standard error of the difference of two scores on the same rows; 1 % of a score that is no mean."""
+    if one.parts is None or other.parts is None:
+        return 0.01 * abs(other.score)
+    return float(np.std(one.parts - other.parts)) / math.sqrt(len(one.parts))

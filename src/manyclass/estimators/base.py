@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,33 +12,36 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyclass._version import __version__
-from manyclass.estimators.alpha_search import search_alpha
+from manyclass.estimators.alpha_search import AlphaSearch, search_alpha
+from manyclass.estimators.frames import check_frame, plain_labels
+from manyclass.estimators.named import Named
 from manyclass.estimators.stored import refuse_store
-from manyclass.kernels.rows import check_sparse, has_duplicates, make_rows, read_only
+from manyclass.kernels.rows import check_sparse, csr_fault, has_duplicates, make_rows, read_only
+from manyclass.kernels.scoring import all_finite
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
+from manyclass.models.partitioned import Columns, PartitionedModel
 from manyclass.objective.component import resolve
 from manyclass.objective.history import History
-from manyclass.objective.penalties import L1, L2, ElasticNet
+from manyclass.objective.penalties import make_penalty
 from manyclass.objective.problem import Array, Problem
-from manyclass.optimize.checkpoint import remove as remove_checkpoint
+from manyclass.objective.standard import Standard
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize
-from manyclass.runtime.names import did_you_mean
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import SOLVERS, BaseSolver, Solver, State
 from manyclass.solvers.dual.warm import lineage, warm_state
+from manyclass.solvers.least_squares.arrays import plain_array
 
 __all__ = [
     "LinearEstimator",
-    "Named",
     "check_rows",
     "check_sample_weight",
     "check_number",
@@ -47,106 +49,6 @@ __all__ = [
     "plain",
     "record_of",
 ]
-
-#: Names of parameters in other libraries -> what to use here, for error messages.
-_OTHER_NAMES = {
-    "C": "alpha: C is 1 / (alpha * n_samples), and alpha=None is C=1",
-    "penalty": "l1_ratio: 0 is l2, 1 is l1, between them is elastic net",
-    "multi_class": "loss: 'multinomial' is softmax regression, 'log_loss' one-vs-rest",
-    "gamma": "an object for the loss, such as loss=CrammerSinger(gamma=0.1)",
-    "epsilon": "an object for the loss: loss=Huber(epsilon=1.35)",
-    "option": "an object for the solver: solver=SDCA(option='II')",
-    "sampling": "an object for the solver: solver=SDCA(sampling='importance')",
-    "search": "an object for the solver, such as solver=ActiveSetSDCA(search='graph')",
-    "rank": "an object for the solver: solver=BoundMajorization(rank=8)",
-    "n_workers": "an object for the solver: solver=DSMLR(n_workers=2)",
-    "regularization": "alpha and l1_ratio",
-    "lam": "alpha",
-    "lambda": "alpha",
-    "reg": "alpha",
-    "learning_rate": "nothing: no step size needs to be chosen (solver=SGD(eta0=...) takes one)",
-    "epochs": "max_iter",
-    "n_epochs": "max_iter",
-    "seed": "random_state",
-    "n_threads": "n_jobs",
-    "num_threads": "n_jobs",
-    "tolerance": "tol",
-    "intercept": "fit_intercept",
-    "dual": "solver: 'auto' chooses between dual and primal solvers",
-    "intercept_scaling": "nothing: the intercept is not penalized",
-    "early_stopping": "alpha='auto', or solver=Memoir(validation_fraction=0.1)",
-}
-
-
-class Named(BaseEstimator):  # type: ignore[misc]
-    """Base class of estimators whose error for an unknown parameter names the equivalent one."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        # inspect.signature of Python 3.10 takes an inherited __new__ before an inherited __init__.
-        if "__init__" not in vars(cls) and cls.__init__ is not object.__init__:
-            cls.__init__ = cls.__init__  # type: ignore[method-assign]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        known = cls._get_param_names()
-        for name in kwargs:
-            if name not in known:
-                meant = _OTHER_NAMES.get(name)
-                hint = did_you_mean(name, known) if meant is None else f": here it is {meant}"
-                end = "" if hint.endswith("?") else "."
-                raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}{end} It has {', '.join(known)}")
-        return super().__new__(cls)
-
-    def set_params(self, **params: Any) -> Any:
-        """Set parameters of this estimator, or of its objects by names such as ``loss__gamma`` and ``solver__option``.
-
-        Parameters
-        ----------
-        **params : Any
-            Values by name.
-
-        Returns
-        -------
-        object
-            This estimator.
-
-        Raises
-        ------
-        ValueError
-            If a name is unknown, or belongs to a loss or a solver that was passed as a string.
-        """
-        for key in params:
-            name, nested, _ = key.partition("__")
-            given = params.get(name, getattr(self, name, None))
-            if nested and isinstance(given, str):
-                raise ValueError(
-                    f"{key} is a parameter of an object, and {name} is the string {given!r}: pass {name} as an object "
-                    "first, as in LinearClassifier(CrammerSinger(gamma=0), solver=SDCA(option='II'))"
-                )
-        return super().set_params(**params)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file, atomically; `manyclass.load` reads it.
-
-        Then removes the checkpoint of the fit (``fit(checkpoint=)``) if the fit is finished.
-
-        Parameters
-        ----------
-        path : path
-            The file, or the folder of a model in blocks of classes.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        OSError
-            If the file cannot be written.
-        """
-        check_is_fitted(self)
-        self.model_.save(path)
-        kept = self.__dict__.pop("_checkpoint", None)
-        if kept is not None:
-            remove_checkpoint(kept)
 
 
 class LinearEstimator(Named):
@@ -160,6 +62,8 @@ class LinearEstimator(Named):
     tol: Any
     max_iter: Any
     warm_start: bool
+    #: Not a parameter of the estimators that choose by cross-validation.
+    standardize: Any = False
     random_state: Any
     n_jobs: int | None
     dtype: Any
@@ -172,6 +76,7 @@ class LinearEstimator(Named):
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left"), None],
+        "standardize": ["boolean"],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
@@ -198,18 +103,44 @@ class LinearEstimator(Named):
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X as a CSR matrix or 2-D array of float32 or float64, validated and copied only if necessary; y unchanged."""
         refuse_store(X)
+        X, y = plain_array(X), plain_array(y)
         check_sparse(X)
+        check_frame(X)
         check_sparse(y, "y")
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
+            self,
+            X,
+            plain_labels(y),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            multi_output=True,
+            y_numeric=False,
         )
         return check_rows(X), y
 
     def _check_predict_input(self, X: Any) -> Any:
         check_is_fitted(self)
+        if self._ready(X):
+            return X
         refuse_store(X)
+        X = plain_array(X)
         check_sparse(X)
+        check_frame(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    def _ready(self, X: Any) -> bool:
+        """Whether X is plain, valid rows: scikit-learn's checks would return it, after 0.2 ms for a single row."""
+        sparse = type(X) is sp.csr_matrix or type(X) is sp.csr_array
+        return (
+            (sparse or type(X) is np.ndarray)
+            and X.ndim == 2
+            and X.dtype in (np.float32, np.float64)
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
+            and not hasattr(self, "feature_names_in_")
+            and not (sparse and csr_fault(X.data, X.indices, X.indptr, X.shape))
+            and all_finite(X.data if sparse else X)
+        )
 
     # --- the problem ------------------------------------------------------------------------------------------------
 
@@ -238,27 +169,43 @@ class LinearEstimator(Named):
         ratio = float(self.l1_ratio)
         own = penalty_strength(self.alpha, X.shape[0], weights)
         self.alpha_ = own if total is None or self.alpha is not None else 1.0 / total
-        l2, l1 = self.alpha_ * (1.0 - ratio) * (2.0 if two_columns else 1.0), self.alpha_ * ratio
+        penalty, lam = make_penalty(self.alpha_, ratio, 2.0 if two_columns else 1.0)
         return Problem(
             rows=make_rows(X),
             targets=targets,
             loss=loss,
-            penalty=L1() if ratio == 1 else ElasticNet(l1 / l2) if ratio else L2(),
-            lam=l1 if ratio == 1 else l2,
+            penalty=penalty,
+            lam=lam,
             n_features=X.shape[1],
             sample_weight=weights,
             intercept=intercept,
+            standard=self._standard(X, loss, weights, intercept) if self.standardize else None,
             dtype=np.dtype(X.dtype if self.dtype is None else self.dtype),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
-    def _choose_alpha(self, problem: Problem, solver: Solver | None) -> tuple[Problem, tuple[str, State] | None]:
-        """For ``alpha="auto"``: the problem (given for alpha = 1) with the chosen alpha, and a warm start."""
-        found = search_alpha(problem, solver, seed=self._seed(), max_iter=self.max_iter)
-        if found.interrupted:
-            raise KeyboardInterrupt
+    @staticmethod
+    def _standard(X: Any, loss: Any, weights: Array | None, intercept: bool) -> Standard:
+        """The means and standard deviations of the columns.
+
+        Where there is an intercept the means do not change the optimum, but the condition of the problem. Sparse
+        columns without one are only scaled, as by ``StandardScaler(with_mean=False)``.
+        """
+        if not loss.smoothness:
+            raise ValueError(
+                f"standardize=True needs a loss without a kink, got {loss.name!r}: choose another loss, or put "
+                "scikit-learn's StandardScaler before the estimator in a pipeline, which copies X"
+            )
+        return Standard.of(X, weights, center=intercept or not sp.issparse(X))
+
+    def _choose_alpha(self, problem: Problem, solver: Solver | None) -> tuple[Problem, AlphaSearch]:
+        """For ``alpha="auto"``: the problem (given for alpha = 1) with the chosen alpha, and the search."""
+        settings = self._settings()
+        found = search_alpha(
+            problem, solver, seed=settings["seed"], max_iter=settings["max_iter"], verbose=settings["verbose"]
+        )
         self.alpha_, self.validation_scores_ = found.alpha, found.scores
-        return replace(problem, lam=problem.lam * found.alpha), found.state
+        return replace(problem, lam=problem.lam * found.alpha), found
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -274,15 +221,16 @@ class LinearEstimator(Named):
         solver: Solver | None,
         checkpoint: Any = None,
         start: tuple[str, State] | None = None,
+        whole: bool = False,
     ) -> Callable[..., Result]:
         """The fitting loop with its solver (the given one, or the one chosen for the problem) and its warm start.
 
         Many outputs of a separable loss are fitted one range after the other. This takes less memory and time, but
-        keeps no dual variables for a later warm start.
+        keeps no dual variables for a later warm start. ``whole`` forbids it.
         """
         ready = (choose(problem) if solver is None else solver).prepare(problem)
         self.solver_ = ready.name
-        if checkpoint is None and not self.warm_start and in_ranges(problem, ready):
+        if checkpoint is None and not self.warm_start and not whole and in_ranges(problem, ready):
             return partial(minimize_columns, problem, ready)
         kept, state = getattr(self, "_warm", None), None
         if start is not None and start[0] == lineage(ready):
@@ -305,9 +253,11 @@ class LinearEstimator(Named):
         """Set ``model_`` from weights and intercept."""
         names = getattr(self, "feature_names_in_", None)
         self._sparsified = False
-        self.model_ = LinearModel(
-            weights=self._kept_weights(W),
-            intercept=np.array(intercept),
+        partitioned = isinstance(W, Columns)
+        make: Any = PartitionedModel if partitioned else LinearModel
+        self.model_ = make(
+            W if partitioned else self._kept_weights(W),
+            np.array(intercept),
             parameters={**self._recorded(), "alpha": getattr(self, "alpha_", None)},
             record=record,
             feature_names=None if names is None else np.asarray(names, dtype=str),
@@ -355,6 +305,11 @@ class LinearEstimator(Named):
         check_is_fitted(self, "model_")
         return sp.csr_matrix(self.model_.weights.T)
 
+    def _is_linear(self) -> bool:
+        """Whether the features of the model are those of the rows."""
+        return True
+
+    @available_if(lambda self: self._is_linear())  # type: ignore[untyped-decorator]
     def sparsify(self) -> LinearEstimator:
         """Convert the weights and `coef_` to a sparse matrix; predictions do not change.
 
@@ -368,6 +323,7 @@ class LinearEstimator(Named):
         self._sparsified = True
         return self
 
+    @available_if(lambda self: self._is_linear())  # type: ignore[untyped-decorator]
     def densify(self) -> LinearEstimator:
         """Convert the weights to a dense array, the inverse of `sparsify`.
 
@@ -387,14 +343,6 @@ class LinearEstimator(Named):
         check_is_fitted(self, "model_")
         intercept: Array = self.model_.intercept
         return intercept
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def record_of(result: Result) -> dict[str, Any]:
@@ -420,6 +368,7 @@ def check_sample_weight(sample_weight: Any, X: Any) -> Array | None:
     """
     if sample_weight is None:
         return None
+    sample_weight = plain_array(sample_weight)
     weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
     if not weights.any():  # scikit-learn checks this itself from version 1.8 on
         raise ValueError("sample_weight must contain at least one non-zero number, got only zeros")
@@ -453,7 +402,6 @@ def check_number(
     high: float = np.inf,
     low_open: bool = False,
     high_open: bool = False,
-    hint: str = "",
 ) -> None:
     """Raise a ValueError unless ``value`` is a finite number within the bounds."""
     good = not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
@@ -462,7 +410,7 @@ def check_number(
     if not good:
         below = f"greater than {low:g}" if low_open else f"at least {low:g}"
         above = "" if np.isinf(high) else f" and {'less than' if high_open else 'at most'} {high:g}"
-        raise ValueError(f"{name} must be a finite number {below}{above}, got {value!r}{hint}")
+        raise ValueError(f"{name} must be a finite number {below}{above}, got {value!r}")
 
 
 def plain(value: Any) -> Any:

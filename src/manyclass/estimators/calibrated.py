@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -13,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.estimators.base import Named, check_sample_weight, penalty_strength
+from manyclass.estimators.base import check_sample_weight, penalty_strength
 from manyclass.estimators.labels import coded
+from manyclass.estimators.named import Named
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.stagewise_base import make_stage
+from manyclass.estimators.stagewise_base import make_stage, require_same
 from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.runtime.memory import require
@@ -35,9 +37,9 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
 
     Each round fits weights to the residuals y - yhat of the current predictions, then refits the predictions on simple
     functions of themselves (a constant, the scores, their squares and cubes) and projects them on the simplex, or for
-    multilabel y on the hypercube. With ``alpha=0`` no half-round increases the squared error. X'X is factored once; a
-    round costs two passes of n d K operations. Predicting repeats the rounds; `decision_function` returns the projected
-    predictions.
+    multilabel y on the hypercube. No half-round increases the squared error on the training rows, whatever alpha is,
+    because weights of zero and the identity are among the candidates. X'X is factored once; a round costs two passes of
+    n d K operations. Predicting repeats the rounds; `decision_function` returns the projected predictions.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         The functions of the scores: a constant and their powers up to degree 3, 2 or 1. A callable maps scores (n, K)
         to features (n, q); a model with a callable cannot be saved.
     alpha : float or None, default=None
-        Ridge penalty of the weights of a round relative to the mean loss, >= 0. None: 1 / n_samples.
+        Ridge penalty of the weights of a round relative to the mean loss, >= 0. None: 1 / n_samples; the paper has 0.
     fit_intercept : bool, default=True
         Whether to fit an unpenalized intercept.
     class_weight : dict or "balanced", optional
@@ -68,6 +70,8 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         Seed of the validation split and of ``features``.
     n_jobs : int, optional
         Number of threads of kernels and predictions: None means 1, -1 all cores. Does not change the result.
+    warm_start : bool, default=False
+        Whether to add rounds to those of the previous fit; its ``features`` are kept.
     dtype : {None, numpy.float32, numpy.float64}, default=None
         Type of products and weights; None uses that of X. Linear systems are solved in float64.
     verbose : int, default=0
@@ -117,9 +121,12 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
     (True, True)
     """
 
+    #: The rounds of the last fit.
+    _stages: Sequence[BlockFit] = ()
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StreamedMixin._parameter_constraints,
         "system": [StrOptions(set(SYSTEMS))],
+        "warm_start": ["boolean"],
         "tol": [Interval(Real, 0, 1, closed="both")],
         "max_iter": [Interval(Integral, 1, None, closed="left"), None],
     }
@@ -140,6 +147,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         max_iter: int | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
+        warm_start: bool = False,
         dtype: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -156,6 +164,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         self.max_iter = max_iter
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.warm_start = warm_start
         self.dtype = dtype
         self.verbose = verbose
 
@@ -178,9 +187,13 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             The fitted estimator.
         """
         self._check_parameters()
+        classes, width = getattr(self, "classes_", None), getattr(self, "n_features_in_", None)
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
         labels, task = self._read_targets(y)
+        earlier = list(self._stages) if self.warm_start else []
+        if earlier:
+            require_same(classes, self.classes_, width, self.n_features_in_)
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
         self._seeds = check_random_state(self.random_state)
         # One column for each of two classes: predictions are on the simplex.
@@ -205,8 +218,12 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             of_rows = None if weights is None else weights[held]
             return error_rate(predictions[held], labels[held], task, of_rows, 0.5 if domain == "box" else 0.0)
 
-        block = self._fitted_block(self.features, X)
+        block = earlier[0].block if earlier else self._fitted_block(self.features, X)
         design = self._design(X, block, mean_one(kept))
+        for stage in earlier:
+            design.add_scores(stage.weights, predictions)
+            assert stage.calibration is not None  # every round has one
+            stage.calibration(predictions, out=predictions)
         self.alpha_ = penalty_strength(self.alpha, n, kept)
         rounds = calibrated_rounds(
             design,
@@ -217,23 +234,23 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             domain=domain,
             factored=is_factored(self.system, design.q),
         )
-        stages = self._run(rounds, block, design.n_features, judge)
+        self._stages = stages = self._run(rounds, earlier, block, design.n_features, judge)
         design.release()
         made = tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages)
         record = {"outcome": self.outcome_, "stages": [record.to_dict() for record in self.stage_records_]}
         self._keep_staged((made,), task=task, link="identity", record=record, classes=self.classes_)
         return self
 
-    def _run(self, rounds: Any, block: Any, width: int, judge: Any) -> list[BlockFit]:
-        """The rounds up to the one with the lowest validation error, or all of them without validation rows."""
+    def _run(self, rounds: Any, stages: list[BlockFit], block: Any, width: int, judge: Any) -> list[BlockFit]:
+        """The earlier and new rounds up to that with the lowest validation error, or all without validation rows."""
         elapsed = clock()
-        stages: list[BlockFit] = []
-        best, best_error, before = 0, math.inf, math.inf
+        best, best_error, before = len(stages), judge() if stages else math.inf, math.inf
+        count = _ROUNDS if self.max_iter is None else int(self.max_iter)
         errors: list[tuple[float, float]] = []
         self.stage_records_: list[StageRecord] = []
         self.outcome_ = "max_iter"
         try:
-            for number, found in zip(range(1, (_ROUNDS if self.max_iter is None else int(self.max_iter)) + 1), rounds):
+            for number, found in zip(range(1 + best, 1 + best + count), rounds):
                 error = judge()
                 stages.append(BlockFit(block, found.weights, found.calibration))
                 errors.append(found.errors)
@@ -265,11 +282,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         super()._check_parameters()
         check_basis(self.basis)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags

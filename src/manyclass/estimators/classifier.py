@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
@@ -13,30 +14,26 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
-from manyclass.distributed import Communicator, SerialCommunicator
-from manyclass.estimators.base import (
-    LinearEstimator,
-    check_number,
-    check_rows,
-    check_sample_weight,
-    record_of,
-)
+from manyclass.distributed import Communicator, SerialCommunicator, opened
+from manyclass.estimators.base import check_rows, check_sample_weight, record_of
+from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, one_class, read_indicator
 from manyclass.estimators.path_plot import Scored
-from manyclass.estimators.predicting import ClassPredictions, binary_targets
+from manyclass.estimators.predicting import IndexedPredictions, binary_targets
 from manyclass.estimators.ranks import all_classes, balanced_weights, mean_beside_all, require_alike, total_weight
+from manyclass.estimators.watched import Watch, WatchedEstimator
 from manyclass.kernels.rows import check_sparse
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
-from manyclass.mips import SearchIndex, make_index
-from manyclass.models.prune import PruneReport, prune
+from manyclass.models.partitioned import Columns
 from manyclass.objective.component import resolve
+from manyclass.objective.history import FitProgress
 from manyclass.objective.losses import CLASSIFICATION, ClassificationLoss
 from manyclass.objective.problem import Array, Problem
-from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import SOLVERS, BaseSolver, Solver, StoreSolver
-from manyclass.solvers.ds_mlr.on_communicator import communicator_of, on_communicator
+from manyclass.solvers.ds_mlr.on_communicator import on_communicator
+from manyclass.solvers.least_squares.arrays import plain_array
 
 __all__ = ["LinearClassifier", "without_intercept"]
 
@@ -51,10 +48,11 @@ def without_intercept(n_classes: int, sparse: bool) -> bool:
 
 def _streams(estimator: LinearClassifier) -> bool:
     solver = estimator.solver
-    return bool(getattr(SOLVERS.get(solver) if isinstance(solver, str) else solver, "streams", False))
+    streams = getattr(SOLVERS.get(solver) if isinstance(solver, str) else solver, "streams", False)
+    return bool(streams) and not hasattr(estimator, "_plain")  # a cross-validation has no alpha to stream with
 
 
-class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
+class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
     """Linear classifier with any of seven losses and an l2, l1 or elastic net penalty, stopped by the duality gap.
 
     Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b; y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``, where c_i
@@ -75,23 +73,35 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         Fraction of the penalty that is l1, in [0, 1]; 0 is l2, 1 is l1.
     fit_intercept : bool or "auto", default="auto"
         Whether to fit an unpenalized intercept. "auto": yes, except for sparse rows with 1000 classes or more, where it
-        made fits slower but not more accurate, and with solvers that cannot fit one; ``intercept_`` is then zero.
+        makes fits slower, and with solvers that cannot fit one; ``intercept_`` is then zero.
     class_weight : dict or "balanced", optional
         Weights of the classes, as in scikit-learn.
+    standardize : bool, default=False
+        Whether the penalty is that of columns with mean 0 and variance 1, as after scikit-learn's StandardScaler, but
+        without a copy of X: ``coef_`` and ``intercept_`` are for X as it is. Sparse columns without an intercept keep
+        their mean. Needs a loss without a kink and the solver "lbfgs", "fista" or "auto".
     solver : str or solver object, default="auto"
-        The algorithm. "auto" chooses, by measured times, "sdca_active" for crammer_singer with 100 classes or more,
-        "cd" for a penalty with an l1 part and few outputs, "accelerated" for an ill-conditioned problem, and else
-        "sdca"; see ``solver_``. The documentation of solvers describes the others. Parameters of a solver are those of
-        its object: ``SDCA(option="II")``, ``DSMLR(n_workers=4, comm="mpi")``, ``BoundMajorization(rank=8)``.
+        The algorithm. "auto" chooses "sdca_active" for crammer_singer with 100 classes or more, "cd" for a penalty with
+        an l1 part and few outputs, "interior_point" for a hinge loss with few features and a weak penalty,
+        "preconditioned_lbfgs" for softmax, and ill-conditioned log_loss and squared_hinge, on dense rows with not too
+        many features per class, "accelerated" for another ill-conditioned problem, and else "sdca"; see ``solver_``.
+        The documentation of solvers describes the others. Parameters of a solver are those of its object:
+        ``SDCA(option="II")``, ``DSMLR(n_workers=4, comm="mpi")``, ``BoundMajorization(rank=8)``.
     tol : float, default=1e-3
         Relative duality gap at which the fit stops, (P - D) / max(abs(P), abs(D)), >= 0. Ignored by "memoir", which
         computes no duality gap.
     max_iter : int, optional
         Maximum number of iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with
         ``warm_start``, of all calls together that resume one ``checkpoint``. None: 100; 300 for "accelerated",
-        "sdca_active", "newton" and "ds_mlr", 8 for "memoir", 10 for "out_of_core".
+        "sdca_active", "newton" and "ds_mlr", 500 for "preconditioned_lbfgs", 8 for "memoir", 10 for "out_of_core".
+    early_stopping : bool or int, default=False
+        Number of iterations without a better score on held-out rows after which the fit ends, with the weights of the
+        best score; True is 5. The held-out rows are those of ``fit(X_val=, y_val=)``, or else a tenth of each class, at
+        most 20 000. The score is the accuracy (micro-F1 for multilabel y). With "memoir", which has no duality gap, the
+        best weights are kept also where ``max_iter`` ends the fit.
     warm_start : bool, default=False
-        Whether to start from the state of the previous fit if targets, loss and shapes are the same.
+        Whether to start from the state of the previous fit if targets, loss and shapes are the same. Otherwise, for
+        instance with more rows, the fit starts anew: `partial_fit` takes rows that are added.
     random_state : int, RandomState or None, default=None
         Seed of the order of the rows.
     n_jobs : int, optional
@@ -163,7 +173,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **LinearEstimator._parameter_constraints,
+        **WatchedEstimator._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
@@ -175,9 +185,11 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         l1_ratio: float = 0.0,
         fit_intercept: bool | str = "auto",
         class_weight: Any = None,
+        standardize: bool = False,
         solver: str | Solver = "auto",
         tol: float = 1e-3,
         max_iter: int | None = None,
+        early_stopping: bool | int = False,
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -189,9 +201,11 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         self.l1_ratio = l1_ratio
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
+        self.standardize = standardize
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.early_stopping = early_stopping
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -206,6 +220,9 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        X_val: Any = None,
+        y_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> LinearClassifier:
@@ -219,6 +236,13 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
             Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss. None for a store, which has them.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
+        X_val, y_val : as X and y, optional
+            Held-out rows, whose score after each iteration is kept in ``history_.validation``; see ``early_stopping``.
+            Unless that ends the fit, the model is the same, to the last bit, as without them.
+        callback : callable, optional
+            Called after each iteration with an object that has the attributes ``iteration``, ``max_iter``,
+            ``objective``, ``relative_gap``, ``seconds``, ``validation``, ``finished`` and ``weights``
+            (`manyclass.objective.history.FitProgress`); if it returns True, the fit ends.
         checkpoint : path, optional
             Where to save the state of the fit (a folder with several processes, else a file), after iterations and at
             the end. If it contains the state of a fit with the same data, parameters and seed, the fit is resumed from
@@ -233,24 +257,29 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         LinearClassifier
             The fitted estimator; after Ctrl-C, with the model reached so far.
         """
+        watch = Watch(X_val, y_val, callback, X, y, sample_weight)
         with self._job() as (solver, comm):
+            if comm.size > 1 or isinstance(solver, StoreSolver):
+                watch.refuse(self, f"solver {solver.name!r}" + f" on {comm.size} processes" * (comm.size > 1))
             if isinstance(solver, StoreSolver):
                 from manyclass.estimators.stored import fit_store
 
                 fit_store(self, solver, X, y, sample_weight, checkpoint, comm.rank)
                 return self
             problem, facts = self._build(X, y, sample_weight, solver, comm)
-            start = None
-            if self.alpha == "auto":
-                problem, start = self._choose_alpha(problem, solver)
             settings = self._settings()
             if checkpoint is not None:
                 settings["checkpoint_seconds"] = checkpoint_seconds
             if comm.rank:
                 settings["verbose"] = 0
-            result = self._loop(problem, solver, checkpoint, start)(**settings)
-            self._keep(problem, result, checkpoint)
-            self._finish(result.weights, result.intercept, facts, record_of(result))
+            result = self._watched(problem, solver, facts, watch, settings, checkpoint)()
+            self._keep(problem, result, None if comm.rank else checkpoint)
+            W: Any = result.weights
+            if isinstance(W, Columns) and len(self.classes_) == 2:
+                W = W.difference(comm)
+            if isinstance(W, Columns):
+                facts["comm"] = self.solver.comm
+            self._finish(W, result.intercept, facts, record_of(result))
             self._certified = result.solver.certified
         return self
 
@@ -266,17 +295,13 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         if solver is None or not solver.distributed:
             yield solver, SerialCommunicator()
             return
-        comm = communicator_of(solver)
-        own = on_communicator(solver, (), comm)
-        opened = comm is not solver.comm
-        try:
-            yield own, comm
-        except BaseException as error:
-            if opened and comm.size > 1:
-                comm.abort(error)
-            raise
-        if opened:
-            comm.close()
+        with opened(solver.comm) as comm:
+            if comm.size > 1 and self._patience is not None:
+                raise ValueError(
+                    f"early_stopping is not supported on several processes, got early_stopping={self.early_stopping!r} "
+                    f"on {comm.size}: leave it out, the duality gap ends the fit"
+                )
+            yield on_communicator(solver, (), comm), comm
 
     def _loss(self) -> ClassificationLoss:
         return resolve("loss", self.loss, CLASSIFICATION)
@@ -295,7 +320,8 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         comm: Communicator | None = None,
     ) -> tuple[Problem, dict[str, Any]]:
         """The problem for the parameters and the data, and the fields of the model besides its weights."""
-        comm = SerialCommunicator() if comm is None else comm
+        apart = comm is not None and (solver is None or solver.partitions_rows)
+        comm = comm if comm is not None and apart else SerialCommunicator()
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
         require_alike(comm, X)
@@ -364,9 +390,11 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
 
     def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
         """Set the model; two columns for two classes are replaced by their difference."""
-        if facts["task"] == "binary" and W.shape[1] == 2:
-            W, intercept = W[:, 1:] - W[:, :1], intercept[1:] - intercept[:1]
-            W = W if sp.issparse(W) else np.ascontiguousarray(W)
+        if facts["task"] == "binary" and len(intercept) == 2:
+            intercept = intercept[1:] - intercept[:1]
+            if not isinstance(W, Columns):
+                W = W[:, 1:] - W[:, :1]
+                W = W if sp.issparse(W) else np.ascontiguousarray(W)
         self._stream: Any = None
         self._wrap(W, intercept, record=record, **facts)
 
@@ -376,7 +404,7 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearClassifier:
         """Update the model with a batch of rows, in one pass in the given order.
 
-        Supported by the solvers "sgd", "bound" (of full rank) and "memoir". No duality gap is computed, because earlier
+        Supported by the solvers "sgd", "bound" and "memoir". No duality gap is computed, because earlier
         batches are not available. The first call after `fit` starts a new model, or, with "memoir", continues from that
         of `fit`. With ``alpha=None`` the penalty is 1/n for the n rows so far, and the step sizes of "sgd" and "memoir"
         decrease as the inverse square root of the number of steps.
@@ -406,92 +434,35 @@ class LinearClassifier(ClassPredictions, Scored, LinearEstimator):
         from manyclass.estimators.stream import take
 
         self._check_parameters()
+        if self.standardize:
+            raise ValueError(
+                "standardize is not supported by partial_fit, which does not know the columns of later rows: use fit, "
+                "or scikit-learn's StandardScaler"
+            )
+        if self._patience is not None:
+            raise ValueError("early_stopping is not supported by partial_fit, which has no held-out rows: use fit")
         solver = self._asked_solver()
         assert solver is not None  # `_streams`
         first = not hasattr(self, "model_") or (getattr(self, "_stream", None) is None and not solver.grows)
+        X, y = plain_array(X), plain_array(y)
         check_sparse(X)
+        check_frame(X)
         X, y = validate_data(
-            self, X, column_or_1d(y, warn=True), accept_sparse="csr", dtype=[np.float64, np.float32], reset=first
+            self,
+            X,
+            column_or_1d(plain_labels(y), warn=True),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            reset=first,
         )
-        check_classification_targets(y)
+        with warnings.catch_warnings():
+            # A batch may well have a row of each class; that of a fit is a hint at regression.
+            warnings.filterwarnings("ignore", "The number of unique classes")
+            check_classification_targets(y)
         if self.class_weight is not None:
             raise ValueError("class_weight is not supported by partial_fit: pass sample_weight")
         take(self, solver, check_rows(X), y, classes, check_sample_weight(sample_weight, X), first)
         return self
-
-    # --- after the fit ----------------------------------------------------------------------------------------------
-
-    def prune(self, X: Any, y: Any, *, threshold: float | None = None, max_loss: float = 0.005) -> PruneReport:
-        """Remove small weights of the model, and measure accuracy before and after on the given rows.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows that were not used in the fit.
-        y : array of shape (n_samples,)
-            Their labels.
-        threshold : float, optional
-            Weights of at most this magnitude are removed, >= 0. By default the largest threshold, found by bisection,
-            that lowers the accuracy by at most ``max_loss``.
-        max_loss : float, default=0.005
-            Largest decrease of the accuracy, >= 0.
-
-        Returns
-        -------
-        PruneReport
-            The threshold, and the number of weights, accuracy and macro-F1 before and after.
-        """
-        check_is_fitted(self, "model_")
-        X = self._check_predict_input(X)
-        check_number("max_loss", max_loss, low=0.0)
-        if threshold is not None:
-            check_number("threshold", threshold, low=0.0)
-        pruned, report = prune(self.model_, X, column_or_1d(y), threshold, float(max_loss), resolve_n_jobs(self.n_jobs))
-        self.model_ = pruned
-        self._stream, self._sparsified = None, False
-        return report
-
-    def build_index(self, kind: str | SearchIndex = "exact") -> SearchIndex:
-        """Build an index of the fitted weights for `predict_topk`; ``index.recall(X, k)`` measures its recall.
-
-        Parameters
-        ----------
-        kind : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
-            `manyclass.mips.ExactSearch`, `SimpleLSH`, `SmallWorldGraph`, or an index with options.
-
-        Returns
-        -------
-        SearchIndex
-            An index built on a copy of the weights.
-        """
-        check_is_fitted(self, "model_")
-        return make_index(kind).build(self.model_.weights, n_jobs=self.n_jobs)
-
-    def predict_topk(self, X: Any, k: int = 5, *, index: SearchIndex | None = None) -> tuple[Array, Array]:
-        """The k classes with the largest scores of each row, best first.
-
-        Memory does not grow with n_samples x n_classes.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-        k : int, default=5
-            Number of classes, from 1 to the number of classes of the model.
-        index : SearchIndex, optional
-            An index from `build_index`, which is searched instead of scoring all classes.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples, k)
-            Classes.
-        scores : ndarray of shape (n_samples, k)
-            Their scores.
-        """
-        if index is None:
-            return super().predict_topk(X, k)
-        numbers, scores = index.query(self._check_predict_input(X), k, n_jobs=self.n_jobs)
-        return np.asarray(self.classes_[numbers]), scores
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,7 +15,7 @@ from manyclass.estimators.search import Search
 __all__ = ["LinearClassifierCV", "LinearRegressorCV"]
 
 
-class LinearClassifierCV(Search, LinearClassifier):
+class LinearClassifierCV(Search, LinearClassifier):  # type: ignore[misc]
     """`LinearClassifier` that chooses alpha, and l1_ratio, by cross-validation along regularization paths.
 
     Each training fold is fitted for every alpha in descending order, each fit warm-started from the last, and scored on
@@ -154,28 +154,8 @@ class LinearClassifierCV(Search, LinearClassifier):
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearClassifierCV:  # type: ignore[override]
-        """Choose alpha and l1_ratio by cross-validation, and fit the model on all rows.
 
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            See `LinearClassifier.fit`.
-        y : array of shape (n_samples,), or indicator of shape (n_samples, n_classes)
-            See `LinearClassifier.fit`.
-        sample_weight : array of shape (n_samples,), optional
-            Weights of the rows, >= 0, in the fits and the scores; they also weight the folds in the mean score.
-
-        Returns
-        -------
-        LinearClassifierCV
-            The fitted estimator.
-        """
-        self._search(X, y, sample_weight)
-        return self
-
-
-class LinearRegressorCV(Search, LinearRegressor):
+class LinearRegressorCV(Search, LinearRegressor):  # type: ignore[misc]
     """`LinearRegressor` that chooses alpha, and l1_ratio, by cross-validation along regularization paths.
 
     Parameters
@@ -285,23 +265,3 @@ class LinearRegressorCV(Search, LinearRegressor):
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.verbose = verbose
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegressorCV:  # type: ignore[override]
-        """Choose alpha and l1_ratio by cross-validation, and fit the model on all rows.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            See `LinearRegressor.fit`.
-        y : array of shape (n_samples,) or (n_samples, n_targets)
-            See `LinearRegressor.fit`.
-        sample_weight : array of shape (n_samples,), optional
-            Weights of the rows, >= 0, in the fits and the scores; they also weight the folds in the mean score.
-
-        Returns
-        -------
-        LinearRegressorCV
-            The fitted estimator.
-        """
-        self._search(X, y, sample_weight)
-        return self

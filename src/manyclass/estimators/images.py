@@ -1,4 +1,4 @@
-"""Settings of `StagewiseClassifier.for_images`, by measurement on held-out rows of MNIST and CIFAR-10."""
+"""Settings of `StagewiseClassifier.for_images`, chosen on held-out rows of MNIST and CIFAR-10."""
 
 from __future__ import annotations
 

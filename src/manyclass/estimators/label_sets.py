@@ -74,7 +74,8 @@ def observed(sets: LabelSets, given: Any) -> Array:
     if y.dtype.kind not in "iu":
         raise ValueError(f"y must contain integers, indices of labels within their examples' sets, got {y.dtype}")
     sizes = np.diff(sets.offsets)
-    strange = np.flatnonzero((y < 0) | (y >= sizes))
+    index = y.astype(np.int64)
+    strange = np.flatnonzero((index < 0) | (index >= sizes))
     if len(strange):
         i = int(strange[0])
         raise ValueError(
@@ -82,13 +83,13 @@ def observed(sets: LabelSets, given: Any) -> Array:
             f"{int(y[i])}; {len(strange)} such examples"
         )
     if sets.log_measure is not None:
-        none = np.flatnonzero(np.isneginf(sets.log_measure[sets.offsets[:-1] + y]))
+        none = np.flatnonzero(np.isneginf(sets.log_measure[sets.offsets[:-1] + index]))
         if len(none):
             raise ValueError(
                 f"the observed label {int(y[none[0]])} of example {int(none[0])} has measure zero (log_measure is "
                 "minus infinity), so that its probability is 0: remove the example or correct its log_measure"
             )
-    return y.astype(np.int64)
+    return index
 
 
 def _joined(features: Any) -> tuple[Any, Array]:
@@ -155,9 +156,12 @@ def _measures(log_measure: Any, offsets: Array) -> Array | None:
             if np.shape(part) != (size,):
                 raise ValueError(f"log_measure of example {i} must have shape ({size},), got {np.shape(part)}")
         log_measure = np.concatenate([np.asarray(part, np.float64) for part in log_measure])
-    found = np.asarray(log_measure, np.float64).reshape(-1)
-    if len(found) != offsets[-1]:
-        raise ValueError(f"log_measure must have {int(offsets[-1])} entries, one per label, got {len(found)}")
+    found = np.asarray(log_measure)
+    if found.shape != (offsets[-1],) or found.dtype.kind not in "biuf":
+        raise ValueError(
+            f"log_measure must have {int(offsets[-1])} numbers, one per label, got {found.dtype} of shape {found.shape}"
+        )
+    found = found.astype(np.float64)
     bad = np.flatnonzero(np.isnan(found) | np.isposinf(found))
     if len(bad):
         raise ValueError(

@@ -13,7 +13,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from manyclass.estimators.base import (
     LinearEstimator,
@@ -48,14 +47,6 @@ from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 __all__ = ["GeneralizedLeastSquaresClassifier"]
 
 
-def _is_linear(estimator: GeneralizedLeastSquaresClassifier) -> bool:
-    return estimator.features is None
-
-
-def _has_probabilities(estimator: GeneralizedLeastSquaresClassifier) -> bool:
-    return isinstance(estimator.link, str) and estimator.link in ("softmax", "sigmoid")
-
-
 class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
     """Linear classifier fitted by generalized least squares: a sequence of least-squares problems, for any link.
 
@@ -73,8 +64,8 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         y, as identity does. A callable takes scores (n, K) and returns predictions (n, K): the fit solves
         ``X'(g(X W) - Y) / n + alpha W = 0``. It must be monotone, and 1/2 at zero for multilabel y.
     alpha : float or None, default=None
-        Strength of the penalty (alpha / 2) ||W||^2 relative to the mean loss, > 0. None: 1 / n_samples (1 / the sum of
-        the sample weights).
+        Strength of the penalty (alpha / 2) ||W||^2 relative to the mean loss, >= 0. None: 1 / the sum of the sample
+        weights. 0, the paper's: dependent features get weight 0; the fit stops by its steps, as for a callable link.
     fit_intercept : bool, default=True
         Whether to fit an unpenalized intercept.
     class_weight : dict or "balanced", optional
@@ -169,7 +160,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         **LinearEstimator._parameter_constraints,
         **StreamedMixin._parameter_constraints,
         "link": [StrOptions(set(LINKS)), callable],
-        "alpha": LinearEstimator._parameter_constraints["alpha"],
+        "alpha": [Interval(Real, 0, None, closed="left"), None],
         "alphas": ["array-like", None],
         "accelerated": ["boolean"],
         "lipschitz": [Interval(Real, 0, None, closed="neither"), None],
@@ -246,7 +237,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             )
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
         self._seeds = check_random_state(self.random_state)
-        streamed = callable(self.link) or self.features is not None or is_foreign(X)
+        streamed = callable(self.link) or self.features is not None or is_foreign(X) or self.alpha == 0
         fit = self._fit_streamed if streamed else self._fit_certified
         fit(X, labels, task, weights)
         return self
@@ -430,68 +421,11 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     # --- the model --------------------------------------------------------------------------------------------------
 
-    @available_if(_is_linear)  # type: ignore[untyped-decorator]
-    def sparsify(self) -> GeneralizedLeastSquaresClassifier:
-        """Convert the weights and `coef_` to a sparse matrix; predictions do not change. Not with ``features``.
+    def _is_linear(self) -> bool:
+        return self.features is None
 
-        Returns
-        -------
-        GeneralizedLeastSquaresClassifier
-            The fitted estimator.
-        """
-        super().sparsify()
-        return self
-
-    @available_if(_is_linear)  # type: ignore[untyped-decorator]
-    def densify(self) -> GeneralizedLeastSquaresClassifier:
-        """Convert the weights to a dense array, the inverse of `sparsify`.
-
-        Returns
-        -------
-        GeneralizedLeastSquaresClassifier
-            The fitted estimator.
-        """
-        super().densify()
-        return self
-
-    # --- prediction -------------------------------------------------------------------------------------------------
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, for the links "softmax" and "sigmoid".
-
-        One-vs-rest probabilities of more than two classes are normalized to sum to one; those of a multilabel fit are
-        not.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of ``classes_``.
-        """
-        X = self._check_predict_input(X)
-        return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithm of `predict_proba`.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of ``classes_``.
-        """
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
+    def _gives_probabilities(self) -> bool:
+        return super()._gives_probabilities() or (isinstance(self.link, str) and self.link in ("softmax", "sigmoid"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

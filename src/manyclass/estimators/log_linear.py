@@ -13,8 +13,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from manyclass.estimators.base import Named, penalty_strength, plain
+from manyclass.estimators.base import penalty_strength, plain
 from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
+from manyclass.estimators.named import Named
+from manyclass.io.streams import StrPath
 from manyclass.models.linear import LinearModel
 from manyclass.objective.component import resolve
 from manyclass.objective.history import History, Record
@@ -51,6 +53,8 @@ class LogLinearModel(Named):
         Relative gap at which the fit stops, >= 0; see ``duality_gap_``.
     max_iter : int, optional
         Maximum number of iterations, >= 1. None: 100.
+    warm_start : bool, default=False
+        Whether to start from ``coef_``, of the previous fit or of `load`; without a stochastic pass.
     random_state : int, RandomState or None, default=None
         Seed of the batches.
     n_jobs : int, optional
@@ -99,10 +103,12 @@ class LogLinearModel(Named):
     True
     """
 
+    coef_: Array
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0, None, closed="neither"), None],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left"), None],
+        "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -114,6 +120,7 @@ class LogLinearModel(Named):
         solver: str | BoundMajorization = "bound",
         tol: float = 1e-3,
         max_iter: int | None = None,
+        warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -121,6 +128,7 @@ class LogLinearModel(Named):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -166,6 +174,15 @@ class LogLinearModel(Named):
         self.alpha_ = penalty_strength(self.alpha, len(y), weights)
         state = solver.start(form)
         steps = Steps(form, self.alpha_, solver.order, resolve_n_jobs(self.n_jobs))
+        if self.warm_start and hasattr(self, "coef_"):
+            if len(self.coef_) != form.reduced:
+                raise ValueError(
+                    f"features must have the {len(self.coef_)} columns of the previous fit with warm_start=True, got "
+                    f"{form.reduced}: give these, or warm_start=False"
+                )
+            state["point"] = self.coef_[:, None].astype(np.float64)
+            state["scores"] = steps.scores(state["point"])
+            state = solver.resumed(state)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._run(steps, solver, state, seed)
         self.coef_ = state["point"].reshape(-1).copy()
@@ -181,6 +198,36 @@ class LogLinearModel(Named):
             record={"outcome": self.history_.outcome, "history": self.history_.to_dict()},
         )
         return self
+
+    @classmethod
+    def load(cls, path: StrPath) -> LogLinearModel:
+        """The fitted model that ``save`` has written, ready to predict; no code is loaded.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Returns
+        -------
+        LogLinearModel
+            ``coef_``, ``alpha_`` and ``model_`` are those of the fit; parameters other than ``alpha`` are the defaults.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be opened.
+        ValueError
+            If it is not a model file, or has a model of another class.
+        """
+        model = LinearModel.load(path)
+        name = model.parameters.get("estimator")
+        if name != cls.__name__:
+            raise ValueError(f"the file must have a {cls.__name__}, got a model of {name}: read it by manyclass.load")
+        found = cls(float(model.parameters["alpha"]))
+        found.model_, found.coef_ = model, np.asarray(model.weights)[:, 0].copy()
+        found.alpha_ = float(found.alpha or 0.0)
+        return found
 
     def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int) -> None:
         """Iterate until tol, max_iter or an interrupt; evaluations of the gap do not count as solver time."""
@@ -340,7 +387,8 @@ def _scale(sample_weight: Any, n: int) -> Array:
     """c_i / n."""
     if sample_weight is None:
         return np.full(n, 1.0 / n)
-    weights = np.asarray(sample_weight, np.float64)
+    weights = np.asarray(sample_weight)
+    weights = weights.astype(np.float64) if weights.dtype.kind in "biuf" else np.full(0, np.nan)
     if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
         raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero, got {weights!r:.60}")
     return np.asarray(weights / weights.sum())

@@ -8,12 +8,24 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from manyclass.estimators.base import check_number
 from manyclass.kernels.targets import SignTargets
+from manyclass.mips import SearchIndex, make_index
+from manyclass.models.explain import Explanation
+from manyclass.models.prune import PruneReport, prune
 from manyclass.objective.losses import CLASSIFICATION
 from manyclass.objective.problem import Array
+from manyclass.runtime.threads import resolve_n_jobs
 
-__all__ = ["ClassPredictions", "PredictingMixin", "binary_targets"]
+__all__ = ["ClassPredictions", "IndexedPredictions", "PredictingMixin", "RealPredictions", "binary_targets"]
+
+
+_NEEDS_ALL = (
+    "proba=True gives probabilities among all classes, and candidates restrict them: leave out one of them (the scores "
+    "of candidates divided by temperature, through a softmax, are probabilities among the candidates)"
+)
 
 
 class PredictingMixin:
@@ -67,51 +79,13 @@ class PredictingMixin:
             return predicted if self._indicator[1] else predicted.toarray()
         return predicted
 
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[Array, Array]:
-        """The k classes with the largest scores of each row, best first.
+    def _gives_probabilities(self) -> bool:
+        """Whether a fit with these parameters gives probabilities, or `calibrate` has given them."""
+        return getattr(getattr(self, "model_", None), "link", "identity") != "identity"
 
-        Memory does not grow with n_samples x n_classes.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-        k : int, default=5
-            Number of classes, from 1 to the number of classes of the model.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples, k)
-            Classes.
-        scores : ndarray of shape (n_samples, k)
-            Their scores.
-        """
-        X = self._check_predict_input(X)
-        labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs)
-        return np.asarray(labels), np.asarray(scores)
-
-
-def binary_targets(index: Array) -> SignTargets:
-    """Targets of two classes with one column: +1 for class 1, -1 for class 0."""
-    indptr = np.zeros(len(index) + 1, np.int64)
-    np.cumsum(index, out=indptr[1:])
-    return SignTargets(indptr, np.zeros(int(indptr[-1]), np.int32), 1)
-
-
-def _has_probabilities(estimator: ClassPredictions) -> bool:
-    loss = estimator.loss
-    known = CLASSIFICATION.get(loss) if isinstance(loss, str) else type(loss)
-    return bool(getattr(known, "probabilities", False))
-
-
-class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
-    """Mixin with prediction methods, and with probabilities for losses that have them."""
-
-    loss: Any
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self._gives_probabilities())  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, for the losses "multinomial" and "log_loss".
+        """Probabilities of the classes, where the loss, link or update gives them, and after `calibrate`.
 
         One-vs-rest probabilities of more than two classes are normalized to sum to one, as in scikit-learn; those of a
         multilabel fit are not.
@@ -124,12 +98,12 @@ class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Probabilities, in the order of ``classes_``.
+            One column per class, in the order of ``classes_``.
         """
         X = self._check_predict_input(X)
         return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self._gives_probabilities())  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of `predict_proba`.
 
@@ -145,3 +119,219 @@ class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
         """
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
+
+    def predict_topk(self, X: Any, k: int = 5, *, proba: bool = False, candidates: Any = None) -> tuple[Array, Array]:
+        """The k classes with the largest scores of each row, best first.
+
+        Memory does not grow with n_samples x n_classes.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+        k : int, default=5
+            Number of classes, from 1 to the number of classes of the model, or of the candidates of a row.
+        proba : bool, default=False
+            Whether to return probabilities instead of scores; an error where there is no `predict_proba`.
+        candidates : array of shape (m,), array of shape (n_samples, m), list of lists, or sparse matrix, optional
+            Labels among which the rows are ranked: the same for all rows; for each row; or those with a non-zero in an
+            indicator of shape (n_samples, n_classes). Only their scores are computed; not for probabilities.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Classes.
+        scores : ndarray of shape (n_samples, k)
+            Their scores, or probabilities.
+        """
+        X = self._check_predict_input(X)
+        if proba:
+            if candidates is not None:
+                raise ValueError(_NEEDS_ALL)
+            labels, scores = self.model_.topk_probabilities(X, k, n_jobs=self.n_jobs)
+        else:
+            labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs, candidates=candidates)
+        return np.asarray(labels), np.asarray(scores)
+
+    def calibrate(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Give the fitted model probabilities, whatever its loss: a link of scores / T that fits the given rows.
+
+        The link is softmax or the normalized sigmoid, for two classes and multilabel y the sigmoid; it and the
+        temperature T minimize the log loss. The ranking of the classes does not change. The next ``fit`` forgets both.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows that were not used in the fit; some hundreds are enough. For cross-validation instead of held-out rows
+            use ``CalibratedClassifierCV(model, method="temperature", ensemble=False)`` of scikit-learn.
+        y : array of shape (n_samples,), or indicator of shape (n_samples, n_classes)
+            Their labels.
+        sample_weight : array of shape (n_samples,), optional
+            Weights of the rows, >= 0.
+
+        Returns
+        -------
+        object
+            The estimator, whose ``model_.temperature`` is T.
+        """
+        X = self._check_predict_input(X)
+        self.model_ = self.model_.calibrate(X, y, sample_weight, n_jobs=self.n_jobs)
+        return self
+
+
+class RealPredictions:
+    """Mixin with the prediction of real numbers, in the shape of y."""
+
+    model_: Any
+    n_jobs: int | None
+    #: Whether y was a vector.
+    _flat: bool
+
+    def predict(self, X: Any) -> Array:
+        """Predictions for the rows of X.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Predictions, in the shape of y.
+        """
+        X = self._check_predict_input(X)  # type: ignore[attr-defined]
+        scores = self.model_.scores(X, n_jobs=self.n_jobs)
+        return np.asarray(scores[:, 0] if self._flat else scores)
+
+
+def binary_targets(index: Array) -> SignTargets:
+    """Targets of two classes with one column: +1 for class 1, -1 for class 0."""
+    indptr = np.zeros(len(index) + 1, np.int64)
+    np.cumsum(index, out=indptr[1:])
+    return SignTargets(indptr, np.zeros(int(indptr[-1]), np.int32), 1)
+
+
+class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
+    """Mixin with prediction methods, and with probabilities for losses that have them."""
+
+    loss: Any
+
+    def _gives_probabilities(self) -> bool:
+        known = CLASSIFICATION.get(self.loss) if isinstance(self.loss, str) else type(self.loss)
+        return super()._gives_probabilities() or bool(getattr(known, "probabilities", False))
+
+
+class IndexedPredictions(ClassPredictions):
+    """Mixin with what the weights of a linear model give besides: indexes of them, and pruning."""
+
+    def prune(self, X: Any, y: Any, *, threshold: float | None = None, max_loss: float = 0.005) -> PruneReport:
+        """Remove small weights of the model, and measure accuracy before and after on the given rows.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows that were not used in the fit.
+        y : array of shape (n_samples,)
+            Their labels.
+        threshold : float, optional
+            Weights of at most this magnitude are removed, >= 0. By default the largest threshold, found by bisection,
+            that lowers the accuracy by at most ``max_loss``.
+        max_loss : float, default=0.005
+            Largest decrease of the accuracy, >= 0.
+
+        Returns
+        -------
+        PruneReport
+            The threshold, and the number of weights, accuracy and macro-F1 before and after.
+        """
+        check_is_fitted(self, "model_")
+        X = self._check_predict_input(X)
+        check_number("max_loss", max_loss, low=0.0)
+        if threshold is not None:
+            check_number("threshold", threshold, low=0.0)
+        pruned, report = prune(self.model_, X, column_or_1d(y), threshold, float(max_loss), resolve_n_jobs(self.n_jobs))
+        self.model_ = pruned
+        self._stream, self._sparsified = None, False
+        return report
+
+    def explain(self, X: Any, top: int = 10, labels: Any = None) -> list[Explanation]:
+        """Why each row gets its class: the features that contribute most to its lead over the best other class.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order; not densified.
+        top : int, default=10
+            Number of features per row, >= 1.
+        labels : sequence of n_samples classes, optional
+            The classes to explain; None: the predicted ones.
+
+        Returns
+        -------
+        list of Explanation
+            For each row class, rival, features and contributions; print shows one in a line.
+        """
+        X = self._check_predict_input(X)
+        found: list[Explanation] = self.model_.explain(X, top, labels, n_jobs=self.n_jobs)
+        return found
+
+    def build_index(self, kind: str | SearchIndex = "exact") -> SearchIndex:
+        """Build an index of the fitted weights for `predict_topk`; ``index.recall(X, k)`` measures its recall.
+
+        Parameters
+        ----------
+        kind : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
+            `manyclass.mips.ExactSearch`, `SimpleLSH`, `SmallWorldGraph`, or an index with options.
+
+        Returns
+        -------
+        SearchIndex
+            An index built on a copy of the weights.
+        """
+        check_is_fitted(self, "model_")
+        return make_index(kind).build(self.model_.weights, n_jobs=self.n_jobs)
+
+    def predict_topk(
+        self, X: Any, k: int = 5, *, proba: bool = False, candidates: Any = None, index: SearchIndex | None = None
+    ) -> tuple[Array, Array]:
+        """The k classes with the largest scores of each row, best first.
+
+        Memory does not grow with n_samples x n_classes.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+        k : int, default=5
+            Number of classes, from 1 to the number of classes of the model, or of the candidates of a row.
+        proba : bool, default=False
+            Whether to return probabilities instead of scores; an error where there is no `predict_proba`.
+        candidates : array of shape (m,), array of shape (n_samples, m), list of lists, or sparse matrix, optional
+            Labels among which the rows are ranked: the same for all rows; for each row; or those with a non-zero in an
+            indicator of shape (n_samples, n_classes). Only their scores are computed; not for probabilities.
+        index : SearchIndex, optional
+            An index from `build_index`, or one that was saved and loaded, which is searched instead of scoring all
+            classes; not for probabilities and candidates.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Classes.
+        scores : ndarray of shape (n_samples, k)
+            Their scores, or probabilities.
+        """
+        if index is None:
+            return super().predict_topk(X, k, proba=proba, candidates=candidates)
+        if proba:
+            raise ValueError("proba=True needs the scores of all classes: leave index=None, or proba=False")
+        if candidates is not None:
+            raise ValueError("candidates are scored without an index: leave out candidates or index")
+        X = self._check_predict_input(X)
+        if index.n_features != X.shape[1] or (len(index.ids) and index.ids[-1] >= len(self.classes_)):
+            raise ValueError(
+                f"index has {index.n_features} features and classes up to {index.ids[-1:]}, the model has "
+                f"{X.shape[1]} features and {len(self.classes_)} classes: build the index from this model"
+            )
+        numbers, scores = index.query(X, k, n_jobs=self.n_jobs)
+        return np.asarray(self.classes_[numbers]), scores

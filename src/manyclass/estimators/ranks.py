@@ -41,17 +41,28 @@ def all_classes(comm: Communicator, y: Array) -> Array:
     if len(found) > 1 and not set(found) <= set("iub"):
         raise ValueError(f"y must have labels of the same type in every process, got the kinds {', '.join(found)}")
     dtype = np.dtype(f"{found[0]}{sizes.max() // (4 if found[0] == 'U' else 1)}") if len(found) == 1 else np.int64
-    own = np.ascontiguousarray(own.astype(dtype))
-    counts = np.zeros(comm.size, np.int64)
-    counts[comm.rank] = len(own)
-    counts = comm.allreduce(counts)
-    # Gather by a sum: every process contributes its bytes at its own position, and zeros elsewhere.
-    size = own.dtype.itemsize
-    table = np.zeros(int(counts.sum()) * size, np.int64)
-    at = int(counts[: comm.rank].sum()) * size
-    table[at : at + len(own) * size] = own.view(np.uint8).reshape(-1)
-    together = comm.allreduce(table).astype(np.uint8).view(own.dtype)
-    return np.unique(together)
+    return _united(comm, np.ascontiguousarray(own.astype(dtype)))
+
+
+def _united(comm: Communicator, own: Array) -> Array:
+    """The sorted union of the arrays of all processes, each sorted and without repeats: pairwise, then sent to all.
+
+    Memory for about two results is used, however many processes there are.
+    """
+    arrived: dict[int, Array] = {}
+    step = 1
+    while step < comm.size:
+        if comm.rank % (2 * step):
+            comm.post([comm.rank], own.view(np.uint8), comm.rank - step)
+            break
+        source = comm.rank + step
+        if source < comm.size:
+            while source not in arrived:
+                message = comm.receive()
+                arrived[int(message.header[0])] = message.buffer.view(own.dtype)
+            own = np.union1d(own, arrived.pop(source))
+        step *= 2
+    return np.frombuffer(comm.broadcast_bytes(own.tobytes()), own.dtype).copy()
 
 
 def mean_beside_all(comm: Communicator, weights: Array | None, n: int) -> float:

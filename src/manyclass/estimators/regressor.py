@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +12,13 @@ import scipy.sparse as sp
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.estimators.base import LinearEstimator, check_sample_weight, record_of
+from manyclass.estimators.base import check_sample_weight, record_of
 from manyclass.estimators.path_plot import Scored
+from manyclass.estimators.predicting import RealPredictions
+from manyclass.estimators.watched import Watch, WatchedEstimator
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.component import resolve
+from manyclass.objective.history import FitProgress
 from manyclass.objective.losses import REGRESSION, RegressionLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers import Solver
@@ -22,7 +26,7 @@ from manyclass.solvers import Solver
 __all__ = ["LinearRegressor"]
 
 
-class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator):  # type: ignore[misc]
+class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored, WatchedEstimator):  # type: ignore[misc]
     """Linear regression with squared or Huber loss and an l2, l1 or elastic net penalty, stopped by the duality gap.
 
     Minimizes ``(1/n) sum_i c_i phi(W^T x_i + b - y_i) + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)``. With
@@ -41,6 +45,8 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         Fraction of the penalty that is l1, in [0, 1]; 0 is ridge regression, 1 the Lasso.
     fit_intercept : bool or "auto", default="auto"
         Whether to fit an unpenalized intercept; "auto" is True.
+    standardize : bool, default=False
+        See `LinearClassifier`.
     solver : str or solver object, default="auto"
         See `LinearClassifier`. "auto" is "cd" for up to ten targets and a penalty with an l1 part, else "accelerated"
         for an ill-conditioned problem, and else "sdca".
@@ -48,6 +54,10 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         Relative duality gap at which the fit stops, >= 0.
     max_iter : int, optional
         Maximum number of iterations, >= 1, see `LinearClassifier`. None: 100; 300 for "accelerated" and "newton".
+    early_stopping : bool or int, default=False
+        Number of iterations without a better score on held-out rows after which the fit ends, with the weights of the
+        best score; True is 5. The held-out rows are those of ``fit(X_val=, y_val=)``, or else a tenth of the rows, at
+        most 20 000. The score is minus the mean squared error.
     warm_start : bool, default=False
         See `LinearClassifier`.
     random_state : int, RandomState or None, default=None
@@ -94,7 +104,7 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **LinearEstimator._parameter_constraints,
+        **WatchedEstimator._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"}), None],
     }
 
@@ -105,9 +115,11 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         alpha: float | str | None = None,
         l1_ratio: float = 0.0,
         fit_intercept: bool | str = "auto",
+        standardize: bool = False,
         solver: str | Solver = "auto",
         tol: float = 1e-3,
         max_iter: int | None = None,
+        early_stopping: bool | int = False,
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -118,9 +130,11 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         self.alpha = alpha
         self.l1_ratio = l1_ratio
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.early_stopping = early_stopping
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -133,6 +147,9 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         y: Any,
         sample_weight: Any = None,
         *,
+        X_val: Any = None,
+        y_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
     ) -> LinearRegressor:
@@ -146,6 +163,10 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
             Real targets.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
+        X_val, y_val : as X and y, optional
+            Held-out rows, see `LinearClassifier.fit`.
+        callback : callable, optional
+            Called after each iteration, see `LinearClassifier.fit`.
         checkpoint : path, optional
             Where to save the state of the fit, see `LinearClassifier.fit`.
         checkpoint_seconds : float, default=60.0
@@ -158,16 +179,18 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         """
         self._check_parameters()
         problem, facts = self._build(X, y, sample_weight)
-        start = None
-        if self.alpha == "auto":
-            problem, start = self._choose_alpha(problem, self._asked_solver())
         settings = self._settings()
         if checkpoint is not None:
             settings["checkpoint_seconds"] = checkpoint_seconds
-        result = self._loop(problem, self._asked_solver(), checkpoint, start)(**settings)
+        watch = Watch(X_val, y_val, callback, X, y, sample_weight)
+        result = self._watched(problem, self._asked_solver(), facts, watch, settings, checkpoint)()
         self._keep(problem, result, checkpoint)
-        self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
+        self._finish(result.weights, result.intercept, facts, record_of(result))
         return self
+
+    def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
+        """Set the model."""
+        self._wrap(W, intercept, record=record, **facts)
 
     def _build(self, X: Any, y: Any, sample_weight: Any) -> tuple[Problem, dict[str, Any]]:
         """The problem for the parameters and the data, and the fields of the model besides its weights."""
@@ -215,20 +238,3 @@ class LinearRegressor(MultiOutputMixin, RegressorMixin, Scored, LinearEstimator)
         """Intercept: a number for 1-D y, else (n_targets,)."""
         intercept = super().intercept_
         return intercept[0] if self._flat else intercept
-
-    def predict(self, X: Any) -> Array:
-        """Predictions for the rows of X.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_targets)
-            Predictions, in the shape of y.
-        """
-        X = self._check_predict_input(X)
-        scores = self.model_.scores(X, n_jobs=self.n_jobs)
-        return np.asarray(scores[:, 0] if self._flat else scores)

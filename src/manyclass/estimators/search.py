@@ -59,8 +59,23 @@ class Search(Scored, LinearEstimator):
         """The score for ``scoring=None``."""
         raise NotImplementedError
 
-    def _search(self, X: Any, y: Any, sample_weight: Any) -> None:
-        """Choose alpha and l1_ratio on folds, fit on all rows, and copy the fitted attributes."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Choose alpha and l1_ratio by cross-validation, and fit the model on all rows.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            The rows, as for the estimator without cross-validation.
+        y : array of shape (n_samples,), or of shape (n_samples, n_outputs)
+            Their labels, indicators or targets, likewise.
+        sample_weight : array of shape (n_samples,), optional
+            Weights of the rows, >= 0, in the fits and the scores; they also weight the folds in the mean score.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
         self._check_parameters()
         given = check_grid(self.alphas, self.n_alphas, self.eps)
         if self.selection not in _SELECTIONS:
@@ -91,7 +106,7 @@ class Search(Scored, LinearEstimator):
                 f"{missed} of {len(found) * len(grids[0])} fits on folds ended above tol={self.tol:g}: raise "
                 "max_iter, eps or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
         scores = np.array([part[0] for part in found]).reshape(len(ratios), len(folds), -1).transpose(0, 2, 1)
         weights = np.ones(len(folds))
@@ -100,6 +115,7 @@ class Search(Scored, LinearEstimator):
         self._choose(scores, weights, ratios, np.stack(grids))
         best = self._estimator(self.l1_ratio_).set_params(alpha=self.alpha_, n_jobs=self.n_jobs, verbose=self.verbose)
         self._take_over(best.fit(X, y, sample_weight=sample_weight))
+        return self
 
     def _estimator(self, l1_ratio: Any) -> LinearEstimator:
         """The estimator for the folds: with the same parameters, on one thread."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from manyclass.estimators.base import check_sample_weight
 from manyclass.estimators.images import image_settings
@@ -17,9 +15,8 @@ from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
 from manyclass.estimators.streamed import class_weighted, error_rate
 from manyclass.objective.links.calibrated import check_basis
-from manyclass.objective.problem import Array
 from manyclass.solvers.least_squares.generalized import named_link
-from manyclass.solvers.least_squares.stagewise import Update, calibrated, linear, link_loss, logistic
+from manyclass.solvers.least_squares.stagewise import Update, appended, calibrated, linear, link_loss, logistic
 
 __all__ = ["StagewiseClassifier"]
 
@@ -53,9 +50,11 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Number of passes over the blocks, >= 1. From the second pass on, a block is fitted to the residuals of all other
         blocks; with additive updates its new weights are added to the old ones, so that the passes decrease the
         joint objective of all blocks. A `FeatureSubset` ordered by gradient is ordered again.
-    update : {"auto", "linear", "calibrated", "logistic"}, default="auto"
+    update : {"auto", "linear", "appended", "calibrated", "logistic"}, default="auto"
         ``linear``: ridge regression of the residuals y - yhat. ``calibrated``: the same, then predictions are refitted
-        on functions of themselves and projected on the simplex (the hypercube for multilabel y). ``logistic``: a few
+        on functions of themselves and projected on the simplex (the hypercube for multilabel y). ``appended``: ridge
+        regression on the block and the predictions so far as K more features, without projection: the paper's linear
+        calibration (section 3.1), while "calibrated" is a round of its algorithm 2. ``logistic``: a few
         steps of generalized least squares for the softmax link (sigmoid for two classes and multilabel y), with the
         current scores as offsets. ``auto``: calibrated with ``features="auto"`` and dense X, else linear.
     basis : {"linear", "quadratic", "cubic"} or callable, default="linear"
@@ -148,7 +147,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **StagewiseEstimator._parameter_constraints,
-        "update": [StrOptions({"auto", "linear", "calibrated", "logistic"})],
+        "update": [StrOptions({"auto", "linear", "appended", "calibrated", "logistic"})],
         "inner_steps": [Interval(Integral, 1, None, closed="left")],
     }
 
@@ -276,11 +275,13 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         link = "identity"
         if kind == "logistic":
             link = "softmax" if task == "multiclass" else "sigmoid"
-        signs = kind == "linear" and task != "multiclass"
+        signs = kind in ("linear", "appended") and task != "multiclass"
         domain = "box" if task == "multilabel" else "simplex"
         update: Update
         if kind == "linear":
             update = linear
+        elif kind == "appended":
+            update = appended
         elif kind == "calibrated":
             update = calibrated(self.basis, domain)
         else:
@@ -291,7 +292,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
             coded(labels, K, dtype, signs=signs),
             weights,
             update=update,
-            additive=kind != "calibrated",
+            additive=kind in ("linear", "logistic"),
             loss=link_loss(link),
             judge=lambda scores, rows: error_rate(
                 scores, labels[rows], task, None if weights is None else weights[rows], threshold
@@ -304,22 +305,8 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         super()._check_parameters()
         check_basis(self.basis)
 
-    @available_if(lambda self: self.update == "logistic")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes, with ``update="logistic"`` only.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Rows sum to one, except for multilabel y.
-        """
-        X = self._check_predict_input(X)
-        return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
+    def _gives_probabilities(self) -> bool:
+        return super()._gives_probabilities() or self.update == "logistic"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

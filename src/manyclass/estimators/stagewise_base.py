@@ -17,7 +17,8 @@ from sklearn.utils._param_validation import Interval
 
 from manyclass import features as blocks
 from manyclass.estimators import dense
-from manyclass.estimators.base import Named, penalty_strength
+from manyclass.estimators.base import penalty_strength
+from manyclass.estimators.named import Named
 from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one, validation_rows
 from manyclass.models.staged import Stage
 from manyclass.objective.problem import Array
@@ -92,6 +93,8 @@ class StagewiseEstimator(StreamedMixin, Named):
         return seeds
 
     # --- blocks -----------------------------------------------------------------------------------------------------
+
+    _other_features = ("auto",)
 
     def _has_auto_features(self) -> bool:
         return isinstance(self.features, str) and self.features == "auto"
@@ -256,14 +259,6 @@ class StagewiseEstimator(StreamedMixin, Named):
         record = {"outcome": self.outcome_, "stages": [record.to_dict() for record in self.stage_records_]}
         self.n_stages_ = [len(stages) for stages in made]
         self._keep_staged(made, task=task, link=link, record=record, classes=classes, prepare=self.prepare_)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
 
 def make_stage(fit: BlockFit, intercept: bool, dtype: Any) -> Stage:

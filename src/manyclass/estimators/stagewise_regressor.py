@@ -8,16 +8,16 @@ import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from manyclass.estimators.base import check_sample_weight
+from manyclass.estimators.predicting import RealPredictions
 from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
 from manyclass.estimators.streamed import mean_one
-from manyclass.objective.problem import Array
 from manyclass.solvers.least_squares.calibrated import squared_error
 from manyclass.solvers.least_squares.stagewise import linear, link_loss
 
 __all__ = ["StagewiseRegressor"]
 
 
-class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator):  # type: ignore[misc]
+class StagewiseRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, StagewiseEstimator):  # type: ignore[misc]
     """Regression on blocks of generated features, each fitted by ridge regression to the residuals of earlier blocks.
 
     The method is that of `StagewiseClassifier` with ``update="linear"``.
@@ -115,20 +115,3 @@ class StagewiseRegressor(MultiOutputMixin, RegressorMixin, StagewiseEstimator): 
         )
         self._settle(members, dtype, task="regression", link="identity", classes=None)
         return self
-
-    def predict(self, X: Any) -> Array:
-        """Predictions for the rows of X.
-
-        Parameters
-        ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
-            Rows with the features of the fit, in their order.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_targets)
-            Predictions, in the shape of y.
-        """
-        X = self._check_predict_input(X)
-        scores = self.model_.scores(X, n_jobs=self.n_jobs)
-        return np.asarray(scores[:, 0] if self._flat else scores)

@@ -85,6 +85,8 @@ def _refuse(estimator: LinearClassifier, solver: StoreSolver, X: Any, y: Any, sa
             f"{X.path} has {what}; expected a class for each row, two different ones at least: write the store again "
             "with such targets"
         )
+    if estimator.standardize:
+        raise ValueError(f"{who} does not support standardize=True: scale the columns before write_store")
     if estimator.warm_start:
         raise ValueError(f"{who} has no warm start, got warm_start=True: fit(store, checkpoint=FOLDER) goes on")
     for name, value in {"y": y, "sample_weight": sample_weight}.items():

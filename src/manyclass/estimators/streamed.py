@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from manyclass import features as blocks
 from manyclass.estimators.base import check_rows, plain
+from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.kernels.rows import check_sparse
 from manyclass.models.staged import StagedModel
@@ -63,7 +64,10 @@ class StreamedMixin:
         resolve_n_jobs(self.n_jobs)
         for name in ("features", "prepare"):
             if not (name == "features" and self._has_auto_features()):
-                blocks.make_block(getattr(self, name, None), name)
+                blocks.make_block(getattr(self, name, None), name, self._other_features if name == "features" else ())
+
+    #: The name, if any, that the parameter ``features`` may have besides those of blocks.
+    _other_features: tuple[str, ...] = ()
 
     def _has_auto_features(self) -> bool:
         """Whether the features are chosen by the data."""
@@ -79,9 +83,16 @@ class StreamedMixin:
             self.n_features_in_ = int(X.shape[1])
             return X, y if sp.issparse(y) else np.asarray(to_numpy(y) if is_foreign(y) else y)
         check_sparse(X)
+        check_frame(X)
         check_sparse(y, "y")
         X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], multi_output=True, y_numeric=False
+            self,
+            X,
+            plain_labels(y),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            multi_output=True,
+            y_numeric=False,
         )
         return check_rows(X), y
 
@@ -92,6 +103,7 @@ class StreamedMixin:
             _check_foreign(X)
             X = to_numpy(X)
         check_sparse(X)
+        check_frame(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _read_targets(self, y: Any) -> tuple[Any, str]:

@@ -50,6 +50,11 @@ def check_parameters(estimator: LinearEstimator) -> Any:
     ValueError
         As in `fit`.
     """
+    if estimator.standardize:
+        raise ValueError(
+            "standardize=True is not supported by regularization_path: pass columns that StandardScaler has scaled, or "
+            "choose alpha by alpha='auto'"
+        )
     probe = clone(estimator).set_params(alpha=1.0)
     probe._check_parameters()
     return probe

@@ -53,7 +53,7 @@ _SYNONYMS = {"rff": "fourier", "rbf": "fourier", "svd": "pca"} | {
 }
 
 
-def make_block(block: Any, name: str = "features") -> Any:
+def make_block(block: Any, name: str = "features", others: tuple[str, ...] = ()) -> Any:
     """Create the feature block of a name, or return a given block.
 
     Parameters
@@ -63,6 +63,8 @@ def make_block(block: Any, name: str = "features") -> Any:
         transformer of scikit-learn that computes rows independently.
     name : str, default="features"
         The name of the parameter in the message of an error.
+    others : tuple of str, default=()
+        Names that the caller handles itself, for the message.
 
     Returns
     -------
@@ -84,8 +86,8 @@ def make_block(block: Any, name: str = "features") -> Any:
     kind, colon, size = block.partition(":")
     if kind not in BLOCKS:
         raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, BLOCKS))}, optionally followed by ':N' for N features, or a "
-            f"block of features, got {block!r}{did_you_mean(kind, BLOCKS, _SYNONYMS)}"
+            f"{name} must be one of {', '.join(map(repr, (*others, *BLOCKS)))}, optionally followed by ':N' for N "
+            f"features, or a block of features, got {block!r}{did_you_mean(kind, (*others, *BLOCKS), _SYNONYMS)}"
         )
     if not colon:
         return BLOCKS[kind]()

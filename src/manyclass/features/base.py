@@ -113,7 +113,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         check_sparse(X)
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
         self._begin()
-        self._fit(X, y)
+        self._fit(_regular(X), y)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -137,7 +137,7 @@ class Block(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, AB
         check_is_fitted(self)
         check_sparse(X)
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric", reset=False)
-        return self._transform(X)
+        return self._transform(_regular(X))
 
     @property
     def n_features_out_(self) -> int:
@@ -320,6 +320,16 @@ def sample_rows(X: Any, size: int, rng: np.random.Generator) -> Array | Any:
     if n <= size:
         return X
     return X[np.sort(rng.choice(n, size, replace=False))]
+
+
+def _regular(X: Any) -> Any:
+    """X, the arrays of a CSR matrix contiguous and its indices of one type, as compiled code of scikit-learn needs."""
+    if not sp.issparse(X):
+        return X
+    arrays = (X.data, X.indices, X.indptr)
+    if X.indices.dtype == X.indptr.dtype and all(array.flags.c_contiguous for array in arrays):
+        return X
+    return sp.csr_matrix(tuple(np.ascontiguousarray(array) for array in arrays), shape=X.shape, copy=False)
 
 
 def row_chunks(X: Any, rows: int | None = None) -> list[tuple[int, int]]:

@@ -67,7 +67,8 @@ class _Projections(Block):
         W, biases = self._weights(working_dtype(X))
         even = X.shape[1] - int(self.n_odd)
         Z = times(X[:, :even] if self.n_odd else X, W[:even])
-        Z -= self.offset_.astype(Z.dtype)
+        with np.errstate(over="ignore"):  # an offset beyond float32 makes features that are not finite
+            Z -= self.offset_.astype(Z.dtype)
         if not self.n_odd:
             return self._made(Z, biases)
         odd = times(X[:, even:], W[even:])

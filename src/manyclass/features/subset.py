@@ -169,7 +169,7 @@ class FeatureSubset(Block):
             indices.dtype.kind != "i"
             or indices[0] < 0
             or indices[-1] >= block.n_features_in_
-            or (np.diff(indices) <= 0).any()
+            or (indices[1:] <= indices[:-1]).any()  # a difference of damaged indices may overflow
         ):
             raise ValueError("the state of FeatureSubset is damaged: indices_ must be ascending feature indices")
         return block

@@ -7,6 +7,7 @@ from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .convert import convert
 from .dataset import Dataset
 from .errors import DataFormatError
+from .folder import verify
 from .reader import FORMATS, detect_format, named_format, read, write
 from .svmlight import read_svmlight
 from .tables import TableLayout, read_table
@@ -31,6 +32,7 @@ __all__ = [
     "read_svmlight",
     "read_table",
     "read_xmc",
+    "verify",
     "write",
     "write_npy",
     "write_npz",

@@ -10,14 +10,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
+from manyclass.runtime.memory import available, human
+
 from . import _parse
 from ._csr import row_pointers
 from ._parse import NO_BOUND, Counts, Rules, Scratch, parse_lines
+from ._together import PartOfLines
 from .errors import DataFormatError, counted
 from .labels import Targets, Task
-from .streams import Block, StrPath
+from .streams import ROOM, Block, StrPath
 
-__all__ = ["Found", "GrowingArray", "LabelSink", "Scan", "Spill", "overflow", "scan"]
+__all__ = ["Found", "GrowingArray", "LabelSink", "Scan", "Spill", "overflow", "scan", "scan_part"]
 
 _INT32_MAX = np.iinfo(np.int32).max
 
@@ -77,6 +80,7 @@ class GrowingArray:
         if used > self._buffer.size:
             size = max(used + self._used // 8, int(1.02 * used / fraction))
             size = size if fraction >= _TRUSTED else min(size, 4 * used)
+            self._plan(size)
             if self._used:
                 # Safe: nobody has a reference to the buffer before `finish`.
                 self._buffer.resize(size, refcheck=False)
@@ -84,6 +88,16 @@ class GrowingArray:
                 self._buffer = np.empty(size, dtype=self.dtype)
         self._buffer[self._used : used] = values
         self._used = used
+
+    def _plan(self, size: int) -> None:
+        """Raise a MemoryError if what is still to be allocated is more than there is, rather than fill the memory."""
+        more = (size - self._buffer.size) * self.dtype.itemsize
+        there = available() if more > ROOM else None
+        if there is not None and more > there:
+            raise MemoryError(
+                f"the rows of the file take another {human(more)}, and {human(there)} are available: convert it to a "
+                "row store (manyclass convert FILE -o NAME.store), which is fitted from disk"
+            )
 
     def astype(self, dtype: npt.DTypeLike) -> GrowingArray:
         """Return a copy in another type."""
@@ -334,6 +348,25 @@ def scan(
         found.check()  # last, because a label before this error may be invalid too
         del found  # frees the scratch arrays before the result is assembled
     return rows.finish(labels)
+
+
+def scan_part(
+    part: PartOfLines,
+    path: StrPath,
+    rules: Rules,
+    dtype: np.dtype[Any],
+    labels: LabelSink,
+    task: Task,
+    block_bytes: int,
+    line: int = 1,
+) -> Scan:
+    """Read the lines of this process, as `scan`; ``line`` is the number of the first line of the file."""
+    try:
+        return scan(path, part.blocks(block_bytes), rules, dtype, labels, task, line)
+    except DataFormatError as error:
+        if error.line is None:
+            raise
+        raise DataFormatError(path, error.what, error.line + part.lines_before()) from error
 
 
 def _parsed(path: StrPath, blocks: Iterable[Block], rules: Rules, line: int) -> Iterator[Found]:

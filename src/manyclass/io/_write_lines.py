@@ -92,6 +92,12 @@ def _name_texts(names: npt.NDArray[Any]) -> list[str]:
 
 def _label_texts(y: Any, label_names: npt.NDArray[Any] | None) -> list[str]:
     """Return the label field of each row."""
+    indicator = issparse(y) or (y.ndim == 2 and y.dtype.kind != "f")
+    if label_names is not None and not indicator:
+        raise ValueError(
+            f"label_names are for the columns of an indicator matrix, got y of shape {y.shape} and type {y.dtype}: "
+            "pass the names as y itself (names[y]), or leave label_names out"
+        )
     if not issparse(y) and y.ndim == 2 and y.dtype.kind == "f":
         indptr = np.arange(y.shape[0] + 1) * y.shape[1]
         return _joined(_name_texts(y.ravel()), indptr, ",")

@@ -17,10 +17,16 @@ import numpy.typing as npt
 import scipy.sparse
 from scipy.sparse import csr_matrix, issparse
 
+from manyclass.kernels.rows import check_sparse, make_rows
+from manyclass.kernels.scoring import row_fault
+
+from ._archives import check_indices, check_sizes, read_csr_rows
+from ._csr import make_csr, row_pointers
+from ._together import Together, check_rows, row_range, rows_of
 from .dataset import Dataset, check_shapes
 from .errors import DataFormatError, counted
-from .labels import Targets, Task, checked_dtype, indicator, number_targets, read_label_lines
-from .streams import StrPath, atomic_files
+from .labels import Targets, Task, check_width, checked_dtype, indicator, number_targets, read_label_lines
+from .streams import StrPath, atomic_files, check_regular
 
 __all__ = ["read_labels", "read_npy", "read_npz", "write_npy", "write_npz"]
 
@@ -31,15 +37,17 @@ _NAMES = ".label_names.npy"
 #: Errors of NumPy, SciPy and zipfile for files of other formats and for truncated, damaged or malicious ones.
 _DAMAGE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, NotImplementedError, RuntimeError,
-    OverflowError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+    ArithmeticError, SyntaxError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
 
 
 @contextmanager
 def _reading(path: StrPath, what: str) -> Iterator[None]:
-    """Convert errors of NumPy, SciPy and zipfile to DataFormatErrors, and name the file in an OSError."""
+    """Convert errors of NumPy, SciPy and zipfile to DataFormatErrors, and name the file in an OSError; refuse pipes."""
+    check_regular(path)
     try:
-        yield
+        with np.errstate(over="ignore", invalid="raise"):  # sizes of a damaged header; NaN as an index
+            yield
     except _DAMAGE as error:
         raise DataFormatError(path, f"cannot be read as {what} ({error}): copy or write it again") from error
     except MemoryError as error:
@@ -71,15 +79,52 @@ def _load_array(path: StrPath, what: str, **options: Any) -> npt.NDArray[Any]:
 def _load_sparse(path: StrPath, what: str) -> csr_matrix:
     # Opened here, because NumPy does not close a damaged archive.
     with _reading(path, what), open(path, "rb") as file:
+        check_sizes(file)
+        check_indices(file)
         matrix = scipy.sparse.load_npz(file)
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
             raise ValueError(
                 f"it has {matrix.ndim} dimensions and type {matrix.dtype}; expected a matrix of real numbers"
             )
-        if hasattr(matrix, "check_format"):
-            # Out-of-bounds indices would let compiled code access any memory.
-            matrix.check_format(full_check=True)
+        if max(matrix.shape) > np.iinfo(np.int64).max:
+            raise ValueError(f"it has the shape {matrix.shape}; expected sizes below 2^63")
+        # Indices out of range would let compiled code access any memory. SciPy's own check_format misses row pointers
+        # of which the differences overflow.
+        check_sparse(matrix, "it")
         return csr_matrix(matrix)
+
+
+def _load_rows(path: StrPath, what: str, comm: Together | None) -> tuple[csr_matrix, int]:
+    """Load a sparse matrix, or the rows of this process; also return the number of all rows."""
+    if comm is None:
+        matrix = _load_sparse(path, what)
+        return matrix, int(matrix.shape[0])
+    with _reading(path, what):
+        return read_csr_rows(path, comm.rank, comm.size)
+
+
+def _load_named(path: StrPath) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None] | None:
+    """The arrays X and y (or None) of an archive that numpy.savez wrote; None if SciPy wrote it."""
+    with _reading(path, "a sparse matrix"), open(path, "rb") as file:
+        check_sizes(file)
+        archive = np.load(file, allow_pickle=False)
+        if "format" in archive.files:
+            return None
+        if "X" not in archive.files:
+            listed = ", ".join(map(repr, archive.files[:8])) or "none"
+            raise ValueError(
+                f"its arrays are {listed}; expected a sparse matrix of scipy.sparse.save_npz, or numpy.savez(path, "
+                "X=X, y=y) with rows X and, optionally, labels y"
+            )
+        X, y = archive["X"], archive["y"] if "y" in archive.files else None
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise ValueError(
+                f"X has {X.ndim} dimensions and type {X.dtype}; expected a matrix of real numbers (numpy.savez keeps "
+                "no sparse matrix: scipy.sparse.save_npz does)"
+            )
+        if y is not None and y.shape[:1] != X.shape[:1]:
+            raise ValueError(f"X has shape {X.shape}, and y {y.shape}; expected a label for each row")
+        return X, y
 
 
 def _refuse_not_finite(path: StrPath, values: npt.NDArray[Any], rows: npt.NDArray[Any] | None = None) -> None:
@@ -130,6 +175,7 @@ def _label_matrix(path: StrPath, y: csr_matrix, task: Task) -> Targets:
     """Convert a 0/1 matrix to targets."""
     if task not in ("auto", "multilabel"):
         raise DataFormatError(path, f"has a matrix of labels; expected one for each row, as task={task!r} needs")
+    check_width(path, y.shape[1])
     y.sum_duplicates()
     y.eliminate_zeros()
     if np.any(y.data != 1):
@@ -137,7 +183,14 @@ def _label_matrix(path: StrPath, y: csr_matrix, task: Task) -> Targets:
     return Targets(y.astype(np.int8), np.arange(y.shape[1]))
 
 
-def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = None) -> Targets:
+def read_labels(
+    path: StrPath,
+    *,
+    task: Task = "auto",
+    separator: str | None = None,
+    rows: int | None = None,
+    comm: Together | None = None,
+) -> Targets:
     """Read the labels of rows from a file of their own.
 
     Parameters
@@ -149,6 +202,10 @@ def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = N
         As for `read_svmlight`.
     separator : str, default=None
         The separator of the labels of a row in a text file; None if each row has one label.
+    rows : int, default=None
+        With ``comm``, the number of rows of this process, of which the labels are read.
+    comm : Communicator, default=None
+        The processes that read the file together.
 
     Returns
     -------
@@ -162,13 +219,22 @@ def read_labels(path: StrPath, *, task: Task = "auto", separator: str | None = N
     """
     suffix = Path(path).suffix
     if suffix == ".npy":
-        return _label_array(path, _load_array(path, "an array of labels"), task)
+        y = _load_array(path, "an array of labels", mmap_mode=None if comm is None else "r")
+        if comm is not None:
+            check_rows(path, len(y) if y.ndim else 0, comm, rows or 0)
+            y = np.array(y[slice(*row_range(comm, rows or 0))])
+        return _label_array(path, y, task)
     if suffix == ".npz":
-        return _label_matrix(path, _load_sparse(path, "a sparse matrix of labels"), task)
-    return read_label_lines(path, task, separator)
+        labels, n = _load_rows(path, "a sparse matrix of labels", comm)
+        if comm is not None:
+            check_rows(path, n, comm, rows or 0)
+        return _label_matrix(path, labels, task)
+    return read_label_lines(path, task, separator, rows, comm)
 
 
-def _labels_beside(path: StrPath, task: Task, separator: str | None) -> tuple[Targets, str]:
+def _labels_beside(
+    path: StrPath, task: Task, separator: str | None, rows: int, comm: Together | None
+) -> tuple[Targets, str]:
     """Read the targets from the file next to ``path``; also return a note that names that file."""
     found = [beside for beside in (_beside(path, suffix) for suffix in _BESIDE) if beside.exists()]
     if len(found) > 1:
@@ -178,7 +244,7 @@ def _labels_beside(path: StrPath, task: Task, separator: str | None) -> tuple[Ta
         )
     if not found:
         return Targets(None), f"no labels: there is no {_beside(path, _BESIDE[0]).name}, .npz or .txt"
-    y, names = read_labels(found[0], task=task, separator=separator)
+    y, names = read_labels(found[0], task=task, separator=separator, rows=rows, comm=comm)
     names_path = _beside(path, _NAMES)
     if names is not None and names_path.exists():
         given = _load_array(names_path, "an array of label names")
@@ -197,15 +263,20 @@ def _dataset(
     task: Task,
     find_labels: bool,
     separator: str | None,
+    comm: Together | None,
+    y: npt.NDArray[Any] | None = None,
 ) -> Dataset:
     targets = Targets(None)
-    if find_labels:
-        targets, note = _labels_beside(path, task, separator)
+    if find_labels and y is not None:
+        targets = _label_array(path, y, task)
+        notes.append("labels from its array y")
+    elif find_labels:
+        targets, note = _labels_beside(path, task, separator, X.shape[0], comm)
         notes.append(note)
     rows = 0 if targets.y is None else targets.y.shape[0]
     if targets.y is not None and rows != X.shape[0]:
         raise DataFormatError(
-            path, f"has {counted(X.shape[0], 'row')}, but its file of labels {rows}; expected a label for each row"
+            path, f"has {counted(X.shape[0], 'row')}, but {rows} labels; expected a label for each row"
         )
     return Dataset(X, targets.y, targets.names, os.path.basename(path), format, tuple(notes))
 
@@ -219,20 +290,24 @@ def read_npz(
     task: Task = "auto",
     find_labels: bool = True,
     label_separator: str | None = None,
+    comm: Together | None = None,
 ) -> Dataset:
-    """Read a sparse matrix in SciPy's ``.npz`` format.
+    """Read a sparse matrix in SciPy's ``.npz`` format, or the arrays X and y of ``numpy.savez``.
 
     Parameters
     ----------
     path : str or path
         ``NAME.npz``. The labels are in ``NAME.labels`` or ``NAME.y`` with suffix ``.npy``, ``.npz`` or ``.txt`` (see
-        `read_labels`), the names of the columns of an indicator matrix in ``NAME.label_names.npy``.
+        `read_labels`), the names of the columns of an indicator matrix in ``NAME.label_names.npy``. An archive that
+        ``numpy.savez(path, X=X, y=y)`` wrote has dense rows X and, optionally, labels y.
     dtype, n_features, extra_features, task
         As for `read_svmlight`.
     find_labels : bool, default=True
         Whether to read the labels.
     label_separator : str, default=None
         The separator of the labels of a row in a text file of labels.
+    comm : Communicator, default=None
+        The processes that read the file together, each some consecutive rows.
 
     Returns
     -------
@@ -244,8 +319,14 @@ def read_npz(
         If the file is damaged or no sparse matrix of finite numbers, or the labels do not fit.
     """
     kind = checked_dtype(dtype, n_features, extra_features, task)
-    X = _load_sparse(path, "a sparse matrix")
     notes: list[str] = []
+    named = _load_named(path)
+    if named is not None:
+        own = slice(*rows_of(comm, len(named[0])))
+        X = _fitting(path, named[0][own], kind, n_features, extra_features, notes)
+        y = None if named[1] is None else named[1][own]
+        return _dataset(path, "npz", X, notes, task, find_labels, label_separator, comm, y)
+    X, _ = _load_rows(path, "a sparse matrix", comm)
     if not X.has_canonical_format:
         before = X.nnz
         X.sum_duplicates()
@@ -262,9 +343,27 @@ def read_npz(
                 what = f"row {row} has feature {X.indices[extra][0]}, counted from 0; expected {n_features} features"
                 raise DataFormatError(path, what)
             notes.append(f"features beyond the first {n_features} ignored: {counted(int(extra.sum()), 'value')}")
-            X = X[:, :n_features]
+            kept = ~extra
+            X = make_csr(X.data[kept], X.indices[kept], row_pointers(kept)[X.indptr], X.shape[1], True)
         X = csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features), copy=False)
-    return _dataset(path, "npz", X, notes, task, find_labels, label_separator)
+    return _dataset(path, "npz", X, notes, task, find_labels, label_separator, comm)
+
+
+def _fitting(
+    path: StrPath, X: npt.NDArray[Any], kind: Any, n_features: int | None, extra_features: str, notes: list[str]
+) -> npt.NDArray[Any]:
+    """Finite dense rows of this type and number of features."""
+    with np.errstate(over="ignore"):
+        X = np.ascontiguousarray(X, kind)
+    _refuse_not_finite(path, X)
+    if n_features is None or n_features == X.shape[1]:
+        return X
+    if n_features > X.shape[1]:
+        return np.pad(X, ((0, 0), (0, n_features - X.shape[1])))
+    if extra_features != "ignore":
+        raise DataFormatError(path, f"has {counted(X.shape[1], 'feature')}; expected {n_features} features")
+    notes.append(f"features beyond the first {n_features} ignored")
+    return np.ascontiguousarray(X[:, :n_features])
 
 
 def read_npy(
@@ -276,6 +375,7 @@ def read_npy(
     task: Task = "auto",
     find_labels: bool = True,
     label_separator: str | None = None,
+    comm: Together | None = None,
 ) -> Dataset:
     """Memory-map a dense matrix in NumPy's ``.npy`` format, read-only.
 
@@ -285,7 +385,7 @@ def read_npy(
         ``NAME.npy``, with files of labels as for `read_npz`.
     dtype : {numpy.float32, numpy.float64}, default=numpy.float32
         The type asked for. The file's own type is kept if it differs; `Dataset.notes` then says so.
-    n_features, extra_features, task, find_labels, label_separator
+    n_features, extra_features, task, find_labels, label_separator, comm
         As for `read_npz`, but missing columns are an error, because adding them would copy the matrix.
 
     Returns
@@ -303,6 +403,7 @@ def read_npy(
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         what = f"has an array of {X.ndim} dimensions and type {X.dtype}; expected a matrix (rows, features) of numbers"
         raise DataFormatError(path, what)
+    X = X[slice(*rows_of(comm, X.shape[0]))]
     notes: list[str] = []
     if X.dtype != kind:
         notes.append(f"values are {X.dtype}, as in the file, which is memory-mapped")
@@ -311,7 +412,7 @@ def read_npy(
             raise DataFormatError(path, f"has {counted(X.shape[1], 'feature')}; expected {n_features}")
         notes.append(f"features beyond the first {n_features} ignored: {counted(X.shape[1] - n_features, 'column')}")
         X = X[:, :n_features]
-    return _dataset(path, "npy", X, notes, task, find_labels, label_separator)
+    return _dataset(path, "npy", X, notes, task, find_labels, label_separator, comm)
 
 
 def _write(path: StrPath, suffix: str, X: Any, y: Any, label_names: npt.NDArray[Any] | None) -> None:
@@ -364,10 +465,17 @@ def write_npz(path: StrPath, X: Any, y: Any = None, *, label_names: Any = None) 
     Raises
     ------
     ValueError
-        If a shape or type does not fit, or an existing file would be read as the labels of the new one.
+        If a shape or type does not fit, X has NaN or infinity, or an existing file would be read as the labels of the
+        new one.
     """
     if not issparse(X):
         raise ValueError(f"X is a {type(X).__name__}; expected a sparse matrix: write a dense one as .npy")
+    check_sparse(X)
+    check_sparse(y, "y")
+    X = csr_matrix(X)
+    fault = row_fault(make_rows(X), 0, *X.shape)
+    if fault:
+        raise ValueError(f"X has {fault}")
     _write(path, ".npz", X, _plain(y), _plain(label_names))
 
 

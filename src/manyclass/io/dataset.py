@@ -142,7 +142,9 @@ class Dataset:
             stored: npt.NDArray[Any] = np.diff(row_pointers(self.X.data != 0)[self.X.indptr])
             return stored
         rows = max(_PIECE // max(self.n_features * self.X.dtype.itemsize, 1), 1)
-        pieces = [np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in range(0, self.n_samples, rows)]
+        with np.errstate(invalid="ignore"):  # signaling NaN in a mapped file
+            starts = range(0, self.n_samples, rows)
+            pieces = [np.count_nonzero(self.X[begin : begin + rows], axis=1) for begin in starts]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
 

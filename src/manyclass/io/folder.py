@@ -1,13 +1,16 @@
 """Folders with a manifest: row stores, models in blocks of classes, checkpoints of several processes.
 
-The manifest has the format of the folder and the name, size and SHA-256 of each file.
+The manifest has the format of the folder and the name, size and SHA-256 of each file, which tells a file of one version
+of a folder from that of another. Its last entry, ``crc32``, is the checksum of the text before that entry.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,10 @@ from typing import Any
 from manyclass._version import __version__
 from manyclass.io.streams import StrPath
 from manyclass.io.tensors import FileError, Kind, TensorFile, Written
-from manyclass.runtime.files import atomic_path
+from manyclass.runtime.files import atomic_path, special
 
 __all__ = [
+    "ANY",
     "MANIFEST",
     "StoreError",
     "digest",
@@ -32,8 +36,6 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 
-_ANY = Kind("", 0, "file of manyclass", "give a model, an index, a row store or a checkpoint", "write it again")
-
 
 class StoreError(FileError):
     """A folder is not of the expected format, or one of its files does not match the manifest.
@@ -45,11 +47,24 @@ class StoreError(FileError):
     """
 
 
+_SOURCE = "give a model, an index, a row store or a checkpoint"
+_REMEDY = "copy it again from where it was written, or write it again"
+#: A file of any format.
+ANY = Kind("", 0, "file", _SOURCE, _REMEDY, StoreError)
+_SUM = b',\n "crc32": '
+
+
 def write_manifest(folder: Path, format: str, version: int, facts: dict[str, Any]) -> None:
     """Write the manifest, last of all files; an older one is replaced atomically."""
     text = json.dumps({"format": format, "version": version, "library_version": __version__, **facts}, indent=1)
+    body = text.removesuffix("\n}").encode("ascii")
     with atomic_path(folder / MANIFEST) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(body + _end(body))
+
+
+def _end(body: bytes) -> bytes:
+    """Return the end of a manifest: the checksum of all before it."""
+    return _SUM + f"{zlib.crc32(body)}\n}}".encode("ascii")
 
 
 def folder_format(path: StrPath) -> str | None:
@@ -60,6 +75,8 @@ def folder_format(path: StrPath) -> str | None:
     >>> folder_format("no/such/folder") is None
     True
     """
+    if special(Path(path) / MANIFEST):
+        return None
     try:
         found = json.loads((Path(path) / MANIFEST).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -94,6 +111,8 @@ def read_manifest(path: StrPath, format: str, version: int, what: str) -> dict[s
         raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
     if not folder.is_dir():
         raise StoreError(path, f"is a file; expected {what}, which is a folder with a {MANIFEST}")
+    if special(folder / MANIFEST) or (folder / MANIFEST).is_dir():
+        raise StoreError(folder / MANIFEST, f"is not a file; expected that of {what}: copy or write the folder again")
     try:
         content = (folder / MANIFEST).read_bytes()
     except FileNotFoundError as error:
@@ -119,6 +138,15 @@ def parse_manifest(content: bytes, path: StrPath, format: str, version: int, wha
             f"has format version {number}, written by manyclass {found.get('library_version', 'of a later version')}; "
             f"this one reads up to version {version}: upgrade manyclass",
         )
+    body = content.rpartition(_SUM)[0]
+    if content != body + _end(body):
+        raise StoreError(Path(path) / MANIFEST, f"is damaged (its checksum differs): {_REMEDY}")
+    for file in _files(found):
+        name, size, sha256 = file
+        # Only files in the folder itself are read, whoever wrote the manifest.
+        plain = isinstance(name, str) and name not in ("", ".", "..") and not {*name} & {"/", "\\", "\0"}
+        if not plain or type(size) is not int or not isinstance(sha256, str):
+            raise StoreError(Path(path) / MANIFEST, f"is damaged (it names the file {name!r}): write the folder again")
     return found
 
 
@@ -132,6 +160,8 @@ def open_file(path: Path, kind: Kind) -> TensorFile:
 
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file; where the system allows it, its pages do not stay in the cache."""
+    if special(path):
+        raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
     found = hashlib.sha256()
     buffer = bytearray(1 << 22)
     with open(path, "rb", buffering=0) as file:
@@ -145,7 +175,13 @@ def digest(path: Path) -> str:
 
 
 def verify_files(folder: Path, files: Iterable[Written]) -> None:
-    """Compare every file with its size and checksum; a StoreError names the first file that is missing or differs."""
+    """Read every file, and compare it with its size and its checksums.
+
+    Raises
+    ------
+    StoreError
+        Naming the first file that is missing or differs and, where it can be told, the array.
+    """
     for file in files:
         path = folder / file.file
         if not path.is_file():
@@ -153,8 +189,13 @@ def verify_files(folder: Path, files: Iterable[Written]) -> None:
         size = path.stat().st_size
         if size != file.bytes:
             raise StoreError(path, f"has {size} bytes, expected {file.bytes}: copy or write it again")
-        if digest(path) != file.sha256:
-            raise StoreError(path, "its checksum differs, so its content has changed: copy or write it again")
+        same = digest(path) == file.sha256
+        with TensorFile(path, ANY) as opened:
+            opened.verify()
+        if not same:
+            raise StoreError(
+                path, f"its checksum differs from that in the {MANIFEST}, so it is another file: {_REMEDY}"
+            )
 
 
 def verify(path: StrPath) -> None:
@@ -170,7 +211,7 @@ def verify(path: StrPath) -> None:
     OSError
         If the file or folder does not exist.
     FileError
-        If a checksum differs; a ValueError that names the file and the array.
+        If a checksum differs, or weights are not finite; a ValueError that names the file and the array.
 
     Examples
     --------
@@ -184,10 +225,15 @@ def verify(path: StrPath) -> None:
     if Path(path).is_dir():
         format = folder_format(path) or "manyclass"
         manifest = read_manifest(path, format, 1 << 62, "a folder of manyclass")
-        verify_files(Path(path), _files(manifest))
+        listed = list(_files(manifest))
+        verify_files(Path(path), listed)
+        # The manifest of an out-of-core fit has versions of files in place of their checksums.
+        for file in sorted({*Path(path).glob("*.safetensors")} - {Path(path) / entry.file for entry in listed}):
+            with TensorFile(file, ANY) as opened:
+                opened.verify()
     else:
-        with TensorFile(path, _ANY) as file:
-            file.verify()
+        with TensorFile(path, ANY._replace(error=FileError)) as single:
+            single.verify()
 
 
 def _files(found: Any) -> Iterator[Written]:

@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
+from manyclass.runtime.memory import available
+
 from ._csr import row_pointers
+from ._together import Together, any_of, check_rows, row_range
 from .errors import DataFormatError, counted
 from .streams import StrPath, open_bytes
 
@@ -22,6 +25,7 @@ __all__ = [
     "Targets",
     "Task",
     "TextLabels",
+    "check_width",
     "checked_dtype",
     "indicator",
     "number_targets",
@@ -32,6 +36,9 @@ __all__ = [
 
 Task: TypeAlias = Literal["auto", "classification", "multilabel", "regression"]
 TASKS: tuple[str, ...] = get_args(Task)
+
+#: The names of labels take memory: a damaged file must not ask for more than there is.
+_MOST_LABELS = 10**9
 
 #: Up to this magnitude every integer is a double.
 _EXACT = 2.0**53
@@ -61,6 +68,16 @@ def checked_dtype(dtype: npt.DTypeLike, n_features: object, extra_features: str,
     if task not in TASKS:
         raise ValueError(f"task is {task!r}; expected one of {', '.join(map(repr, TASKS))}")
     return kind
+
+
+def check_width(path: StrPath, labels: int, line: int | None = None) -> None:
+    """Raise a DataFormatError for more columns of labels than can be numbered; a short file may announce any number."""
+    there = available()
+    most = _MOST_LABELS if there is None else min(_MOST_LABELS, there // 8)
+    if labels > most:
+        raise DataFormatError(
+            path, f"it announces {labels} labels; expected at most {most}, of which the names fit in memory", line
+        )
 
 
 def indicator(columns: npt.NDArray[Any], counts: npt.NDArray[Any], n_columns: int) -> csr_matrix:
@@ -129,9 +146,10 @@ class TextLabels(dict[str, int]):
     "nan" may be a name, but among numbers it is a missing value: the lines of such labels are kept for the message.
     """
 
-    def __init__(self, path: StrPath, task: Task) -> None:
+    def __init__(self, path: StrPath, task: Task, comm: Together | None = None) -> None:
         super().__init__()
         self._path = path
+        self._comm = comm
         self._task = task
         self._codes = array("i")
         self._suspects: list[str] = []
@@ -165,6 +183,7 @@ class TextLabels(dict[str, int]):
     def targets(self, counts: npt.NDArray[Any]) -> Targets:
         """Return the targets, given the number of labels of each row; not for regression."""
         if not self._codes:
+            any_of(self._comm, False)
             return Targets(None)
         others = self.keys() - set(self._suspects)
         if self._suspects and others and all(map(_NUMBER.match, others)):
@@ -172,7 +191,7 @@ class TextLabels(dict[str, int]):
             raise DataFormatError(self._path, what, self._lines[0])
         multilabel = _is_multilabel(counts, self._task)
         names = self._numbers(real=self._task == "auto" and not multilabel)
-        if names is None:
+        if any_of(self._comm, names is None) or names is None:  # they are names in some process
             names = np.array(list(self))
         codes = np.asarray(self._codes)
         if not multilabel:
@@ -194,11 +213,11 @@ def real_label(path: StrPath, text: str, line: int) -> float:
 class LabelColumn:
     """Collects labels that come as texts, row by row: a column of a table, a text file of labels."""
 
-    def __init__(self, path: StrPath, task: Task, separator: str | None = None) -> None:
+    def __init__(self, path: StrPath, task: Task, separator: str | None = None, comm: Together | None = None) -> None:
         self._path = path
         self._task: Task = task if separator is None or task == "regression" else "multilabel"
         self._separator = separator
-        self._texts = TextLabels(path, self._task)
+        self._texts = TextLabels(path, self._task, comm)
         self._counts = array("i")
         self._reals = array("d")
 
@@ -225,10 +244,24 @@ class LabelColumn:
         return self._texts.targets(counts)
 
 
-def read_label_lines(path: StrPath, task: Task = "auto", separator: str | None = None) -> Targets:
-    """Read labels from a text file that has the label (or labels) of one row on each line."""
-    column = LabelColumn(path, task, separator)
+def read_label_lines(
+    path: StrPath,
+    task: Task = "auto",
+    separator: str | None = None,
+    rows: int | None = None,
+    comm: Together | None = None,
+) -> Targets:
+    """Read labels from a text file that has the label (or labels) of one row on each line.
+
+    With ``comm``, those of the next ``rows`` rows of each process.
+    """
+    column = LabelColumn(path, task, separator, comm)
+    number = 0
+    begin, end = (0, np.inf) if comm is None else row_range(comm, rows or 0)
     with open_bytes(path) as source:
         for number, line in enumerate(source.text_lines(), start=1):
-            column.add(line, number)
+            if begin < number <= end:
+                column.add(line, number)
+    if comm is not None:
+        check_rows(path, number, comm, rows or 0)
     return column.targets()

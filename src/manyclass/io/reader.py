@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._lines import Spill
+from ._together import Together, counts_of, largest
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .dataset import Dataset
@@ -21,6 +22,7 @@ from .labels import Task, checked_dtype
 from .streams import StrPath, open_bytes
 from .svmlight import read_svmlight
 from .tables import TableLayout, read_table
+from .typed import TYPED
 from .xmc import XMC_HEADER, read_xmc
 
 if TYPE_CHECKING:
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"]
 
-Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv", "store"]
+Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv", "jsonl", "parquet", "arrow", "store"]
 FORMATS: tuple[str, ...] = get_args(Format)
+
+#: Formats of tables with a column of texts.
+_TABLES = ("csv", "tsv", *TYPED)
 
 _SUFFIXES: dict[str, Format] = {
     ".svm": "svmlight",
@@ -41,6 +46,11 @@ _SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
     ".store": "store",
 }
 
@@ -103,9 +113,15 @@ def detect_format(path: StrPath) -> Format:
         return "npz"
     if head.startswith(b"\x93NUMPY"):
         return "npy"
+    if head.startswith(b"PAR1"):
+        return "parquet"
     known = named_format(path)
-    if known in ("csv", "tsv"):
+    if head.startswith(b"ARROW1"):
+        return "arrow"
+    if known in _TABLES:
         return known
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b'{"'):
+        return "jsonl"
     if XMC_HEADER.match(head):
         return "xmc"
     if known in ("svmlight", "xmc"):
@@ -139,6 +155,7 @@ def read(
     with_labels: bool = True,
     vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
     spill: Spill | None = None,
+    comm: Together | None = None,
 ) -> Dataset:
     """Read a file of any known format.
 
@@ -173,10 +190,15 @@ def read(
         For tables: a fitted vectorizer, or the parameters of a new one.
     spill : Spill, default=None
         For svmlight and XMC: see `read_svmlight`.
+    comm : Communicator, default=None
+        The processes that read the file together (`manyclass.distributed`): each gets some consecutive rows and reads
+        nothing else, except in compressed files. All agree on the features and on the type of the labels. Not for
+        tables.
 
     Returns
     -------
     Dataset
+        All rows, or those of this process.
 
     Raises
     ------
@@ -208,35 +230,49 @@ def read(
         "delimiter": delimiter,
         "header": header,
     }
-    if format not in ("csv", "tsv"):
-        given = [name for name, value in columns.items() if value is not None]
-        if given:
-            what = f"{given[0]} is {columns[given[0]]!r}, but {os.fspath(path)} has the format {format!r}"
-            raise ValueError(f"{what}; expected a csv or tsv file: leave {given[0]} out")
+    if format not in _TABLES:
+        given = {**columns, "layout": layout, "vectorizer": vectorizer}
+        given = {name: value for name, value in given.items() if value is not None}
+        given |= {} if quote == "auto" else {"quote": quote}
+        given |= {} if with_labels else {"with_labels": with_labels}
+        for name, value in given.items():
+            what = f"{name} is {value!r}, but {os.fspath(path)} has the format {format!r}"
+            raise ValueError(f"{what}; expected a table ({', '.join(_TABLES)}): leave {name} out")
+    if comm is not None and comm.size == 1:
+        comm = None
+    if comm is not None and format in _TABLES:
+        raise ValueError(
+            f"{os.fspath(path)} is a table, which several processes do not read together, as its vocabulary is that of "
+            "all rows: write it as a row store first, with  manyclass convert TABLE -o NAME.store"
+        )
     own_task: Task = task if labels is None else "auto"
     common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
+    shared: dict[str, Any] = {"comm": comm}
     if format == "svmlight":
         data = read_svmlight(
-            path, **common, extra_features=extra_features, zero_based=zero_based, task=own_task, spill=spill
+            path, **common, extra_features=extra_features, zero_based=zero_based, task=own_task, spill=spill, **shared
         )
     elif format == "xmc":
-        data = read_xmc(path, **common, extra_features=extra_features, spill=spill)
+        data = read_xmc(path, **common, extra_features=extra_features, spill=spill, **shared)
     elif format == "store":
         from manyclass.io.store.reading import read_store
 
-        data = read_store(path, n_features=n_features, extra_features=extra_features, task=own_task)
-    elif format in ("csv", "tsv"):
+        data = read_store(path, n_features=n_features, extra_features=extra_features, task=own_task, **shared)
+    elif format in _TABLES:
         if labels is None:
             columns.update(task=task, label_separator=label_separator)
         options: dict[str, Any] = {"quote": quote, "layout": layout, "with_labels": with_labels and labels is None}
-        data = read_table(path, format=format, **common, **options, vectorizer=vectorizer, **columns)
+        data = read_table(path, format=format, **common, **options, vectorizer=vectorizer, **columns)  # type: ignore[arg-type]
     else:
         load = read_npz if format == "npz" else read_npy
         beside: dict[str, Any] = {"find_labels": labels is None, "label_separator": label_separator}
-        data = load(path, **common, extra_features=extra_features, task=task, **beside)
+        data = load(path, **common, extra_features=extra_features, task=task, **beside, **shared)
+    _, n = counts_of(comm, data.n_samples)
+    if comm is not None and (n < comm.size or not largest(comm, -data.n_samples) < 0):
+        raise DataFormatError(path, f"has {counted(n, 'row')}, too few for {comm.size} processes: start fewer")
     if labels is None:
         return data
-    y, names = read_labels(labels, task=task, separator=label_separator)
+    y, names = read_labels(labels, task=task, separator=label_separator, rows=data.n_samples, comm=comm)
     rows = 0 if y is None else y.shape[0]
     if rows != data.n_samples:
         raise DataFormatError(

@@ -13,16 +13,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
-from manyclass.runtime.files import atomic_path
+from manyclass.runtime.files import atomic_path, special
 
 from .errors import DataFormatError
 
-__all__ = ["BLOCK_BYTES", "Block", "StrPath", "atomic_files", "compression", "line_blocks", "open_bytes"]
+__all__ = [
+    "BLOCK_BYTES",
+    "ROOM",
+    "Block",
+    "StrPath",
+    "atomic_files",
+    "check_regular",
+    "compression",
+    "line_blocks",
+    "open_bytes",
+    "refuse_bomb",
+]
 
 StrPath: TypeAlias = "str | os.PathLike[str]"
 
 #: Bytes of a block, which with the numbers parsed from it fits in the L2 cache of a processor.
 BLOCK_BYTES = 1 << 19
+
+#: A compressed file may unpack to this many times its size, or to `ROOM` bytes: text is seldom packed 50-fold, while a
+#: file that was made to fill memory and disk can unpack 1 000-fold (gzip) or 30 000-fold (Zstandard).
+RATIO = 200
+ROOM = 1 << 26
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -44,8 +60,34 @@ def _zstd_member(module: Any) -> Any:
     return module.ZstdDecompressor().decompressobj()
 
 
+def check_regular(path: StrPath) -> None:
+    """Raise a DataFormatError for a pipe, a device or a socket: reading may wait, or never end.
+
+    Files are opened more than once, so that a pipe could not be read anyway.
+    """
+    kind = special(path)
+    if kind:
+        raise DataFormatError(
+            path, f"is {kind}; expected a file: write what comes out of it to a file, or pipe it to the command line"
+        )
+
+
+def refuse_bomb(path: StrPath, size: int, unpacked: int) -> None:
+    """Raise a DataFormatError if a file of ``size`` bytes has been unpacked to more than `RATIO` times that."""
+    if unpacked > max(ROOM, RATIO * size):
+        raise DataFormatError(
+            path,
+            f"unpacks to more than {RATIO} times its size, as files do that are made to fill memory; expected data: if "
+            "you know where it is from, unpack it first and read that",
+        )
+
+
 def compression(path: StrPath) -> str | None:
-    """The compression of a file: ``"gzip"``, ``"zstd"`` or None. Its first bytes decide, not its name."""
+    """The compression of a file: ``"gzip"``, ``"zstd"`` or None. Its first bytes decide, not its name.
+
+    Every reader of lines begins here, also with a file that is not compressed.
+    """
+    check_regular(path)
     with open(path, "rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP_MAGIC):
@@ -65,12 +107,15 @@ class _Unpacked(io.RawIOBase):
         The compressed file.
     start : callable
         Returns a new decompressor, with ``decompress``, ``eof`` and ``unused_data`` as in zlib.
+    check : callable
+        Called with the number of bytes decompressed so far; may raise an error.
     """
 
     _CHUNK = 1 << 14  # bytes read at a time; decompressed, they may be a thousand times as many
 
-    def __init__(self, file: BinaryIO, start: Callable[[], Any]) -> None:
+    def __init__(self, file: BinaryIO, start: Callable[[], Any], check: Callable[[int], None]) -> None:
         self._file = file
+        self._check = check
         self._start = start
         self._member: Any = None
         self._unread = b""  # compressed bytes after the end of a member
@@ -95,6 +140,7 @@ class _Unpacked(io.RawIOBase):
                 self._member = self._start()
             self._waiting = memoryview(self._member.decompress(chunk))
             self.made += len(self._waiting)
+            self._check(self.made)
             if self._member.eof:
                 self._unread = self._member.unused_data
                 self._member = None
@@ -124,7 +170,7 @@ class Source:
                 module = _zstandard(path)
                 start = partial(_zstd_member, module)
                 self._damage = (EOFError, module.ZstdError)
-            self._unpacked = _Unpacked(self._file, start)
+            self._unpacked = _Unpacked(self._file, start, partial(refuse_bomb, path, self._size))
             self._stream = cast(BinaryIO, io.BufferedReader(self._unpacked, 1 << 17))
 
     def _checked(self, read: Callable[[], bytes]) -> bytes:

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ._lines import Found, GrowingArray, LabelSink, Scan, Spill, overflow, scan
+from ._lines import Found, GrowingArray, LabelSink, Scan, Spill, overflow, scan, scan_part
 from ._parse import INTEGER, NO_BOUND, OTHER, REAL, Rules
+from ._together import PartOfLines, Together, any_of, counts_of, largest
 from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import Targets, Task, TextLabels, checked_dtype, number_targets, real_label, real_targets
@@ -77,8 +78,8 @@ class _RealLabels:
 class _NameLabels:
     """Collects labels that are names."""
 
-    def __init__(self, path: StrPath, task: Task) -> None:
-        self._texts = TextLabels(path, task)
+    def __init__(self, path: StrPath, task: Task, comm: Together | None = None) -> None:
+        self._texts = TextLabels(path, task, comm)
         self.targets = self._texts.targets
 
     def add(self, found: Found) -> None:
@@ -105,6 +106,7 @@ def read_svmlight(
     task: Task = "auto",
     block_bytes: int = BLOCK_BYTES,
     spill: Spill | None = None,
+    comm: Together | None = None,
 ) -> Dataset:
     """Read a file in svmlight format, plain or compressed.
 
@@ -132,6 +134,8 @@ def read_svmlight(
         Bytes of text that are parsed at a time.
     spill : Spill, default=None
         Receives the rows as they are read (see `manyclass.io.convert`); the result then has no stored values.
+    comm : Communicator, default=None
+        The processes that read the file together, each some consecutive lines.
 
     Returns
     -------
@@ -166,18 +170,26 @@ def read_svmlight(
     rules = Rules(lowest, highest, extra_features == "ignore", overflow(kind), blank_rows=False)
 
     def attempt(labels: LabelSink) -> Scan:
+        if comm is not None:
+            return scan_part(PartOfLines(path, comm), path, rules, kind, labels, task, block_bytes)
         with closing(line_blocks(path, block_bytes)) as blocks:
             if spill is not None:
                 spill.start(base)
             return scan(path, blocks, rules, kind, labels, task, spill=spill)
 
+    found: Scan | None = None
     try:
         found = attempt(_RealLabels() if task == "regression" else _NumberLabels(task))
     except _TextsNeeded:
-        found = attempt(_NameLabels(path, task))
-    if found.indptr.size == 1:
+        pass
+    if any_of(comm, found is None) or found is None:
+        found = attempt(_NameLabels(path, task, comm))
+    if not counts_of(comm, found.indptr.size - 1)[1]:
         raise DataFormatError(path, "it has no rows; expected lines such as  3 1:0.5 7:2")
 
+    none = NO_BOUND if found.smallest < 0 else found.smallest
+    smallest, found = -largest(comm, -none), found._replace(largest=largest(comm, found.largest))
+    found = found._replace(smallest=-1 if smallest == NO_BOUND else smallest)
     first = min(max(found.smallest, 0), 1) if base is None else base
     if n_features is not None and found.largest - first >= n_features:
         # The base was not known, and index 0 came: reading again with that base finds the wrong line.
@@ -190,6 +202,7 @@ def read_svmlight(
             task=task,
             block_bytes=block_bytes,
             spill=spill,
+            comm=comm,
         )
     if spill is not None:
         spill.settle(first)

@@ -7,6 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
@@ -18,6 +19,7 @@ from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import LabelColumn, Task, checked_dtype
 from .streams import StrPath, open_bytes
+from .typed import TYPED, typed_rows
 
 if TYPE_CHECKING:
     from .text import TextVectorizer
@@ -286,7 +288,7 @@ def _is_header(
 def read_table(
     path: StrPath,
     *,
-    format: Literal["csv", "tsv"] = "csv",
+    format: Literal["csv", "tsv", "jsonl", "parquet", "arrow"] = "csv",
     dtype: npt.DTypeLike = np.float32,
     n_features: int | None = None,
     task: Task = "auto",
@@ -306,8 +308,10 @@ def read_table(
     ----------
     path : str or path
         The table: UTF-8, plain or compressed.
-    format : {"csv", "tsv"}, default="csv"
-        The fields of ``"tsv"`` are separated by tabs.
+    format : {"csv", "tsv", "jsonl", "parquet", "arrow"}, default="csv"
+        The fields of ``"tsv"`` are separated by tabs. ``"jsonl"`` has an object on each line; the keys of the first are
+        the columns. ``"parquet"`` and ``"arrow"`` need pyarrow (extra ``manyclass[arrow]``). The columns of these three
+        have names; a list of labels needs `label_separator`.
     dtype : {numpy.float32, numpy.float64}, default=numpy.float32
         The type of the features, unless a fitted `vectorizer` or its parameters give one.
     n_features : int >= 0, default=None
@@ -367,12 +371,21 @@ def read_table(
         quote = '"' if layout is None else layout.quote
     if label_separator is None and layout is not None:
         label_separator = layout.label_separator
-    with _long_fields, open_bytes(path) as source:
-        lines = source.text_lines()
-        first = next(lines, "")
-        given = delimiter
-        delimiter = _delimiter_of(first, format, layout) if given is None else given
-        records = _records(chain([first], lines), path, delimiter, quote)
+    given = delimiter
+    if format in TYPED and delimiter is not None:
+        raise ValueError(f"delimiter is {delimiter!r}, but {os.fspath(path)} has the format {format!r}: leave it out")
+    with ExitStack() as stack:
+        if format in TYPED:
+            delimiter, header = ",", True
+            records: Iterator[_Record] = (
+                _Record(*row) for row in stack.enter_context(typed_rows(path, format, label_separator))
+            )
+        else:
+            stack.enter_context(_long_fields)
+            lines = stack.enter_context(open_bytes(path)).text_lines()
+            first = next(lines, "")
+            delimiter = _delimiter_of(first, format, layout) if given is None else given
+            records = _records(chain([first], lines), path, delimiter, quote)
         sample = list(islice(records, _SAMPLE))
         if not sample:
             raise DataFormatError(path, "it has no rows; expected a text and a label on each line")

@@ -11,20 +11,18 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ._lines import Found, GrowingArray, Spill, overflow, scan
+from ._lines import Found, GrowingArray, Spill, overflow, scan, scan_part
 from ._parse import INTEGER, Rules
+from ._together import PartOfLines, Together, counts_of, largest
 from .dataset import Dataset
 from .errors import DataFormatError, counted
-from .labels import Targets, checked_dtype, indicator
+from .labels import Targets, check_width, checked_dtype, indicator
 from .streams import BLOCK_BYTES, Block, StrPath, line_blocks
 
 __all__ = ["XMC_HEADER", "read_xmc"]
 
 #: Rows, features, labels.
 XMC_HEADER = re.compile(rb"[ \t]*([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t]+([0-9]{1,15})[ \t\r]*\n")
-
-#: The names of the labels take memory: a damaged header must not ask for more than there is.
-_MOST_LABELS = 10**9
 
 
 class _LabelIds:
@@ -57,6 +55,7 @@ def read_xmc(
     extra_features: Literal["error", "ignore"] = "error",
     block_bytes: int = BLOCK_BYTES,
     spill: Spill | None = None,
+    comm: Together | None = None,
 ) -> Dataset:
     """Read a file in the format of the extreme classification repository, plain or compressed.
 
@@ -65,7 +64,7 @@ def read_xmc(
 
     Parameters
     ----------
-    path, dtype, n_features, extra_features, block_bytes, spill
+    path, dtype, n_features, extra_features, block_bytes, spill, comm
         As for `read_svmlight`; the default of `n_features` is the number in the header.
 
     Returns
@@ -98,8 +97,7 @@ def read_xmc(
         rows, features, labels = map(int, header.groups())
         if not rows:
             raise DataFormatError(path, "the header announces 0 rows; expected at least 1", 1)
-        if labels > _MOST_LABELS:
-            raise DataFormatError(path, f"the header announces {labels} labels; expected at most {_MOST_LABELS}", 1)
+        check_width(path, labels, 1)
         ignore = extra_features == "ignore" and n_features is not None
         width = features if n_features is None else int(n_features)
         # Features beyond those of the header are wrong even if extra ones are ignored.
@@ -111,23 +109,29 @@ def read_xmc(
 
         if spill is not None:
             spill.start(0, rows, width)
-        found = scan(path, body(), rules, kind, _LabelIds(labels), "multilabel", line=2, spill=spill)
+        sink = _LabelIds(labels)
+        if comm is None:
+            found = scan(path, body(), rules, kind, sink, "multilabel", line=2, spill=spill)
+        else:
+            part = PartOfLines(path, comm, header.end())
+            found = scan_part(part, path, rules, kind, sink, "multilabel", block_bytes, line=2)
     y, names = found.targets
-    lines = found.indptr.size - 1
+    before, lines = counts_of(comm, found.indptr.size - 1)
     if lines < rows:
         raise DataFormatError(
             path, f"the file ends after {counted(lines, 'row')}; expected {rows}, as in its header", lines + 1
         )
-    if lines > rows:  # empty lines at the end are allowed
-        surplus = np.flatnonzero(np.diff(found.indptr[rows:]) + np.diff(y.indptr[rows:]))
+    own = max(0, min(rows - before, found.indptr.size - 1))
+    if own < found.indptr.size - 1:  # empty lines at the end are allowed
+        surplus = np.flatnonzero(np.diff(found.indptr[own:]) + np.diff(y.indptr[own:]))
         if surplus.size:
-            line = rows + 2 + int(surplus[0])
+            line = before + own + 2 + int(surplus[0])
             raise DataFormatError(path, f"a row too many; expected {rows}, as in the header", line)
-        found, y = found._replace(indptr=found.indptr[: rows + 1]), y[:rows]
+        found, y = found._replace(indptr=found.indptr[: own + 1]), y[:own]
     if spill is not None:
         spill.settle(0)
     notes = list(found.notes)
-    X = found.matrix(max(width, found.largest + 1))
+    X = found.matrix(max(width, largest(comm, found.largest) + 1))
     if X.shape[1] > width:
         non_zeros = X.nnz
         X = X[:, :width]

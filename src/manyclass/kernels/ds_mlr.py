@@ -110,15 +110,21 @@ def block_gradient(rows, begin, end, S, at, y, c, total, remove, moved, share, l
         if weight == 0:
             continue
         top = real(total[i - begin])
+        # What float32 leaves of the sum: without it all p_ik are wrong by the same factor.
+        scale = weight * real(exp(np.float64(top) - total[i - begin]))
         gained = moved[i - begin]
         for k in range(K):
-            coef[k] = weight * exp(s[k] - top)
+            coef[k] = scale * exp(s[k] - top)
         if gained != 0:
             for k in range(K):
                 coef[k] = coef[k] * real(1.0 - remove[lo + k]) + weight * real(gained * share[lo + k])
         t = y[i] - lo
         if 0 <= t < K:
-            coef[t] -= weight
+            # In float64: near p_iy = 1 the difference is small, and certificates multiply it by large scores.
+            p = exp(np.float64(s[t]) - total[i - begin])
+            if gained != 0:
+                p = p * (1.0 - remove[lo + t]) + gained * share[lo + t]
+            coef[t] = real(np.float64(weight) * p - np.float64(weight))
         add_outer(rows, i, coef, 0, K, G)
         for k in range(K):
             G[last, k] += constant * coef[k]
@@ -322,11 +328,13 @@ def masses(S, begin, y, c, total, lo, wanted, present):
         top = real(total[r])
         for k in range(K):
             e[k] = exp(S[r, k] - top)
+        scale = weight * exp(np.float64(top) - total[r])  # see `block_gradient`
         for k in range(K):
-            present[lo + k] += weight * np.float64(e[k])
+            present[lo + k] += scale * np.float64(e[k])
         t = y[i] - lo
         if 0 <= t < K:
             wanted[lo + t] += weight
+            present[lo + t] += weight * exp(np.float64(S[r, t]) - total[r]) - scale * np.float64(e[t])
 
 
 @jit

@@ -25,6 +25,8 @@ import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload
 
+from manyclass.runtime.files import exposed
+
 __all__ = ["CompileClock", "compile_clock", "implements", "inline", "is_a", "jit", "source_stamp"]
 
 logger = logging.getLogger(__name__)
@@ -91,10 +93,13 @@ class _CacheFile(IndexDataCacheFile):
     save two signatures at once take the same number, and the index of one can then point to the machine code of the
     other. Here a data file is named after its signature and written before the index: at worst an entry is missing from
     the index, and is compiled again.
+
+    The files are pickles, which can run any code: one that another user can change counts as missing, too.
     """
 
-    def __init__(self, cache_path: str, filename_base: str, source_stamp: str) -> None:
+    def __init__(self, cache_path: str, filename_base: str, source_stamp: str, code: Path) -> None:
         super().__init__(cache_path, filename_base, source_stamp)
+        self._code = code
         self._version = f"{self._version} {source_stamp}"
 
     def save(self, key: Any, data: Any) -> None:
@@ -106,16 +111,25 @@ class _CacheFile(IndexDataCacheFile):
         self._save_index(overloads)
 
     def _load_index(self) -> dict[Any, str]:
+        if exposed(Path(self._index_path), self._code):
+            return {}
         try:
             return dict(super()._load_index())
         except Exception:
             return {}
 
     def _load_data(self, name: str) -> Any:
+        why = exposed(Path(self._data_path(name)), self._code)
+        if why:
+            raise OSError(why)
         try:
             return super()._load_data(name)
         except Exception as error:
             raise OSError(f"{name} is damaged") from error  # Numba treats an OSError as a missing file
+
+
+class _Exposed(RuntimeError):
+    """Another user can write to the folder of the cache."""
 
 
 class _PackageCache(FunctionCache):
@@ -123,10 +137,15 @@ class _PackageCache(FunctionCache):
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
+        code = Path(py_func.__code__.co_filename).parent
+        why = exposed(Path(self._cache_path), code)
+        if why:
+            raise _Exposed(why)
         self._cache_file = _CacheFile(
             cache_path=self._cache_path,
             filename_base=self._impl.filename_base,
-            source_stamp=source_stamp(Path(py_func.__code__.co_filename).parent),
+            source_stamp=source_stamp(code),
+            code=code,
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -158,7 +177,7 @@ def _warn_not_kept(why: str) -> None:
     """Warn, once for each reason."""
     logger.warning(
         "compiled kernels cannot be kept on disk (%s) and are compiled again in each process: set the environment "
-        "variable NUMBA_CACHE_DIR to a writable folder",
+        "variable NUMBA_CACHE_DIR to a folder that you alone can write to",
         why,
     )
 
@@ -166,14 +185,14 @@ def _warn_not_kept(why: str) -> None:
 def jit(func: F) -> F:
     """Compile ``func`` in nopython mode, without the GIL, cached on disk.
 
-    If no folder for the cache is writable, the function is compiled again in each process.
+    If no folder for the cache is writable, or another user can write to it, the function is compiled in each process.
     """
     dispatcher = numba.njit(**_OPTIONS)(func)
     try:
         dispatcher._cache = _PackageCache(func)
-    except RuntimeError:
+    except RuntimeError as error:
         dispatcher._cache = _NoCache()
-        _warn_not_kept("no folder can be written")
+        _warn_not_kept(str(error) if isinstance(error, _Exposed) else "no folder can be written")
     return dispatcher  # type: ignore[no-any-return]
 
 

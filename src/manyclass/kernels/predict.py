@@ -84,7 +84,7 @@ def make_weights(weights: Any) -> Weights:
     return DenseWeights(read_only(weights))
 
 
-def make_mixed(weights: sp.csr_matrix[Any]) -> MixedWeights:
+def make_mixed(weights: sp.csr_matrix[Any], *, least: int = _TILE * 16) -> MixedWeights:
     """The mixed view of a CSR matrix; only the values of the dense rows are copied.
 
     A dense row of K numbers is added by a vectorized loop, a sparse one number by number: the dense row is faster where
@@ -92,8 +92,8 @@ def make_mixed(weights: sp.csr_matrix[Any]) -> MixedWeights:
     """
     d, K = weights.shape
     held = np.diff(weights.indptr)
-    # At most half as many bytes as the sparse rows take, but never less than a small constant.
-    most = max(weights.nnz, _TILE * 16) // K
+    # At most half as many bytes as the sparse rows take, or ``least`` numbers.
+    most = max(weights.nnz, least) // K
     chosen = np.flatnonzero(held > K // _FULL)
     chosen = np.sort(chosen[np.argsort(-held[chosen], kind="stable")[:most]])
     place = np.full(d, -1, np.int32)
@@ -178,7 +178,7 @@ def _add_rows(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
                 s[k] += x[0] * w0[k] + x[1] * w1[k] + x[2] * w2[k] + x[3] * w3[k]
 
         return dense
-    if is_a(weights, SparseWeights):
+    if is_a(weights, SparseWeights) or is_a(weights, MixedWeights):
 
         def sparse(weights, j, x, lo, hi, s):
             for m in range(4):

@@ -21,6 +21,7 @@ __all__ = [
     "Rows",
     "check_sparse",
     "csr_fault",
+    "csr_form_fault",
     "has_duplicates",
     "longest_row",
     "make_rows",
@@ -75,17 +76,33 @@ def csr_fault(
     Compiled code does not check indices: one out of range would read or write other memory. With ``spare``, ``data``
     and ``indices`` may be longer than ``indptr`` requires, as SciPy allows.
     """
-    if indptr.shape != (shape[0] + 1,):
-        return f"indptr has shape {indptr.shape}, expected {(shape[0] + 1,)}"
-    if indices.ndim != 1 or data.shape[:1] != indices.shape:
-        return f"data has shape {data.shape} and indices {indices.shape}, expected two vectors of one length"
+    fault = csr_form_fault(data, indices, indptr, shape[0])
+    if fault:
+        return fault
     stored = int(indptr[-1])
     fits = stored <= len(indices) if spare else stored == len(indices)
     if indptr[0] != 0 or not fits or np.any(indptr[1:] < indptr[:-1]):
         return f"indptr must not decrease, from 0 to the number of stored values, {len(indices)}"
     used = indices[:stored]
-    if stored and not (used.min() >= 0 and used.max() < shape[1]):
+    # As an unsigned integer, a negative index is very large.
+    if stored and int(used.view(f"u{used.itemsize}").max()) >= shape[1]:
         return f"indices run from {used.min()} to {used.max()}, expected 0 to {shape[1] - 1}"
+    return None
+
+
+def csr_form_fault(
+    data: np.ndarray[Any, Any], indices: np.ndarray[Any, Any], indptr: np.ndarray[Any, Any], n_rows: int
+) -> str | None:
+    """What is wrong with the shapes and types of the three arrays, whose contents are not read."""
+    if indptr.shape != (n_rows + 1,):
+        return f"indptr has shape {indptr.shape}, expected {(n_rows + 1,)}"
+    if indices.ndim != 1 or data.shape[:1] != indices.shape:
+        return f"data has shape {data.shape} and indices {indices.shape}, expected two vectors of one length"
+    for name, array in (("indices", indices), ("indptr", indptr)):
+        if array.dtype not in (np.int32, np.int64):
+            return f"{name} has type {array.dtype}, expected int32 or int64"
+    if data.dtype.kind not in "biufc":
+        return f"data has type {data.dtype}, expected numbers"
     return None
 
 
@@ -118,6 +135,12 @@ def check_sparse(X: Any, name: str = "X") -> None:
 def has_duplicates(indices, indptr, last_row):
     """Whether a row contains a column twice. ``last_row`` is scratch: one negative integer per column."""
     for i in range(indptr.shape[0] - 1):
+        # Without a branch in the loop, so that it is vectorized: rows in order need no scratch.
+        disorder = 0
+        for t in range(indptr[i] + 1, indptr[i + 1]):
+            disorder += indices[t] <= indices[t - 1]
+        if disorder == 0:
+            continue
         for t in range(indptr[i], indptr[i + 1]):
             if last_row[indices[t]] == i:
                 return True

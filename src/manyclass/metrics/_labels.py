@@ -155,9 +155,11 @@ def same_kind(name: str, a: npt.NDArray[Any], other_name: str, b: npt.NDArray[An
         raise ValueError(f"{name} has {kinds[0]} but {other_name} has {kinds[1]}; both must have the same type")
 
 
-def positions(classes: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The index of each of ``values`` in ``classes`` (distinct, in any order), or -1."""
-    order = np.argsort(classes, kind="stable")
+def positions(
+    classes: npt.NDArray[Any], values: npt.NDArray[Any], order: npt.NDArray[np.intp] | None = None
+) -> npt.NDArray[np.int64]:
+    """The index of each of ``values`` in ``classes`` (distinct, in any order), or -1; ``order`` sorts the classes."""
+    order = np.argsort(classes, kind="stable") if order is None else order
     at = order[np.minimum(np.searchsorted(classes, values, sorter=order), classes.size - 1)]
     return np.where(classes[at] == values, at, -1)
 

@@ -32,7 +32,7 @@ INDEX = Kind(
 
 
 class SearchIndex(ABC):
-    """Base class of indexes for maximum inner product search: for a row x, the classes k with the largest ``x . w_k``.
+    """Base class of indexes for maximum inner product search: the classes with the largest ``x.w_k`` of a row x.
 
     The constructor takes the options, `build` the weights. The number of a class is the number of its column in the
     weights; classes with larger numbers can be inserted and classes can be deleted, which does not change other
@@ -292,8 +292,12 @@ class SearchIndex(ABC):
             index: Index = homes[described["kind"]](**described["options"])
             index._d = int(described["n_features"])
             index._alive = np.array(arrays.pop("alive"))
+            if index._d < 1 or index._alive.dtype != bool or index._alive.ndim != 1:
+                raise ValueError(f"{index._d} features, alive of type {index._alive.dtype}")
             index._restore(arrays)
-        except (KeyError, TypeError, ValueError) as error:
+            if index.dtype not in (np.float32, np.float64):
+                raise ValueError(f"its vectors are {index.dtype}, expected float32 or float64")
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise file.damaged(str(error)) from error
         return index
 
@@ -371,9 +375,11 @@ class SearchIndex(ABC):
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """``value`` as an int if it is an integer of at least ``least``; else a ValueError."""
+    """``value`` as an int if it is an integer from ``least`` to 2^63 - 1; else a ValueError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if int(value) >= 2**63:
+        raise ValueError(f"{name} must be an integer below 2^63, got {value!r}")
     return int(value)
 
 
@@ -394,6 +400,9 @@ def _checked_weights(weights: Any) -> Any:
     if sparse:
         check_sparse(weights, "weights")
         weights = weights.tocsr()
+        if len(weights.data) != weights.indptr[-1]:  # room behind the last row, which SciPy allows
+            weights = weights.copy()
+            weights.prune()
         fault = csr_fault(weights.data, weights.indices, weights.indptr, weights.shape)
         if fault:
             raise ValueError(f"weights must be a valid CSR matrix: {fault}")

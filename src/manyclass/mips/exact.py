@@ -60,6 +60,8 @@ class ExactSearch(SearchIndex):
     kind = "exact"
 
     def __init__(self, *, prune: bool = True) -> None:
+        if not isinstance(prune, bool):
+            raise ValueError(f"prune must be True or False, got {prune!r}")
         self.prune = prune
 
     # --- building and changing --------------------------------------------------------------------------------------

@@ -196,6 +196,8 @@ class SimpleLSH(SearchIndex):
         self._vectors = ClassVectors(self._d, parts)
         self._planes, self._last, self.codes_ = (arrays[name] for name in ("planes", "last", "codes"))
         self.norm_bound_ = float(arrays["norm_bound"][0])
+        if self.codes_.dtype != np.uint64 or self._planes.dtype.kind != "f" or self._last.dtype.kind != "f":
+            raise ValueError(f"codes are {self.codes_.dtype}, expected uint64")
         shapes = [array.shape for array in (self._planes, self._last, self.codes_)]
         K = len(self._alive)
         if shapes != [(self._d, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:

@@ -180,6 +180,8 @@ class SmallWorldGraph(SearchIndex):
         self._graph = kernels.Graph(*(arrays[name] for name in kernels.Graph._fields))
         K = len(self._alive)
         neighbors, degree, entries = self._graph
+        if [numbers.dtype for numbers in self._graph] != [np.int32, np.int32, np.int64]:
+            raise ValueError("the graph must have int32 edges and degrees, int64 entries")
         if neighbors.shape != (K, self.degree) or degree.shape != (K,) or self._vectors.capacity != K:
             raise ValueError(f"the graph must have shape {(K, self.degree)}, got {neighbors.shape}")
         if degree.min(initial=0) < 0 or degree.max(initial=0) > self.degree:

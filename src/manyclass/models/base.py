@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.models.candidates import Candidates, read_candidates, sorter
 from manyclass.models.file import ModelFileError, Stored, read_model, write_model
+from manyclass.models.normalizer import Normalizer
+from manyclass.models.parts import (
+    check_feature_names,
+    check_meaning,
+    holds_texts,
+    plain,
+    plain_vectorizer,
+    positive,
+    type_name,
+)
 from manyclass.objective.links import LINKS, normalized_sigmoid, sigmoid
 
 if TYPE_CHECKING:
     from manyclass.io.text import TextVectorizer
 
-__all__ = ["Model", "positive", "restore"]
+__all__ = ["Model", "restore"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 M = TypeVar("M", bound="Model")
+
+_NO_PROBABILITIES = (
+    "this model has no probabilities (its link is 'identity'): calibrate it on held-out rows, fit with a loss that has "
+    "them, such as 'multinomial' or 'log_loss', or use scores"
+)
 
 
 class Model(ABC):
@@ -39,6 +55,7 @@ class Model(ABC):
 
     task: str
     link: str
+    temperature: float
     classes: Array | None
     parameters: dict[str, Any]
     record: dict[str, Any]
@@ -66,8 +83,18 @@ class Model(ABC):
         """Scores of the rows, (n, n_outputs)."""
 
     @abstractmethod
-    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        """Indices and scores of the k best outputs of each row, best first; of equal scores the lower index first."""
+    def _best(
+        self,
+        X: Any,
+        k: int,
+        n_jobs: int | None,
+        candidates: Candidates | None = None,
+        normalizer: Normalizer | None = None,
+    ) -> tuple[Array, Array]:
+        """Indices and scores of the k best outputs of each row, best first; of equal scores the lower index first.
+
+        Among the candidates, if there are any. The scores of all outputs are added to ``normalizer``, tile by tile.
+        """
 
     @abstractmethod
     def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
@@ -81,6 +108,11 @@ class Model(ABC):
     def summary(self) -> dict[str, Any]:
         """A description of the model as a dict for JSON."""
 
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Size of the weights in bytes."""
+
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The content of the file besides the fields of all models: a dict for JSON, and a dict of arrays."""
@@ -89,6 +121,45 @@ class Model(ABC):
     @abstractmethod
     def from_parts(cls: type[M], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]) -> M:
         """The model with these `parts`; ``common`` are the fields of all models."""
+
+    # --- the fields of all models -----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Check these fields, and convert those that files contain as JSON; dataclasses call this when created."""
+        check_meaning(self.task, self.link, self.classes, self.n_outputs, self.temperature)
+        check_feature_names(self.feature_names, self.n_features)
+        if not isinstance(self.library_version, str):
+            raise ValueError(f"library_version must be a string, got {self.library_version!r}")
+        settle = object.__setattr__
+        settle(self, "parameters", plain("parameters", self.parameters))
+        settle(self, "record", plain("record", self.record))
+        if self.vectorizer is not None:
+            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
+
+    def _described(self, layout: str, n_weights: int, n_nonzero: int, intercept: bool, **own: Any) -> dict[str, Any]:
+        """The summary, with the facts of ``own`` after the layout."""
+        classes = self.classes
+        return {
+            "task": self.task,
+            "link": self.link,
+            "temperature": self.temperature,
+            "n_features": self.n_features,
+            "n_outputs": self.n_outputs,
+            "n_classes": None if classes is None else len(classes),
+            "class_type": None if classes is None else type_name(classes),
+            "dtype": self.dtype.name,
+            "layout": layout,
+            **own,
+            "n_nonzero": n_nonzero,
+            "density": n_nonzero / n_weights,
+            "nbytes": self.nbytes,
+            "has_intercept": intercept,
+            "has_feature_names": self.feature_names is not None,
+            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
+            "library_version": self.library_version,
+            "parameters": self.parameters,
+            "record": self.record,
+        }
 
     # --- texts ------------------------------------------------------------------------------------------------------
 
@@ -125,7 +196,7 @@ class Model(ABC):
         """
         if isinstance(X, str):
             raise ValueError("X must be a list of texts, got one text: pass [text]")
-        if not _holds_texts(X):
+        if not holds_texts(X):
             return X
         vectorizer = self.text_vectorizer
         if vectorizer is None:
@@ -204,7 +275,7 @@ class Model(ABC):
             return scores[:, 0] if self.n_outputs == 1 else scores
         return self.topk(X, 1, n_jobs)[0][:, 0]
 
-    def topk(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
+    def topk(self, X: Any, k: int, n_jobs: int | None = None, *, candidates: Any = None) -> tuple[Array, Array]:
         """The k classes with the largest scores of each row, best first; of equal scores the lower index first.
 
         Memory does not grow with n x n_classes: each thread computes one tile of scores at a time.
@@ -214,9 +285,13 @@ class Model(ABC):
         X : array or CSR matrix of shape (n, n_features), or list of str
             Rows with the features of the fit, in their order; texts for a model of texts.
         k : int
-            From 1 to the number of classes.
+            From 1 to the number of classes, or of the candidates of a row.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
+        candidates : array of shape (m,), array of shape (n, m), list of n lists, or sparse matrix, optional
+            Labels among which each row is ranked: the same for all rows; for each row; or those with a non-zero in an
+            indicator of shape (n, n_classes). Only their scores are computed; they agree with those of all classes up
+            to rounding. By default all classes.
 
         Returns
         -------
@@ -228,20 +303,36 @@ class Model(ABC):
         Raises
         ------
         ValueError
-            If k is out of range or the model has no classes; see `scores`.
+            If k is out of range, the model has no classes, or a candidate is none of them; see `scores`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from manyclass import LinearModel
+        >>> model = LinearModel(np.eye(3), np.zeros(3), np.array(["a", "b", "c"]), "multiclass")
+        >>> model.topk(np.array([[3.0, 1.0, 2.0]]), 2, candidates=["b", "c"])[0].tolist()
+        [['c', 'b']]
         """
         if self.classes is None:
             raise ValueError("a regression model has no classes to rank: use predict or scores")
         if positive("k", k) > len(self.classes):
             raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
         X = self.rows(X)
+        chosen = None
+        if candidates is not None:
+            chosen = read_candidates(candidates, self.classes, sorter(self), np.shape(X)[0], k)
         if self.task != "binary":
-            columns, best = self._best(X, k, n_jobs)
+            columns, best = self._best(X, k, n_jobs, chosen)
             return self.classes[columns], best
         score = self._best(X, 1, n_jobs)[1]
         first = (score > 0).astype(np.intp)
         margin = np.abs(score)
-        return self.classes[np.hstack([first, 1 - first])[:, :k]], np.hstack([margin, -margin])[:, :k]
+        labels, scores = self.classes[np.hstack([first, 1 - first])], np.hstack([margin, -margin])
+        if chosen is not None and k == 1:
+            # The better class where it is a candidate, else the other one.
+            out = ~np.take_along_axis(np.broadcast_to(chosen.mask(0, len(first), 2), (len(first), 2)), first, 1)
+            return np.where(out, labels[:, 1:], labels[:, :1]), np.where(out, scores[:, 1:], scores[:, :1])
+        return labels[:, :k], scores[:, :k]
 
     def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
         """Probabilities of the classes.
@@ -265,11 +356,10 @@ class Model(ABC):
             If the link is identity; see `scores`.
         """
         if self.link == "identity":
-            raise ValueError(
-                "this model has no probabilities (its link is 'identity'): fit with a loss that has them, such as "
-                "'multinomial' or 'log_loss', or use scores"
-            )
+            raise ValueError(_NO_PROBABILITIES)
         scores = self.scores(self.rows(X), n_jobs)
+        if self.temperature != 1:
+            scores /= self.temperature
         if self.task == "binary":
             # sigmoid(-s) rather than 1 - sigmoid(s), which cancels for small probabilities.
             return sigmoid(np.hstack([-scores, scores]))
@@ -278,6 +368,8 @@ class Model(ABC):
 
     def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
         """The k best classes of each row and their probabilities, in the order of `topk`.
+
+        Memory does not grow with n x n_classes.
 
         Parameters
         ----------
@@ -300,12 +392,56 @@ class Model(ABC):
         ValueError
             See `topk` and `probabilities`.
         """
+        if self.link == "identity":
+            raise ValueError(_NO_PROBABILITIES)
         X = self.rows(X)
-        labels, _ = self.topk(X, k, n_jobs)
-        classes = np.asarray(self.classes)
-        order = np.argsort(classes, kind="stable")
-        columns = order[np.searchsorted(classes[order], labels)]
-        return labels, np.take_along_axis(self.probabilities(X, n_jobs), columns, axis=1)
+        if self.task != "multiclass" or self.classes is None:
+            labels, scores = self.topk(X, k, n_jobs)
+            return labels, sigmoid(scores / self.temperature if self.temperature != 1 else scores)
+        if positive("k", k) > len(self.classes):
+            raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
+        normalizer = Normalizer(int(X.shape[0]), self.link, self.temperature)
+        columns, scores = self._best(X, k, n_jobs, normalizer=normalizer)
+        return self.classes[columns], normalizer.probabilities(scores)
+
+    def calibrate(self: M, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None) -> M:
+        """The same model with probabilities that fit the given rows: a link of scores / T.
+
+        The link is softmax or the normalized sigmoid for one class per row, else the sigmoid. It and the temperature
+        T > 0 minimize the log loss. The order of the classes does not change. Rows of the fit would give too confident
+        probabilities: pass others.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows that were not used in the fit; some hundreds are enough.
+        y : array of shape (n,), or indicator of shape (n, n_classes) for a multilabel model
+            Their labels.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows, >= 0.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
+
+        Returns
+        -------
+        Model
+            A new model with another ``link`` and ``temperature``; this one is not changed.
+
+        Raises
+        ------
+        ValueError
+            If it is a regression model, or y has labels that the model does not know.
+
+        References
+        ----------
+        Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
+        """
+        from manyclass.models.temperature import best_link  # imports this module
+
+        link, temperature = best_link(self, X, y, sample_weight, n_jobs)
+        changed: Any = {"link": link, "temperature": temperature}
+        found: M = replace(self, **changed)  # type: ignore[type-var]
+        return found
 
     # --- file -------------------------------------------------------------------------------------------------------
 
@@ -361,23 +497,3 @@ def restore(path: str | os.PathLike[str], stored: Stored, cls: type[M]) -> M:
         return cls.from_parts(stored.common, stored.described, stored.arrays)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelFileError(path, f"the model file is damaged ({error}): save the model again") from error
-
-
-def _holds_texts(X: Any) -> bool:
-    """Whether X is a list or a one-dimensional array of strings."""
-    if hasattr(X, "to_numpy") and getattr(X, "ndim", 2) == 1:
-        X = X.to_numpy()
-    if isinstance(X, np.ndarray):
-        return X.ndim == 1 and X.size > 0 and X.dtype.kind in "UO" and isinstance(X[0], str)
-    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
-
-
-def positive(name: str, value: Any) -> int:
-    """``value`` as an int if it is an integer of at least 1; else a ValueError."""
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    return number

@@ -4,6 +4,7 @@ Besides format, version and ``library_version`` (of the library that fitted the 
 
     kind             "linear" or "staged"
     task, link       as in `LinearModel`
+    temperature      as there; left out where it is 1
     shape            [n_features, n_outputs] of the weights
     vectorizer       the state in `LinearModel.vectorizer` without its arrays, or null
     parameters, record
@@ -18,10 +19,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-import numpy as np
-import scipy.sparse as sp
-
-from manyclass.io.tensors import SMALL, FileError, Kind, TensorFile, Written, write_arrays
+from manyclass.io.tensors import FileError, Kind, TensorFile, Written, write_arrays
 
 __all__ = ["MODEL", "ModelFileError", "Stored", "read_model", "write_model"]
 
@@ -76,12 +74,14 @@ def write_model(path: str | os.PathLike[str], model: Any) -> Written:
     specification, state = model.vectorizer or (None, {})
     arrays.update({f"vectorizer.{name}": array for name, array in state.items()})
     facts = {name: getattr(model, name) for name in ("kind", "task", "link", "parameters", "record", "library_version")}
+    if model.temperature != 1:
+        facts["temperature"] = model.temperature
     facts |= {"shape": [model.n_features, model.n_outputs], "vectorizer": specification, "parts": described}
     return write_arrays(path, MODEL, arrays, facts)
 
 
 def read_model(path: str | os.PathLike[str], mmap: bool) -> Stored:
-    """Read a model file. Weights are checked to be finite, unless they are memory-mapped and large.
+    """Read a model file. It is checked as `TensorFile` says: weights that are mapped from a large file are not.
 
     Raises
     ------
@@ -97,25 +97,17 @@ def read_model(path: str | os.PathLike[str], mmap: bool) -> Stored:
             raise file.damaged(f"the weights have shape {described['shape']}")
         arrays = {}
         for name in file.names:
-            part = name.rpartition(".")[2]
-            mapped = mmap and part == "weights"
+            mapped = mmap and name.rpartition(".")[2] == "weights"
             array = arrays[name] = file.read(name, mmap=mapped, shape=shape)
             if name == "weights" and array.shape != shape:
                 raise file.damaged(f"the weights have shape {array.shape}, expected {shape}")
-            if part in ("weights", "intercept") and (not mapped or file.size <= SMALL) and not _finite(array):
-                raise file.damaged(f"{name} has NaN or infinity")
     specification = described["vectorizer"]
     state = {name.removeprefix("vectorizer."): arrays.pop(name) for name in [*arrays] if name.startswith("vectorizer.")}
     common = {
         "classes": arrays.pop("classes", None),
         "feature_names": arrays.pop("feature_names", None),
         "vectorizer": None if specification is None else (specification, state),
+        "temperature": described.get("temperature", 1.0),
         **{name: described[name] for name in ("task", "link", "parameters", "record", "library_version")},
     }
     return Stored(described["kind"], common, {**described["parts"], "shape": described["shape"]}, arrays)
-
-
-def _finite(array: Any) -> bool:
-    values = array.data if sp.issparse(array) else array
-    # The minimum and the maximum of an array with NaN are NaN: this allocates no array of the size of the weights.
-    return not values.size or values.dtype.kind != "f" or bool(np.isfinite(values.min()) and np.isfinite(values.max()))

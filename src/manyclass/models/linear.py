@@ -7,21 +7,32 @@ file (memory-mapped).
 from __future__ import annotations
 
 import numbers
+import os
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from manyclass._version import __version__
+from manyclass.kernels.predict import MixedWeights, make_mixed
 from manyclass.kernels.scoring import Scorer
-from manyclass.models.base import Model, positive
+from manyclass.models.base import Model
+from manyclass.models.candidates import Candidates
 from manyclass.models.file import ModelFileError
-from manyclass.models.parts import check_feature_names, check_meaning, check_weights, plain, plain_vectorizer, to_csr
+from manyclass.models.normalizer import Normalizer
+from manyclass.models.parts import check_weights, positive, to_csr, type_name
+
+if TYPE_CHECKING:
+    from manyclass.models.explain import Explanation
 
 __all__ = ["LinearModel", "ModelFileError"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: From so many classes on, and once so many rows have been asked for, frequent features get dense rows of weights: they
+#: are added by vectorized loops, and take at most half of the memory of the sparse weights.
+_MANY, _ASKED = 4096, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +63,8 @@ class LinearModel(Model):
         The state of the text vectorizer that makes the features: a dict for JSON, and arrays by name.
     library_version : str, optional
         Version of the library that fitted the model; the current one by default.
+    temperature : float, default=1.0
+        The scores are divided by it before the link, see `calibrate`.
 
     Raises
     ------
@@ -86,21 +99,14 @@ class LinearModel(Model):
     feature_names: Array | None = field(default=None, repr=False)
     vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
     library_version: str = __version__
+    temperature: float = 1.0
     kind = "linear"
 
     def __post_init__(self) -> None:
         check_weights(self.weights, self.intercept)
-        check_meaning(self.task, self.link, self.classes, self.n_outputs)
-        check_feature_names(self.feature_names, self.n_features)
-        if not isinstance(self.library_version, str):
-            raise ValueError(f"library_version must be a string, got {self.library_version!r}")
-        settle = object.__setattr__
+        self.check()
         # For a strided array, such as a column of a solver's array, kernels would be compiled separately.
-        settle(self, "intercept", np.ascontiguousarray(self.intercept))
-        settle(self, "parameters", plain("parameters", self.parameters))
-        settle(self, "record", plain("record", self.record))
-        if self.vectorizer is not None:
-            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
+        object.__setattr__(self, "intercept", np.ascontiguousarray(self.intercept))
 
     # --- properties -------------------------------------------------------------------------------------------------
 
@@ -151,26 +157,8 @@ class LinearModel(Model):
         >>> model.summary()["n_nonzero"], model.summary()["layout"]
         (2, 'dense')
         """
-        nonzero = self.n_nonzero
-        return {
-            "task": self.task,
-            "link": self.link,
-            "n_features": self.n_features,
-            "n_outputs": self.n_outputs,
-            "n_classes": None if self.classes is None else len(self.classes),
-            "class_type": None if self.classes is None else _type_name(self.classes),
-            "dtype": self.dtype.name,
-            "layout": "sparse" if self.is_sparse else "dense",
-            "n_nonzero": nonzero,
-            "density": nonzero / (self.n_features * self.n_outputs),
-            "nbytes": self.nbytes,
-            "has_intercept": bool(np.any(self.intercept)),
-            "has_feature_names": self.feature_names is not None,
-            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
-            "library_version": self.library_version,
-            "parameters": self.parameters,
-            "record": self.record,
-        }
+        layout, size = "sparse" if self.is_sparse else "dense", self.n_features * self.n_outputs
+        return self._described(layout, size, self.n_nonzero, bool(np.any(self.intercept)))
 
     def top_features(self, label: Any, k: int = 10) -> tuple[Array, Array]:
         """The features with the largest weights for a class.
@@ -202,6 +190,45 @@ class LinearModel(Model):
         names = self.names()
         return best if names is None else names[best], weights[best]
 
+    def explain(self, X: Any, top: int = 10, labels: Any = None, n_jobs: int | None = None) -> list[Explanation]:
+        """Why each row gets its class: the features that contribute most to its lead over the best other class.
+
+        A contribution is the value of a feature times the difference of its weights. Nothing is densified.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n, n_features), or list of str
+            Rows with the features of the fit, in their order; texts for a model of texts.
+        top : int, default=10
+            Number of features per row, >= 1.
+        labels : sequence of n classes, optional
+            The classes to explain; None: the predicted ones. The other class is the best one besides.
+        n_jobs : int, optional
+            Threads; None is 1, -1 all cores.
+
+        Returns
+        -------
+        list of Explanation
+            For each row class, rival, features and contributions.
+
+        Raises
+        ------
+        ValueError
+            If a label is not a class of the model; see `scores`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> weights = np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0]])
+        >>> model = LinearModel(weights, np.zeros(3), np.array(["ham", "spam", "unsure"]), "multiclass")
+        >>> print(model.explain(np.array([[1.0, 3.0]]), top=2)[0])
+        spam against ham: 5 = 1 +6, 0 -1, rest +0
+        """
+        from manyclass.models.explain import explain  # imports this module
+
+        found: list[Explanation] = explain(self, X, top, labels, n_jobs)
+        return found
+
     def _column_of(self, label: Any) -> tuple[int, int]:
         """The column of a class, and the sign of its weights there (-1 for ``classes[0]`` of a binary model)."""
         if self.classes is None:
@@ -214,7 +241,7 @@ class LinearModel(Model):
         if not len(found):
             raise ValueError(
                 f"label {label!r} is not a class of this model: it has {len(self.classes)} of type "
-                f"{_type_name(self.classes)}, the first is {self.classes[:1].tolist()[0]!r}"
+                f"{type_name(self.classes)}, the first is {self.classes[:1].tolist()[0]!r}"
             )
         if self.task == "binary":
             return 0, 1 if found[0] else -1
@@ -245,9 +272,36 @@ class LinearModel(Model):
         """
         return Scorer(self.weights, self.intercept).scores(X, n_jobs)
 
-    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        # No n x n_outputs array: one tile of scores per thread.
-        return Scorer(self.weights, self.intercept).best(X, k, n_jobs)
+    def _best(
+        self,
+        X: Any,
+        k: int,
+        n_jobs: int | None,
+        candidates: Candidates | None = None,
+        normalizer: Normalizer | None = None,
+    ) -> tuple[Array, Array]:
+        scorer = Scorer(self.weights, self.intercept)
+        if candidates is not None:
+            return scorer.best_of(X, k, n_jobs, *candidates)
+        if normalizer is None and sp.issparse(X):
+            mixed = self._mixed_weights(int(X.shape[0]))
+            if mixed is not None:
+                return scorer.best_mixed(X, k, n_jobs, mixed)
+        return scorer.best(X, k, n_jobs, each=None if normalizer is None else normalizer.add)
+
+    def _mixed_weights(self, n: int) -> MixedWeights | None:
+        """The sparse weights with dense rows for the most frequent features, once the rows asked for are worth it."""
+        if not self.is_sparse or self.n_outputs < _MANY:
+            return None
+        asked = self.__dict__.get("_asked", 0) + n
+        object.__setattr__(self, "_asked", asked)
+        if asked >= _ASKED and "_mixed" not in self.__dict__:
+            W: Any = self.weights
+            object.__setattr__(self, "_mixed", make_mixed(W, least=0) if W.has_canonical_format else None)
+        return self.__dict__.get("_mixed")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_mixed", "_asked")}
 
     def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
         return Scorer(self.weights, self.intercept).positive(X, n_jobs)
@@ -322,6 +376,83 @@ class LinearModel(Model):
         weights = self.weights.astype(wanted) if self.is_sparse else np.array(self.weights, wanted, order="C")
         return replace(self, weights=weights, intercept=self.intercept.astype(wanted))
 
+    @classmethod
+    def from_sklearn(cls, estimator: Any) -> LinearModel:
+        """The model of a fitted linear estimator of scikit-learn, with the same predictions and probabilities.
+
+        Parameters
+        ----------
+        estimator : estimator
+            LogisticRegression, LinearSVC, RidgeClassifier, SGDClassifier, Ridge, Lasso, ElasticNet, SGDRegressor or one
+            of their CV forms; or a pipeline of a `manyclass.TextVectorizer` and one of these.
+
+        Returns
+        -------
+        LinearModel
+            A model that can be saved, served, explained and calibrated.
+
+        Raises
+        ------
+        ValueError
+            If it is another estimator, or not fitted.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> X, y = load_iris(return_X_y=True)
+        >>> estimator = LogisticRegression(max_iter=1000).fit(X, y)
+        >>> bool((LinearModel.from_sklearn(estimator).predict(X) == estimator.predict(X)).all())
+        True
+        """
+        from manyclass.models.convert import from_sklearn  # imports this module
+
+        return from_sklearn(estimator)
+
+    def to_sklearn(self) -> Any:
+        """A fitted estimator of scikit-learn with the same predictions, scores and probabilities.
+
+        It is a LogisticRegression (softmax, or sigmoid for two classes), an SGDClassifier (normalized sigmoids), a
+        LinearSVC (no probabilities) or a Ridge, with the default parameters; for a model of texts, a pipeline. The
+        scores of a calibrated model are divided by its temperature.
+
+        Returns
+        -------
+        estimator
+            It needs this package only if the model is one of texts.
+
+        Raises
+        ------
+        ValueError
+            If it is a model of label sets.
+        """
+        from manyclass.models.convert import to_sklearn  # imports this module
+
+        return to_sklearn(self)
+
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an ONNX file (opset 17), with dense float32 weights.
+
+        Its input is ``X``, float32 of shape (n, n_features). Its outputs are ``label`` (not for regression; 0/1 for
+        each class of label sets), ``scores``, and ``probabilities`` if the model has them. Texts must be turned into
+        features before, with `rows`.
+
+        Parameters
+        ----------
+        path : path
+            The file, written atomically.
+
+        Raises
+        ------
+        ImportError
+            If the package onnx is not installed.
+        ValueError
+            If the weights are larger than an ONNX file can be, 2 GiB.
+        """
+        from manyclass.models.convert import to_onnx  # imports this module
+
+        to_onnx(self, path)
+
     # --- file -------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -332,7 +463,3 @@ class LinearModel(Model):
         cls: type[LinearModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
     ) -> LinearModel:
         return cls(**arrays, **common)
-
-
-def _type_name(labels: Array) -> str:
-    return "str" if labels.dtype.kind == "U" else labels.dtype.name

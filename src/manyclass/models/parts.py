@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +12,17 @@ import scipy.sparse as sp
 from manyclass.kernels.rows import csr_fault
 from manyclass.runtime.threads import ranges
 
-__all__ = ["check_feature_names", "check_meaning", "check_weights", "plain", "plain_vectorizer", "to_csr"]
+__all__ = [
+    "check_feature_names",
+    "check_meaning",
+    "check_weights",
+    "holds_texts",
+    "plain",
+    "plain_vectorizer",
+    "positive",
+    "to_csr",
+    "type_name",
+]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,8 +62,10 @@ def check_weights(weights: Any, intercept: Any) -> None:
         )
 
 
-def check_meaning(task: Any, link: Any, classes: Any, n_outputs: int) -> None:
-    """Raise a ValueError unless task, link and classes are valid, and consistent with the number of outputs."""
+def check_meaning(task: Any, link: Any, classes: Any, n_outputs: int, temperature: Any = 1.0) -> None:
+    """Raise a ValueError unless task, link, temperature and classes are valid, and consistent with the outputs."""
+    if not isinstance(temperature, float) or not 0 < temperature < np.inf:
+        raise ValueError(f"temperature must be a positive finite float, got {temperature!r}")
     if task not in _TASKS:
         raise ValueError(f"task must be one of {', '.join(map(repr, _TASKS))}, got {task!r}")
     if link not in _TASKS[task]:
@@ -133,6 +146,30 @@ def to_csr(weights: Array, threshold: float) -> Any:
         indices[place] = columns
         data[place] = weights[b:e][rows, columns]
     return sp.csr_matrix((data, indices, indptr), shape=(d, K), copy=False)
+
+
+def type_name(labels: Array) -> str:
+    return "str" if labels.dtype.kind == "U" else labels.dtype.name
+
+
+def holds_texts(X: Any) -> bool:
+    """Whether X is a list or a one-dimensional array of strings."""
+    if hasattr(X, "to_numpy") and getattr(X, "ndim", 2) == 1:
+        X = X.to_numpy()
+    if isinstance(X, np.ndarray):
+        return X.ndim == 1 and X.size > 0 and X.dtype.kind in "UO" and isinstance(X[0], str)
+    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
+
+
+def positive(name: str, value: Any) -> int:
+    """``value`` as an int if it is an integer of at least 1; else a ValueError."""
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    return number
 
 
 def _described(value: Any) -> str:

@@ -25,15 +25,13 @@ from manyclass.io.folder import StoreError, read_manifest, verify_files, write_m
 from manyclass.io.streams import StrPath
 from manyclass.io.tensors import Written
 from manyclass.kernels.scoring import Scorer
-from manyclass.models.base import Model, positive
+from manyclass.models.blocks import BlockModel
 from manyclass.models.file import ModelFileError, read_model, write_model
 from manyclass.models.linear import LinearModel
-from manyclass.models.parts import check_feature_names, check_meaning, plain, plain_vectorizer
 from manyclass.runtime import memory
 from manyclass.runtime.files import atomic_folder
-from manyclass.runtime.threads import ranges
 
-__all__ = ["Block", "ShardedModel", "finish"]
+__all__ = ["Block", "ShardedModel", "finish", "write_block"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,7 +49,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedModel(Model):
+class ShardedModel(BlockModel):
     """A linear model whose weights are on disk in blocks of classes.
 
     Scores, rankings and probabilities equal those of the `LinearModel` with the same weights to the last bit. Blocks
@@ -69,7 +67,7 @@ class ShardedModel(Model):
         float32 or float64.
     layout : {"dense", "sparse"}
         Format of the weights.
-    classes, task, link, parameters, record, feature_names, vectorizer, library_version
+    classes, task, link, parameters, record, feature_names, vectorizer, library_version, temperature
         As in `LinearModel`.
 
     See Also
@@ -104,17 +102,9 @@ class ShardedModel(Model):
     feature_names: Array | None = field(default=None, repr=False)
     vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
     library_version: str = __version__
+    temperature: float = 1.0
     _open: OrderedDict[int, LinearModel] = field(default_factory=OrderedDict, repr=False)
     kind = "sharded"
-
-    def __post_init__(self) -> None:
-        check_meaning(self.task, self.link, self.classes, self.n_outputs)
-        check_feature_names(self.feature_names, self.n_features)
-        settle = object.__setattr__
-        settle(self, "parameters", plain("parameters", self.parameters))
-        settle(self, "record", plain("record", self.record))
-        if self.vectorizer is not None:
-            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
 
     @classmethod
     def open(cls, path: StrPath) -> ShardedModel:
@@ -138,9 +128,13 @@ class ShardedModel(Model):
             common = Written(**facts["common"])
             dtype, layout = np.dtype(facts["dtype"]), str(facts["layout"])
             ends = [0, *(block.hi for block in blocks)]
-            if ends[-1] != shape[1] or any(b.lo != end or b.hi <= b.lo for b, end in zip(blocks, ends)):
+            if (
+                min(shape) < 1
+                or ends[-1] != shape[1]
+                or any(b.lo != end or b.hi <= b.lo for b, end in zip(blocks, ends))
+            ):
                 raise ValueError("its blocks do not cover its classes")
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise StoreError(path, f"its manifest is damaged ({error!r}): write the model again") from error
         verify_files(folder, [common])
         stored = read_model(folder / common.file, mmap=False)
@@ -150,18 +144,6 @@ class ShardedModel(Model):
             raise ModelFileError(folder / common.file, f"the model is damaged ({error}): write it again") from error
 
     # --- properties -------------------------------------------------------------------------------------------------
-
-    @property
-    def n_features(self) -> int:
-        return self.shape[0]
-
-    @property
-    def n_outputs(self) -> int:
-        return self.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.weight_dtype
 
     @property
     def weights(self) -> Any:
@@ -194,30 +176,8 @@ class ShardedModel(Model):
             block = self.block(number)
             nonzero += block.n_nonzero
             intercept = intercept or bool(np.any(block.intercept))
-        return {
-            "task": self.task,
-            "link": self.link,
-            "n_features": self.n_features,
-            "n_outputs": self.n_outputs,
-            "n_classes": None if self.classes is None else len(self.classes),
-            "class_type": None
-            if self.classes is None
-            else "str"
-            if self.classes.dtype.kind == "U"
-            else self.classes.dtype.name,
-            "dtype": self.dtype.name,
-            "layout": f"{self.layout}, in {len(self.blocks)} blocks of classes,",
-            "n_blocks": len(self.blocks),
-            "n_nonzero": nonzero,
-            "density": nonzero / (self.n_features * self.n_outputs),
-            "nbytes": self.nbytes,
-            "has_intercept": intercept,
-            "has_feature_names": self.feature_names is not None,
-            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
-            "library_version": self.library_version,
-            "parameters": self.parameters,
-            "record": self.record,
-        }
+        layout, size = f"{self.layout}, in {len(self.blocks)} blocks of classes,", self.n_features * self.n_outputs
+        return self._described(layout, size, nonzero, intercept, n_blocks=len(self.blocks))
 
     def verify(self) -> None:
         """Read every file and compare it with its checksum.
@@ -269,53 +229,6 @@ class ShardedModel(Model):
             yield block.lo, block.hi, Scorer(found.weights, found.intercept)
             del found
 
-    # --- prediction -------------------------------------------------------------------------------------------------
-
-    def scores(self, X: Any, n_jobs: int | None = None) -> Array:
-        """``X @ weights + intercept``, one block after the other: see `LinearModel.scores`."""
-        out: Array | None = None
-        for lo, hi, scorer in self._scorers():
-            part = scorer.scores(X, n_jobs)
-            if out is None:
-                out = np.empty((X.shape[0], self.n_outputs), part.dtype)
-            out[:, lo:hi] = part
-        return np.empty((X.shape[0], 0)) if out is None else out
-
-    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        return self._ranked(X, k, n_jobs)[:2]
-
-    def _ranked(self, X: Any, k: int, n_jobs: int | None, *, partition: bool = False) -> tuple[Array, Array, Array]:
-        """The k best outputs of each row; with ``partition``, also the log-sum-exp of its scores in float64."""
-        numbers, values = np.empty((X.shape[0], 0), np.int64), np.empty((X.shape[0], 0), self.dtype)
-        log_sum = np.full(X.shape[0] if partition else 0, -np.inf)
-        for lo, hi, scorer in self._scorers():
-            found, best = scorer.best(X, min(k, hi - lo), n_jobs)
-            values = np.concatenate([values.astype(best.dtype, copy=False), best], axis=1)
-            numbers = np.concatenate([numbers, found + lo], axis=1)
-            # NaN sorts after all numbers; of equal scores the lower index comes first.
-            order = np.lexsort((numbers, -values), axis=-1)[:, :k]
-            numbers, values = np.take_along_axis(numbers, order, 1), np.take_along_axis(values, order, 1)
-            if partition:
-                for begin, end in ranges(X.shape[0], max(1, (1 << 21) // (hi - lo))):
-                    scores = scorer.scores(X[begin:end], n_jobs).astype(np.float64)
-                    top = scores.max(axis=1)
-                    sums = top + np.log(np.exp(scores - top[:, None]).sum(axis=1))
-                    log_sum[begin:end] = np.logaddexp(log_sum[begin:end], sums)
-        return numbers, values, log_sum
-
-    def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
-        """See `Model.topk_probabilities`; needs no n x n_classes array for softmax."""
-        if self.link != "softmax" or self.classes is None:
-            return super().topk_probabilities(X, k, n_jobs)
-        if positive("k", k) > len(self.classes):
-            raise ValueError(f"k must be at most {len(self.classes)}, the number of classes of this model, got {k}")
-        numbers, values, log_sum = self._ranked(X, k, n_jobs, partition=True)
-        return self.classes[numbers], np.exp(values - log_sum[:, None]).astype(values.dtype)
-
-    def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
-        parts = [scorer.positive(X, n_jobs) for _, _, scorer in self._scorers()]
-        return sp.csr_matrix(sp.hstack(parts, format="csr"), dtype=np.int8)
-
     # --- conversion -------------------------------------------------------------------------------------------------
 
     def assemble(self) -> LinearModel:
@@ -348,24 +261,6 @@ class ShardedModel(Model):
             weights = sp.csr_matrix(sp.hstack(pieces, format="csr"))
         return LinearModel(weights, intercept, **self.common())
 
-    def sparsify(self, threshold: float = 0.0) -> ShardedModel:
-        """Not supported: use `manyclass.models.splitting.sparsify_model`, which writes another model.
-
-        Raises
-        ------
-        ValueError
-            Always.
-        """
-        raise ValueError(
-            "sparsify is not for a model in blocks of classes, which is on disk: write a sparse one with "
-            "manyclass.models.splitting.sparsify_model(model, path)"
-        )
-
-    def common(self) -> dict[str, Any]:
-        """The fields of all models, for the constructor."""
-        names = ("classes", "task", "link", "parameters", "record", "feature_names", "vectorizer", "library_version")
-        return {name: getattr(self, name) for name in names}
-
     # --- file -------------------------------------------------------------------------------------------------------
 
     def save(self, path: StrPath) -> None:
@@ -396,11 +291,15 @@ class ShardedModel(Model):
     def parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"blocks": len(self.blocks)}, {}
 
-    @classmethod
-    def from_parts(
-        cls: type[ShardedModel], common: dict[str, Any], described: dict[str, Any], arrays: dict[str, Any]
-    ) -> ShardedModel:
-        raise ValueError("the file is a part of a model in blocks of classes: open its folder")
+
+def write_block(folder: Path, name: str, lo: int, weights: Any, intercept: Array, facts: dict[str, Any]) -> Block:
+    """Write the block of classes from ``lo`` on to a folder; ``facts`` are the classes, task and link of the model."""
+    hi = lo + int(weights.shape[1])
+    classes = facts["classes"]
+    if classes is not None and facts["task"] != "binary":
+        classes = classes[lo:hi]
+    model = LinearModel(weights, intercept, classes, facts["task"], facts["link"])
+    return Block(lo, hi, write_model(folder / f"block-{name}.safetensors", model))
 
 
 def finish(folder: Path, model: ShardedModel) -> None:

@@ -8,10 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.io.streams import StrPath
-from manyclass.models.base import positive
-from manyclass.models.file import write_model
 from manyclass.models.linear import LinearModel
-from manyclass.models.sharded import Block, ShardedModel, finish
+from manyclass.models.parts import positive
+from manyclass.models.sharded import Block, ShardedModel, finish, write_block
 from manyclass.runtime.files import FolderWriter
 from manyclass.runtime.threads import ranges
 
@@ -32,7 +31,7 @@ class ShardedModelWriter(FolderWriter):
         The folder, which must not exist.
     n_features : int
         Number of features.
-    classes, task, link, parameters, record, feature_names, vectorizer, library_version
+    classes, task, link, parameters, record, feature_names, vectorizer, library_version, temperature
         As in `LinearModel`.
 
     Raises
@@ -90,14 +89,7 @@ class ShardedModelWriter(FolderWriter):
             )
         self._dtype, self._layout = np.dtype(weights.dtype), layout
         lo = self._blocks[-1].hi if self._blocks else 0
-        hi = lo + int(weights.shape[1])
-        path = self._folder / f"block-{len(self._blocks):05d}.safetensors"
-        task = self._facts["task"]
-        classes = self._facts["classes"]
-        if classes is not None and task != "binary":
-            classes = classes[lo:hi]
-        model = LinearModel(weights, intercept, classes, task, self._facts["link"])
-        self._blocks.append(Block(lo, hi, write_model(path, model)))
+        self._blocks.append(write_block(self._folder, f"{len(self._blocks):05d}", lo, weights, intercept, self._facts))
 
 
 def block_width(
@@ -137,7 +129,9 @@ def split_model(
     width = block_width(model.n_features, model.n_outputs, model.dtype, block_classes, block_bytes)
     stored: Any = model.weights
     columns = stored.tocsc() if model.is_sparse else stored
-    facts = {name: getattr(model, name) for name in ("parameters", "record", "feature_names", "vectorizer")}
+    facts = {
+        name: getattr(model, name) for name in ("parameters", "record", "feature_names", "vectorizer", "temperature")
+    }
     with ShardedModelWriter(
         path,
         model.n_features,

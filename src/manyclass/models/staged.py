@@ -14,7 +14,9 @@ from manyclass._version import __version__
 from manyclass.features.base import projection
 from manyclass.kernels.rows import read_only
 from manyclass.models.base import Array, Model
-from manyclass.models.parts import check_feature_names, check_meaning, check_weights, plain, plain_vectorizer
+from manyclass.models.candidates import Candidates
+from manyclass.models.normalizer import Normalizer
+from manyclass.models.parts import check_weights, plain
 from manyclass.objective.links.calibrated import Calibration
 from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
@@ -27,8 +29,8 @@ __all__ = ["Stage", "StagedModel"]
 
 #: Number of feature values computed at a time. Fixed, because the rounding of BLAS depends on the shape of arrays.
 _PIECE = 1 << 21
-#: Number of rows whose scores are in memory at a time when only the best classes are needed.
-_ROWS = 1 << 15
+#: Numbers of rows and of scores that are in memory at a time when only the best classes are needed.
+_ROWS, _SCORES = 1 << 15, 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ class StagedModel(Model):
         The stages of each member; most models have one member.
     n_features : int
         Number of features of a row.
-    classes, task, parameters, record, feature_names, vectorizer, library_version
+    classes, task, parameters, record, feature_names, vectorizer, library_version, temperature
         As in `LinearModel`.
     link : {"identity", "softmax", "sigmoid"}, default="identity"
         The function from scores to probabilities, unless the last calibrations make the scores probabilities.
@@ -118,11 +120,11 @@ class StagedModel(Model):
     feature_names: Array | None = field(default=None, repr=False)
     vectorizer: tuple[dict[str, Any], dict[str, Array]] | None = field(default=None, repr=False)
     library_version: str = __version__
+    temperature: float = 1.0
     kind = "staged"
 
     def __post_init__(self) -> None:
-        settle = object.__setattr__
-        settle(self, "members", tuple(tuple(member) for member in self.members))
+        object.__setattr__(self, "members", tuple(tuple(member) for member in self.members))
         stages = self.stages
         if not stages or not all(self.members):
             raise ValueError("members must be non-empty tuples of stages")
@@ -133,12 +135,11 @@ class StagedModel(Model):
                     f"stages must have the same number of outputs and dtype, got {wanted[1]} of {wanted[0]} and "
                     f"{stage.weights.shape[1]} of {stage.weights.dtype}"
                 )
-        check_meaning(self.task, self.link, self.classes, self.n_outputs)
-        check_feature_names(self.feature_names, self.n_features)
-        settle(self, "parameters", plain("parameters", self.parameters))
-        settle(self, "record", plain("record", self.record))
-        if self.vectorizer is not None:
-            settle(self, "vectorizer", plain_vectorizer(self.vectorizer))
+        for block in [stage.block for stage in stages] if self.prepare is None else [self.prepare]:
+            width = getattr(block, "n_features_in_", self.width)
+            if width != self.width:
+                raise ValueError(f"{type(block).__name__} takes {width} features, expected {self.width}")
+        self.check()
 
     # --- properties -------------------------------------------------------------------------------------------------
 
@@ -177,37 +178,18 @@ class StagedModel(Model):
 
     def summary(self) -> dict[str, Any]:
         """A description of the model as a dict for JSON. Reads all weights."""
-        nonzero = sum(int(np.count_nonzero(stage.weights)) for stage in self.stages)
-        size = sum(stage.weights.size for stage in self.stages)
         blocks = [None if stage.block is None else type(stage.block).__name__ for stage in self.stages]
-        return {
-            "task": self.task,
-            "link": self.link,
-            "n_features": self.n_features,
-            "n_outputs": self.n_outputs,
-            "n_classes": None if self.classes is None else len(self.classes),
-            "class_type": None
-            if self.classes is None
-            else "str"
-            if self.classes.dtype.kind == "U"
-            else self.classes.dtype.name,
-            "dtype": self.dtype.name,
-            "layout": "staged",
-            "n_members": len(self.members),
-            "n_stages": len(self.stages),
-            "n_calibrated": sum(stage.calibration is not None for stage in self.stages),
-            "n_block_features": sum(len(stage.weights) for stage in self.stages),
-            "blocks": sorted({name for name in blocks if name}),
-            "n_nonzero": nonzero,
-            "density": nonzero / size,
-            "nbytes": self.nbytes,
-            "has_intercept": any(bool(np.any(stage.intercept)) for stage in self.stages),
-            "has_feature_names": self.feature_names is not None,
-            "vectorizer": None if self.vectorizer is None else self.vectorizer[0],
-            "library_version": self.library_version,
-            "parameters": self.parameters,
-            "record": self.record,
-        }
+        return self._described(
+            "staged",
+            sum(stage.weights.size for stage in self.stages),
+            sum(int(np.count_nonzero(stage.weights)) for stage in self.stages),
+            any(bool(np.any(stage.intercept)) for stage in self.stages),
+            n_members=len(self.members),
+            n_stages=len(self.stages),
+            n_calibrated=sum(stage.calibration is not None for stage in self.stages),
+            n_block_features=sum(len(stage.weights) for stage in self.stages),
+            blocks=sorted({name for name in blocks if name}),
+        )
 
     # --- prediction -------------------------------------------------------------------------------------------------
 
@@ -234,6 +216,12 @@ class StagedModel(Model):
     def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
         """Probabilities of the classes, see `Model.probabilities`; calibrated scores are probabilities already."""
         return super().probabilities(X, n_jobs) if self._domain is None else self.scores(X, n_jobs)
+
+    def calibrate(self, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None) -> StagedModel:
+        """See `Model.calibrate`; not for a model whose scores are probabilities."""
+        if self._domain is not None:
+            raise ValueError("the scores of this model are calibrated probabilities already: use probabilities")
+        return super().calibrate(X, y, sample_weight, n_jobs)
 
     def _advance(self, stage: Stage, scores: Array, X: Any, n_threads: int) -> None:
         """Update the scores of all rows by one stage."""
@@ -273,14 +261,30 @@ class StagedModel(Model):
             if not np.isfinite(values[begin:end]).all():
                 raise ValueError("X has NaN or infinity: replace such values or remove their rows")
 
-    def _by_pieces(self, X: Any, n_jobs: int | None, task: Callable[[Array], Any]) -> list[Any]:
-        """Call ``task`` with the scores of some rows at a time."""
+    def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
+        """See `Model.topk_probabilities`; calibrated scores are probabilities already."""
+        return super().topk_probabilities(X, k, n_jobs) if self._domain is None else self.topk(X, k, n_jobs)
+
+    def _by_pieces(self, X: Any, n_jobs: int | None, task: Callable[[int, int, Array], Any]) -> list[Any]:
+        """Call ``task(begin, end, scores)`` for some rows at a time."""
         self._check(X)
         n_threads = resolve_n_jobs(n_jobs)
-        return [task(self._scores(X[begin:end], n_threads)) for begin, end in ranges(X.shape[0], _ROWS) or [(0, 0)]]
+        pieces = ranges(X.shape[0], max(1, min(_ROWS, _SCORES // self.n_outputs))) or [(0, 0)]
+        return [task(begin, end, self._scores(X[begin:end], n_threads)) for begin, end in pieces]
 
-    def _best(self, X: Any, k: int, n_jobs: int | None) -> tuple[Array, Array]:
-        def best(scores: Array) -> tuple[Array, Array]:
+    def _best(
+        self,
+        X: Any,
+        k: int,
+        n_jobs: int | None,
+        candidates: Candidates | None = None,
+        normalizer: Normalizer | None = None,
+    ) -> tuple[Array, Array]:
+        def best(begin: int, end: int, scores: Array) -> tuple[Array, Array]:
+            if normalizer is not None and end > begin:
+                normalizer.add(begin, end, scores)
+            if candidates is not None:
+                scores = np.where(candidates.mask(begin, end, self.n_outputs), scores, np.nan)
             order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             return order, np.take_along_axis(scores, order, axis=1)
 
@@ -288,7 +292,9 @@ class StagedModel(Model):
         return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
 
     def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
-        found = self._by_pieces(X, n_jobs, lambda scores: sp.csr_matrix((scores > self.threshold).astype(np.int8)))
+        found = self._by_pieces(
+            X, n_jobs, lambda _, __, scores: sp.csr_matrix((scores > self.threshold).astype(np.int8))
+        )
         return sp.csr_matrix(sp.vstack(found, format="csr"))
 
     def sparsify(self, threshold: float = 0.0) -> StagedModel:

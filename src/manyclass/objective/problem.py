@@ -19,11 +19,13 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 from manyclass.kernels import respond, sdca as kernels
 from manyclass.kernels.rows import CSRRows, Rows
 from manyclass.kernels.targets import ClassTargets, Targets
 from manyclass.objective.penalties import L1, L2
+from manyclass.objective.standard import Standard
 from manyclass.runtime.threads import ranges, run
 
 __all__ = ["Array", "Certificate", "Problem", "stored"]
@@ -100,6 +102,9 @@ class Problem:
     shift : ndarray of shape (d, K), optional
         Z: the penalty is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
         throughout. Not copied: after a change of Z, recompute the dual image.
+    standard : Standard, optional
+        The problem is that of the rows with standardized columns; weights and dual images are theirs, and `raw` gives
+        the model for the rows as they are. Only for a solver that ``takes_standard``.
 
     Raises
     ------
@@ -119,6 +124,7 @@ class Problem:
     dtype: Any = np.float64
     n_threads: int = 1
     shift: Array | None = field(default=None, repr=False)
+    standard: Standard | None = field(default=None, repr=False)
     n_samples: int = field(init=False)
     n_outputs: int = field(init=False)
     norms: Array = field(init=False, repr=False)
@@ -156,17 +162,19 @@ class Problem:
                 raise ValueError("shift requires a strongly convex penalty, got L1: pass L2 or ElasticNet")
         norms = np.empty(n, self.dtype)
         kernels.row_norms(self.rows, norms)
+        if self.standard is not None:
+            norms = self.standard.norms(self._matrix()).astype(self.dtype)
         if not np.isfinite(norms).all():
             worst = int(np.flatnonzero(~np.isfinite(norms))[0])
+            remedy = ", or fit with dtype=np.float64" if self.dtype == np.float32 else ""
             raise ValueError(
-                f"row {worst} of X has a squared norm that overflows {self.dtype.name}: scale the features, "
-                "or fit with dtype=np.float64"
+                f"row {worst} of X has a squared norm that overflows {self.dtype.name}: scale the features{remedy}"
             )
         assign(self, "norms", norms)
 
-    def feature_squares(self, most: int = 1000) -> Array:
-        """The mean square of each feature, (d,), estimated from about ``most`` evenly spaced rows."""
-        step = max(1, self.n_samples // most)
+    def feature_squares(self) -> Array:
+        """The mean square of each feature, (d,), estimated from about 1000 evenly spaced rows."""
+        step = max(1, self.n_samples // 1000)
         if isinstance(self.rows, CSRRows):
             chosen = range(0, self.n_samples, step)
             spans = [slice(self.rows.indptr[i], self.rows.indptr[i + 1]) for i in chosen]
@@ -175,6 +183,16 @@ class Problem:
             return np.bincount(columns, values * values, self.n_features) / len(spans)
         part = np.asarray(self.rows.x[::step], np.float64)
         return np.asarray(np.mean(part * part, axis=0))
+
+    def _matrix(self) -> Any:
+        """The rows, as an array or a CSR matrix."""
+        if isinstance(self.rows, CSRRows):
+            return sp.csr_matrix(tuple(self.rows), shape=(self.n_samples, self.n_features), copy=False)
+        return self.rows.x
+
+    def raw(self, W: Array, bias: Array) -> tuple[Array, Array]:
+        """The weights and the intercept for the rows as they are: ``W, bias`` unless columns are standardized."""
+        return (W, bias) if self.standard is None else self.standard.raw(W, bias)
 
     @property
     def inv_lam_n(self) -> float:
@@ -185,12 +203,14 @@ class Problem:
     def n_columns(self) -> int:
         """Number of columns of the arrays that the kernels of SDCA work on: K, or a few more that are zero.
 
-        Rows of whole SIMD vectors of 8 numbers need no remainder loops.
+        Rows of whole SIMD vectors of 8 numbers need no remainder loops; many outputs of a joint loss fill whole cache
+        lines, which threads can divide.
         """
-        if self.columns_first:
+        if self.columns_first or (self.n_outputs >= 128 and not self.loss.joint):
             return self.n_outputs
-        whole = -(-self.n_outputs // 8) * 8
-        return whole if self.n_outputs < 128 and whole <= 1.25 * self.n_outputs else self.n_outputs
+        unit = 8 if self.n_outputs < 128 else 64 // self.dtype.itemsize
+        whole = -(-self.n_outputs // unit) * unit
+        return whole if whole <= 1.25 * self.n_outputs else self.n_outputs
 
     @cached_property
     def columns_first(self) -> bool:
@@ -267,6 +287,7 @@ class Problem:
 
     def _losses(self, kernel: Callable[..., float], W: Array, bias: Array, *out: Array) -> float:
         """The weighted sum of the losses at W, b, by a kernel that may write more to ``out``."""
+        W, bias = self.raw(W, bias)
         W = self.ordered(W)
         given = self.rows, self.targets, self.sample_weight, self.loss, _PLAIN, W, bias, *out
         return float(np.sum(run(partial(kernel, *given), ranges(self.n_samples, _ROWS), self.n_threads)))
@@ -358,6 +379,8 @@ class Problem:
             ranges(len(parts), 1),
             self.n_threads,
         )
+        if self.standard is not None:
+            self.standard.pulled(V, kernels.weighted_sums(self.sample_weight, dual) * self.inv_lam_n)
 
     def feature_edges(self, parts: int) -> list[int]:
         """Bounds of ``parts`` ranges of features with about equally many stored values."""

@@ -7,18 +7,21 @@ import json
 import time
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from manyclass.distributed import checkpoint as folder
+from manyclass.io.folder import folder_format, read_manifest
 from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
-from manyclass.objective.history import History, Record, Spent
-from manyclass.objective.problem import Problem
+from manyclass.objective.history import History, Record, Spent, Validated
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.validation import Validation
 from manyclass.solvers.base import Solver, State
 
-__all__ = ["Keeper", "remove"]
+__all__ = ["Keeper", "describe", "remove"]
 
-_HISTORY, _SPENT, _STATE = "history", "spent", "state."
+_HISTORY, _SPENT, _STATE, _SCORES, _BEST = "history", "spent", "state.", "validation", "best."
 _REMEDY = "remove it to start afresh"
 _RUN = Kind("manyclass-run", 1, "checkpoint", _REMEDY, _REMEDY, FileError, {"run": str, "info": list, "outcome": str})
 
@@ -34,11 +37,22 @@ class Keeper:
         Those of the fit; a checkpoint of another problem, solver or seed is an error.
     seconds : float
         Minimum time between two writes in seconds.
+    validation : Validation, optional
+        Held-out rows, whose best weights are kept.
     """
 
-    def __init__(self, path: str | Path, problem: Problem, solver: Solver, seed: int, seconds: float) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        problem: Problem,
+        solver: Solver,
+        seed: int,
+        seconds: float,
+        validation: Validation | None = None,
+    ) -> None:
         self.path = Path(path)
         self.seconds = seconds
+        self._validation = validation
         self._identity = json.dumps(
             {
                 "solver": solver.name,
@@ -77,11 +91,21 @@ class Keeper:
                 f"checkpoint {self.path} belongs to another run (found {facts['run']}, expected {self._identity}): "
                 f"{_REMEDY}, or pass the same data, parameters and seed"
             )
+        try:
+            return self._unpack(facts, arrays, state, history)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"checkpoint {self.path} is damaged ({error}): {_REMEDY}") from error
+
+    def _unpack(self, facts: dict[str, Any], arrays: dict[str, Any], state: State, history: History) -> Spent:
         history.records[:] = [Record.of(row, info) for row, info in zip(arrays[_HISTORY], facts["info"])]
         history.outcome = facts["outcome"]
         spent = Spent(*map(float, arrays[_SPENT]))
-        kept = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
-        self._solver.unpack(self._problem, state, kept)
+        history.validation[:] = [Validated(int(row[0]), *row[1:]) for row in arrays.get(_SCORES, np.zeros(0)).tolist()]
+        if self._validation is not None:
+            self._validation.unpack(_under(_BEST, arrays))
+        self._solver.unpack(self._problem, state, _under(_STATE, arrays))
+        if int(state["iteration"]) < 0:
+            raise ValueError(f"its iteration is {state['iteration']}")
         return spent
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
@@ -95,9 +119,28 @@ class Keeper:
         numbers = [record.numbers() for record in history]
         arrays[_HISTORY] = np.array(numbers, np.float64).reshape(-1, len(fields(Record)) - 1)
         arrays[_SPENT] = np.array(spent, np.float64)
+        if self._validation is not None:
+            arrays[_SCORES] = np.array(history.validation, np.float64).reshape(-1, len(Validated._fields))
+            arrays |= {f"{_BEST}{name}": array for name, array in self._validation.pack().items()}
         facts = {"run": self._identity, "info": [record.info for record in history], "outcome": history.outcome}
         write_arrays(self.path, _RUN, arrays, facts)
         self._written = time.monotonic()
+
+
+def describe(path: str | Path) -> dict[str, Any]:
+    """The fit that a checkpoint belongs to, and how far it is, as a dict for JSON.
+
+    Raises
+    ------
+    ValueError
+        If it is not a checkpoint, or is damaged.
+    """
+    if Path(path).is_dir():
+        found = read_manifest(path, folder_format(path) or "", 1, "a checkpoint")
+        return {"epoch": found["epoch"], "library_version": found["library_version"], **found["identity"]}
+    with TensorFile(path, _RUN) as file:
+        epoch, facts = int(file.read(f"{_STATE}iteration")), file.facts
+    return {"epoch": epoch, "library_version": facts["library_version"], **json.loads(facts["run"])}
 
 
 def remove(path: str | Path) -> None:
@@ -107,6 +150,11 @@ def remove(path: str | Path) -> None:
         folder.remove(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _under(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The arrays whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _digest(problem: Problem) -> str:

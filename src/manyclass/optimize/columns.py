@@ -14,7 +14,9 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,15 +24,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from manyclass.kernels.jit import compile_clock
 from manyclass.kernels.targets import RealTargets, SignTargets, Targets
-from manyclass.objective.history import History, Record, Reporter
+from manyclass.objective.history import FitProgress, History, Record, Reporter
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.optimize.loop import Outcome, Result, minimize
+from manyclass.optimize.validation import Validation
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Solver, State, row_matrix
 from manyclass.solvers.dual.sdca import SDCA
 
-__all__ = ["WIDTH", "minimize_columns"]
+__all__ = ["WIDTH", "Columns", "minimize_columns"]
 
 #: Number of columns of a range: a row of W is four cache lines in float32, and W fits in the caches with tens of
 #: thousands of features.
@@ -46,6 +49,8 @@ def minimize_columns(
     seed: int = 0,
     verbose: int = 0,
     width: int = WIDTH,
+    validation: Validation | None = None,
+    callback: Callable[[FitProgress], Any] | None = None,
 ) -> Result:
     """Run a solver on ranges of the outputs of a separable problem until each has a relative gap of at most ``tol``.
 
@@ -59,6 +64,11 @@ def minimize_columns(
         See `manyclass.optimize.loop.minimize`; ``max_iter`` applies to each range.
     width : int, default=64
         Number of columns of a range.
+    validation : Validation, optional
+        Held-out rows, scored after the last range: it cannot end the fit.
+    callback : callable, optional
+        Called with a `FitProgress` after each range, whose iterations are the finished ranges, in the thread that
+        fitted it. If it returns True the fit ends as after Ctrl-C.
 
     Returns
     -------
@@ -77,7 +87,7 @@ def minimize_columns(
     if problem.loss.joint:
         raise ValueError(f"loss must be separable, got {problem.loss.name!r}: use minimize")
     pieces = ranges(problem.n_outputs, width)
-    columns = _Columns(problem)
+    columns = Columns(problem)
     first = replace(problem, targets=columns.targets(*pieces[0]), n_threads=1)
     at_once = min(problem.n_threads, len(pieces))
     itemsize = problem.dtype.itemsize
@@ -92,8 +102,8 @@ def minimize_columns(
     intercept = np.zeros(problem.n_outputs, problem.dtype)
     begun, compiled = time.perf_counter(), compile_clock.seconds
     history = History()
-    with Reporter(verbose, tol, len(pieces)) as reporter:
-        tally = _Tally(problem, begun, history, reporter)
+    with Reporter(verbose, tol, len(pieces), counted=True) as reporter:
+        tally = _Tally(problem, begun, history, reporter, callback, len(pieces), lambda: (W, intercept))
 
         def fit(lo: int, hi: int) -> None:
             part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
@@ -103,20 +113,23 @@ def minimize_columns(
                 raise KeyboardInterrupt
             W[:, lo:hi] = found.weights
             intercept[lo:hi] = found.intercept
-            tally.add(lo, found)
+            if tally.add(lo, found):
+                raise _Stopped
 
         try:
             start = _Start(first, solver.prepare(first), tol, max_iter, seed)
             run(fit, pieces, problem.n_threads)
-        except KeyboardInterrupt:
-            tally.outcome = Outcome.INTERRUPTED
+        except (KeyboardInterrupt, _Stopped) as ended:
+            tally.outcome = Outcome.STOPPED if isinstance(ended, _Stopped) else Outcome.INTERRUPTED
             # The dual of an unfinished range is at least 0, its value for dual variables 0.
             tally.record(primal=problem.value(W, intercept))
     history.outcome = tally.outcome.name.lower()
     history.compile_seconds = compile_clock.seconds - compiled
     history.evaluation_seconds = max(time.perf_counter() - begun - history.last.seconds, 0.0)
     last = history.last
-    if tally.outcome is not Outcome.CONVERGED:
+    if validation is not None:
+        history.validation.append(validation.look(last.iteration, last.seconds, W, intercept))
+    if tally.outcome not in (Outcome.CONVERGED, Outcome.STOPPED):
         warnings.warn(
             f"{tally.outcome.value}: {tally.done} of {len(pieces)} ranges of outputs were fitted, {tally.short} of "
             f"them without reaching tol={tol:g}; the certified relative gap is {last.relative_gap:.2e}: raise "
@@ -136,7 +149,7 @@ def minimize_columns(
     )
 
 
-class _Columns:
+class Columns:
     """The targets of a range of outputs."""
 
     def __init__(self, problem: Problem) -> None:
@@ -190,6 +203,10 @@ class _Start:
         return state
 
 
+class _Stopped(Exception):
+    """The callback ended the fit."""
+
+
 #: Outcomes of a range from good to bad: the outcome of the fit is the worst one.
 _BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED)
 
@@ -197,8 +214,18 @@ _BAD = (Outcome.CONVERGED, Outcome.PRECISION, Outcome.MAX_ITER, Outcome.DIVERGED
 class _Tally:
     """The sums over the finished ranges. Threads add results in any order; sums are computed in a fixed order."""
 
-    def __init__(self, problem: Problem, begun: float, history: History, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        begun: float,
+        history: History,
+        reporter: Reporter,
+        callback: Callable[[FitProgress], Any] | None,
+        ranges: int,
+        weights: Callable[[], tuple[Array, Array]],
+    ) -> None:
         self._problem, self._begun, self._history, self._reporter = problem, begun, history, reporter
+        self._callback, self._ranges, self._weights = callback, ranges, weights
         self._lock = threading.Lock()
         self._parts: dict[int, Result] = {}
         self.outcome = Outcome.CONVERGED
@@ -215,13 +242,29 @@ class _Tally:
     def n_iter(self) -> int:
         return max((part.n_iter for part in self._parts.values()), default=0)
 
-    def add(self, lo: int, found: Result) -> None:
+    def add(self, lo: int, found: Result) -> bool:
+        """Add a finished range; whether the callback ends the fit before the last one."""
         with self._lock:
             # Dual variables and weights have been copied, or are not needed any more.
             empty = np.zeros((0, 0))
             self._parts[lo] = replace(found, weights=empty, intercept=empty, state={})
             self.outcome = max(self.outcome, found.outcome, key=_BAD.index)
             self.record()
+            if self._callback is None:
+                return False
+            last = self._history.last
+            finished = self.done == self._ranges
+            told = FitProgress(
+                iteration=last.iteration,
+                max_iter=self._ranges,
+                objective=last.primal,
+                relative_gap=last.relative_gap,
+                seconds=last.seconds,
+                validation=float("nan"),
+                finished=finished,
+                weights=self._weights,
+            )
+            return bool(self._callback(told)) and not finished
 
     def record(self, primal: float | None = None) -> None:
         """Add a record of the finished ranges only; or, with ``primal``, of the model whose other weights are zero."""

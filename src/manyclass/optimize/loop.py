@@ -6,7 +6,7 @@ import enum
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from manyclass.kernels.jit import compile_clock
-from manyclass.objective.history import History, Record, Reporter, Spent
+from manyclass.objective.history import FitProgress, History, Record, Reporter, Spent
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.optimize.checkpoint import Keeper
-from manyclass.runtime.memory import require
-from manyclass.solvers.base import Keeping, Keeps, Solver, State
+from manyclass.optimize.validation import Validation
+from manyclass.solvers.base import Keeping, Keeps, Progress, Solver, State
 
 __all__ = ["Outcome", "Result", "minimize"]
 
@@ -34,6 +34,7 @@ class Outcome(enum.Enum):
     INTERRUPTED = "interrupted; the model reached so far is kept"
     DIVERGED = "the fit diverged: the objective is not finite"
     PATIENCE = "the score on held-out rows did not improve for some iterations"
+    STOPPED = "the callback ended the fit"
 
     @property
     def finished(self) -> bool:
@@ -47,8 +48,8 @@ class Result:
 
     Attributes
     ----------
-    weights : ndarray or CSR matrix of shape (d, K)
-        Weights.
+    weights : ndarray or CSR matrix of shape (d, K), or Columns
+        Weights; if several processes have some classes each, the columns of this one.
     intercept : ndarray of shape (K,)
         Intercepts.
     certificate : Certificate
@@ -88,6 +89,8 @@ def minimize(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     warn: bool = True,
+    validation: Validation | None = None,
+    callback: Callable[[FitProgress], Any] | None = None,
 ) -> Result:
     """Run ``solver`` on ``problem`` until the relative duality gap is at most ``tol``.
 
@@ -108,7 +111,8 @@ def minimize(
         Warm start; changed in place.
     check_every : int, optional
         Compute the gap at the multiples of this number of iterations, >= 1. By default it is computed where it is
-        expected to reach tol, by geometric extrapolation. This does not count as solver time.
+        expected to reach tol, by the solver's own estimate or by geometric extrapolation. This does not count as solver
+        time.
     verbose : int, default=0
         See `manyclass.objective.history.Reporter`.
     checkpoint : path, optional
@@ -121,6 +125,13 @@ def minimize(
         Minimum time between two checkpoints in seconds.
     warn : bool, default=True
         Whether to issue a ConvergenceWarning if ``tol`` was not reached.
+    validation : Validation, optional
+        Held-out rows: their score is computed after each iteration. If it ends the fit, or the solver has no
+        certificate, the result has the weights with the best score, whose certificate is their objective and the dual
+        bound of the last iteration; else the fit and its result are the same, to the last bit, as without.
+    callback : callable, optional
+        Called with a `FitProgress` after each iteration; if it returns True, the fit ends. What it and ``validation``
+        take does not count as solver time.
 
     Returns
     -------
@@ -140,25 +151,31 @@ def minimize(
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     solver = solver.prepare(problem)
     limit = solver.default_max_iter if max_iter is None else int(max_iter)
-    run = _Run(problem, solver, seed, tol, state, check_every)
+    run = _Run(problem, solver, seed, tol, state, check_every, limit, validation)
     keeper = run.keeper(checkpoint, checkpoint_seconds)
     with Reporter(verbose, tol, limit) as run.reporter:
         # Not in a method of `_Run`, to keep the call stack of a fit short.
         try:
+            if verbose and solver.certified:
+                run.reporter.say(_bad_scale(problem))
             steps = solver.iterate(problem, run.state, seed)
             run.plan()
             while run.outcome is Outcome.MAX_ITER and run.iteration - run.begin < limit:
                 with run.clock():
                     progress = next(steps)
-                run.look(progress.iteration, progress.passes, progress.bound)
+                run.look(progress)
+                if callback is not None and bool(callback(run.progress())) and run.outcome is Outcome.MAX_ITER:
+                    run.outcome = Outcome.STOPPED
                 if keeper is not None and run.outcome is Outcome.MAX_ITER:
                     keeper.offer(run.state, run.history, run.spent())
+            if run.outcome is Outcome.PATIENCE:
+                run.ended()
             # Written before the last certificate of an unfinished fit, which a longer fit would not compute here and
             # which may change the state by rounding: a resumed fit then gives the same bits.
             if keeper is not None and run.moved and run.outcome is not Outcome.DIVERGED:
                 run.history.outcome = run.outcome.name.lower() if run.outcome.finished else ""
                 keeper.write(run.state, run.history, run.spent())
-            if run.outcome is Outcome.MAX_ITER:
+            if run.outcome in (Outcome.MAX_ITER, Outcome.STOPPED):
                 run.ended()
         except KeyboardInterrupt:
             run.interrupted()
@@ -175,15 +192,21 @@ class _Run:
     reporter: Reporter
 
     def __init__(
-        self, problem: Problem, solver: Solver, seed: int, tol: float, state: State | None, every: int | None
+        self,
+        problem: Problem,
+        solver: Solver,
+        seed: int,
+        tol: float,
+        state: State | None,
+        every: int | None,
+        limit: int,
+        validation: Validation | None,
     ) -> None:
         self.problem, self.solver, self.seed, self.tol, self.every = problem, solver, seed, tol, every
+        self.limit, self.validation = limit, validation
         self.fresh = state is None
         if state is None:
-            require(
-                solver.nbytes(problem),
-                "dtype=np.float32, fewer features (hashing), or for Crammer-Singer solver='sdca_active'",
-            )
+            solver.require_memory(problem, {} if validation is None else validation.nbytes(problem, solver))
             state = solver.state(problem)
         self.state = state
         self.history = History()
@@ -193,6 +216,7 @@ class _Run:
         self.begun = self.started = time.perf_counter()
         self.compiled = compile_clock.seconds
         self.final = False
+        self.estimate: Certificate | None = None
 
     def keeper(self, path: str | Path | None, seconds: float) -> Keeps | None:
         """The writer of checkpoints, if any; an existing checkpoint is loaded."""
@@ -200,9 +224,14 @@ class _Run:
             return None
         keeper: Keeps
         if isinstance(self.solver, Keeping):
+            if self.validation is not None:
+                raise ValueError(
+                    f"the checkpoint of solver {self.solver.name!r} does not keep the scores of held-out rows: leave "
+                    "out checkpoint, or X_val and early_stopping"
+                )
             keeper = self.solver.keeper(path, self.problem, self.seed, seconds)
         else:
-            keeper = Keeper(path, self.problem, self.solver, self.seed, seconds)
+            keeper = Keeper(path, self.problem, self.solver, self.seed, seconds, self.validation)
         before = keeper.restore(self.state, self.history)
         self.begun = time.perf_counter()
         self.started = self.begun - before.elapsed
@@ -218,7 +247,7 @@ class _Run:
             return Outcome.MAX_ITER
         if self.solver.certified and self.history.last.relative_gap <= self.tol:
             return Outcome.CONVERGED
-        return Outcome.MAX_ITER if name == "converged" else Outcome[name.upper()]
+        return Outcome.MAX_ITER if name == "converged" else Outcome.__members__.get(name.upper(), Outcome.MAX_ITER)
 
     @property
     def moved(self) -> bool:
@@ -246,16 +275,41 @@ class _Run:
         """Choose the iteration of the next evaluation."""
         self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh)
 
-    def look(self, iteration: int, passes: float, bound: Certificate | None) -> None:
+    def look(self, progress: Progress) -> None:
         """Call this after an iteration: compute the gap if it is due; sets ``outcome`` if the fit has ended."""
-        self.iteration, self.passes = iteration, passes
-        self.reporter.iterated(iteration)
+        self.iteration, self.passes = progress.iteration, progress.passes
+        self.reporter.iterated(self.iteration)
         if not self.solver.certified:
             self._reported()
+        else:
+            self._certified(progress.bound, progress.estimate)
+        if self.history.score_at(self.iteration) is None:
+            self._validate()
+        if self.outcome is Outcome.MAX_ITER and self.validation is not None and self.validation.over(self.iteration):
+            self.outcome = Outcome.PATIENCE
+
+    def _validate(self) -> None:
+        """Score the held-out rows at the present weights, if there are any."""
+        if self.validation is None or self.outcome is Outcome.PATIENCE:
             return
+        found = self.history.validation
+        if found and found[-1].iteration == self.iteration:
+            found.pop()
+        W, intercept = self._weights()
+        found.append(self.validation.look(self.iteration, self.seconds, W, intercept))
+
+    def _certified(self, bound: Certificate | None, estimate: Certificate | None) -> None:
+        """Compute and record the certificate if it is due, or record that of the solver."""
         self.final = bound is not None
-        if not self.solver.certifies and iteration >= self.check:
-            bound, self.final = self._certificate(final=self.near), self.near
+        due, near = self.iteration >= self.check, self.near
+        if estimate is not None and self.every is None:
+            # What is not a number is told to the user at once.
+            due = due and not estimate.relative_gap > max(self.tol, self.problem.resolution)
+            near, self.estimate = True, estimate
+            if not due:
+                self.reporter.estimated(self.iteration, estimate, self.seconds)
+        if not self.solver.certifies and due:
+            bound, self.final = self._certificate(final=near), near
             if not self.final and bound.relative_gap <= max(self.tol, bound.resolution):
                 bound, self.final = self._certificate(final=True), True
         if bound is not None:
@@ -263,9 +317,33 @@ class _Run:
             self.plan()
 
     def ended(self) -> None:
-        """Call this after the last iteration, when ``max_iter`` is reached."""
+        """Call this after the last iteration of a fit that did not converge."""
+        outcome = self.outcome
         if self.solver.certified and not self.final:
             self._record(self._certificate(final=True))
+        if self.outcome is not Outcome.DIVERGED and outcome is not Outcome.MAX_ITER:
+            self.outcome = outcome
+
+    def progress(self) -> FitProgress:
+        """What the callback is told after an iteration."""
+        last: Record | Certificate | None = self.history.last if len(self.history) else None
+        if self.estimate is not None and (last is None or self.history.last.iteration < self.iteration):
+            last = self.estimate
+        score = self.history.score_at(self.iteration)
+        return FitProgress(
+            iteration=self.iteration,
+            max_iter=self.begin + self.limit,
+            objective=math.nan if last is None else last.primal,
+            relative_gap=math.nan if last is None else last.relative_gap,
+            seconds=self.seconds,
+            validation=math.nan if score is None else score,
+            finished=self.outcome is not Outcome.MAX_ITER or self.iteration - self.begin >= self.limit,
+            weights=self._weights,
+        )
+
+    def _weights(self) -> tuple[Any, Array]:
+        """The present weights and intercept, for the rows as they are."""
+        return self.problem.raw(*self.solver.weights(self.problem, self.state))
 
     def interrupted(self) -> None:
         """Call this after Ctrl-C, which may have interrupted an iteration."""
@@ -278,13 +356,11 @@ class _Run:
         return self.solver.certificate(self.problem, self.state, final=final)
 
     def _reported(self) -> None:
-        """Record what a solver without a certificate reports; sets ``outcome`` if it has ended."""
-        info, done = self.solver.report(self.problem, self.state, self.seed)
+        """Record what a solver without a certificate reports."""
+        info = self.solver.report(self.problem, self.state)
         self._record(Certificate(float("nan"), float("nan")), info)
         if not all(map(math.isfinite, info.values())):
             self.outcome = Outcome.DIVERGED
-        elif done is not None:
-            self.outcome = Outcome[done.upper()]
 
     def _record(self, certificate: Certificate, info: dict[str, float] | None = None) -> None:
         if len(self.history) and self.history.last.iteration == self.iteration:
@@ -302,7 +378,8 @@ class _Run:
                 info or {},
             )
         )
-        self.reporter.evaluated(self.history.last)
+        self._validate()  # after the certificate, which may change the intercept
+        self.reporter.evaluated(self.history.last, self.history.score_at(self.iteration))
         if info is not None:
             return
         if not math.isfinite(certificate.primal):
@@ -318,7 +395,7 @@ class _Run:
 
     def warn(self) -> None:
         """Issue a ConvergenceWarning if ``tol`` was not reached."""
-        if self.outcome is Outcome.CONVERGED or self.outcome is Outcome.PATIENCE:
+        if self.outcome in (Outcome.CONVERGED, Outcome.PATIENCE, Outcome.STOPPED):
             return
         if self.solver.certified:
             _warn(self.problem, self.history, self.outcome, self.tol)
@@ -331,9 +408,17 @@ class _Run:
         history.outcome = outcome.name.lower()
         history.compile_seconds = compile_clock.seconds - self.compiled
         history.evaluation_seconds = time.perf_counter() - self.begun - self.wall
-        W, intercept = self.solver.weights(self.problem, self.state)
         last = history.last if len(history) else None
         found = Certificate(last.primal, last.dual, self.problem.resolution) if last else Certificate(np.nan, np.nan)
+        best = None if self.validation is None else self.validation.best
+        if best is not None and (outcome is Outcome.PATIENCE or not self.solver.certified):
+            at = W, intercept = best
+            if self.solver.certified:
+                if self.problem.standard is not None:
+                    at = self.problem.standard.standardized(W, intercept)
+                found = Certificate(self.solver.value(self.problem, *at), found.dual, self.problem.resolution)
+        else:
+            W, intercept = self._weights()
         return Result(W, intercept, found, history, outcome, self.iteration, self.state, self.solver)
 
 
@@ -373,7 +458,8 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
     elif outcome is Outcome.INTERRUPTED:
         advice = "fit again with warm_start=True to continue"
     else:
-        advice = _bad_scale(problem) or advice
+        scale = _bad_scale(problem)
+        advice = f"{scale}, or raise max_iter" if scale else advice
     warnings.warn(
         f"{outcome.value}: after {last.iteration} iterations the certified relative gap is "
         f"{last.relative_gap:.2e}, tol is {tol:g}; {advice}",
@@ -390,9 +476,11 @@ _SCALES = 1e5
 def _bad_scale(problem: Problem) -> str | None:
     """Advice about the scale of the features if that makes the fit slow; else None."""
     mean = float(np.average(problem.norms, weights=problem.sample_weight))
-    remedy = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows), or raise max_iter"
+    remedy = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows)"
     if mean and not 1 / _SCALES < mean < _SCALES:
         return f"the squared norms of the rows are about {mean:.1e}: {remedy}"
+    if problem.standard is not None:
+        return None
     squares = problem.feature_squares()
     typical = float(np.median(squares[squares > 0])) if squares.any() else 0.0
     if typical and float(squares.max()) > _SCALES * typical:

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import uuid
 import zlib
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["FolderWriter", "atomic_folder", "atomic_path", "refuse_existing", "sweep", "to_disk"]
+__all__ = ["FolderWriter", "atomic_folder", "atomic_path", "exposed", "refuse_existing", "special", "sweep", "to_disk"]
 
 W = TypeVar("W", bound="FolderWriter")
 
@@ -29,14 +30,22 @@ _OWN: set[str] = set()
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; rename it to ``path`` on success, remove it on failure.
 
-    File and folder are synced to disk. Temporary files of killed processes in the folder are removed.
+    File and folder are synced to disk. Temporary files of killed processes in the folder are removed. A symbolic link
+    is replaced; the file that it leads to stays as it is.
 
     Raises
     ------
-    FileNotFoundError
-        If the folder of ``path`` does not exist.
+    OSError
+        If the folder of ``path`` does not exist, or ``path`` is a folder.
+    ValueError
+        If ``path`` is a pipe, a device or a socket.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; expected the name of a file", os.fspath(path))
+    kind = special(target)
+    if kind:
+        raise ValueError(f"{target} is {kind}; expected the name of a file, which is replaced: pass another path")
     with _temporary(target) as temporary:
         yield temporary
         to_disk(temporary)
@@ -90,9 +99,28 @@ class FolderWriter(ABC):
 
 
 def refuse_existing(target: Path) -> None:
-    """Raise a ValueError if a file or folder of this name exists."""
-    if target.exists():
+    """Raise a ValueError if a file, folder or symbolic link of this name exists."""
+    if os.path.lexists(target):
         raise ValueError(f"{target} exists already; expected a new name: remove it, or pass another path")
+
+
+def special(path: str | os.PathLike[str]) -> str | None:
+    """Say what is at ``path`` if it is a pipe, a device or a socket: reading may wait, or have no end.
+
+    None for files and folders, and where there is nothing. Symbolic links are followed.
+
+    Examples
+    --------
+    >>> special("/dev/null"), special("/")
+    ('a device', None)
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None
+    return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def sweep(folder: Path) -> None:
@@ -123,6 +151,59 @@ def to_disk(path: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def exposed(path: Path, code: Path) -> str | None:
+    """Say how another user could change what is at ``path``, for files that are run as code; None: not at all.
+
+    Parameters
+    ----------
+    path : Path
+        A file or folder.
+    code : Path
+        A folder of code that this process runs anyway: who can change it is trusted.
+
+    Returns
+    -------
+    str or None
+        The first of ``path`` and the folders around it that another user owns or may write to, and why. None also where
+        nothing is there, and where the system has no such permissions (Windows).
+    """
+    if os.name != "posix":
+        return None
+    trusted = os.stat(code)
+    path = path.resolve()
+    for place in (path, *path.parents):
+        if place in (code, *code.parents):
+            return None
+        try:
+            found = os.stat(place)
+        except FileNotFoundError:
+            return None
+        # In a sticky folder such as /tmp, only the owner of an entry replaces it.
+        loose = place == path or not found.st_mode & stat.S_ISVTX
+        if found.st_uid not in (0, os.geteuid(), trusted.st_uid):
+            return f"{place} belongs to another user (number {found.st_uid})"
+        if loose and found.st_mode & stat.S_IWOTH:
+            return f"every user may write to {place}"
+        shared = found.st_gid == trusted.st_gid and trusted.st_mode & stat.S_IWGRP
+        if loose and found.st_mode & stat.S_IWGRP and not shared and not _alone(found.st_gid):
+            return f"the users of group {found.st_gid} may write to {place}"
+    return None
+
+
+def _alone(group: int) -> bool:
+    """Whether a group is the administrator's, or the one that systems make for this user alone."""
+    import grp
+    import pwd
+
+    if group == 0:
+        return True
+    try:
+        user, members = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (group, members.gr_name) == (user.pw_gid, user.pw_name) and {*members.gr_mem} <= {user.pw_name}
 
 
 @contextmanager

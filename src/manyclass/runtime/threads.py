@@ -8,24 +8,29 @@ from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import Any, TypeVar
 
-__all__ = ["ranges", "resolve_n_jobs", "run"]
+__all__ = ["cores", "ranges", "resolve_n_jobs", "run", "together"]
 
 T = TypeVar("T")
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
-    """Return the number of threads for ``n_jobs``: None means 1, -1 all cores this process may use, -2 all but one."""
+    """Return the number of threads for ``n_jobs``: None means 1, -1 all cores this process may use, -2 all but one.
+
+    At most 8, or 2 per core where that is more: others would only cost time.
+    """
     if n_jobs is None:
         return 1
     if isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or n_jobs == 0:
         raise ValueError(f"n_jobs must be a non-zero integer or None, got {n_jobs!r}")
-    if n_jobs > 0:
-        return int(n_jobs)
+    return min(int(n_jobs), max(8, 2 * cores())) if n_jobs > 0 else max(1, cores() + 1 + int(n_jobs))
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
     try:
-        cores = len(os.sched_getaffinity(0))
+        return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS, Windows
-        cores = os.cpu_count() or 1
-    return max(1, cores + 1 + int(n_jobs))
+        return os.cpu_count() or 1
 
 
 def ranges(n: int, size: int) -> list[tuple[int, int]]:
@@ -63,12 +68,50 @@ def run(task: Callable[[int, int], T], pieces: Sequence[tuple[int, int]], n_thre
         work()
     except BaseException as error:
         failures.append(error)
+    _join(threads, failures)
+    if failures:
+        raise failures[0]
+    return results
+
+
+def together(task: Callable[[int], None], n_threads: int, give_up: Callable[[], None]) -> None:
+    """Call ``task(0) ... task(n_threads - 1)`` at the same time; each may wait for the others.
+
+    No task starts before all threads have. If one fails, ``give_up()`` is called: the others must then stop waiting.
+    Its error, or Ctrl-C, is raised after all have ended.
+    """
+    failures: list[BaseException] = []
+    ready = threading.Barrier(n_threads)
+
+    def work(me: int) -> None:
+        try:
+            ready.wait()
+            task(me)
+        except BaseException as error:  # raised by the caller's thread, below
+            fail(error)
+
+    def fail(error: BaseException) -> None:
+        failures.append(error)
+        ready.abort()
+        give_up()
+
+    threads = [threading.Thread(target=work, args=(me,), daemon=True) for me in range(1, n_threads)]
+    try:
+        for thread in threads:
+            thread.start()
+        work(0)
+    except BaseException as error:
+        fail(error)
+    _join(threads, failures)
+    if failures:
+        raise failures[0]
+
+
+def _join(threads: Sequence[threading.Thread], failures: list[BaseException]) -> None:
+    """Wait for the threads that have been started, whatever interrupts the waiting."""
     for thread in threads:
         while thread.is_alive():
             try:
                 thread.join()
             except KeyboardInterrupt as error:
                 failures.append(error)
-    if failures:
-        raise failures[0]
-    return results

@@ -5,6 +5,7 @@ from manyclass.solvers.bound.majorization import BoundMajorization
 from manyclass.solvers.ds_mlr import DSMLR, LogConcavity
 from manyclass.solvers.dual.accelerated import AcceleratedSDCA
 from manyclass.solvers.dual.active import ActiveSetSDCA, AsyncActiveSetSDCA
+from manyclass.solvers.dual.interior import InteriorPoint
 from manyclass.solvers.dual.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.dual.slight_l2 import SlightL2
 from manyclass.solvers.least_squares.solver import GeneralizedLeastSquares
@@ -35,6 +36,7 @@ __all__ = [
     "CoordinateDescent",
     "GeneralizedLeastSquares",
     "GradientDescent",
+    "InteriorPoint",
     "LogConcavity",
     "Memoir",
     "Newton",
@@ -56,6 +58,7 @@ SOLVERS: dict[str, type[BaseSolver]] = {
         AcceleratedSDCA,
         ActiveSetSDCA,
         AsyncSDCA,
+        InteriorPoint,
         CoordinateDescent,
         FISTA,
         LBFGS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -17,6 +17,7 @@ from manyclass.objective.component import Component
 from manyclass.objective.history import History, Spent
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges
 
 if TYPE_CHECKING:
@@ -70,11 +71,15 @@ class Progress:
         Number of passes over the data so far.
     bound : Certificate, optional
         The certificate of ``state``, as with ``final=True``, if the iteration has computed it.
+    estimate : Certificate, optional
+        The certificate up to rounding and the balance of an intercept, if the iteration knows it at no cost: the
+        fitting loop then computes the certificate only where the gap of this is at most its tolerance.
     """
 
     iteration: int
     passes: float
     bound: Certificate | None = None
+    estimate: Certificate | None = None
 
 
 class BaseSolver(Component):
@@ -92,11 +97,15 @@ class BaseSolver(Component):
     #: Whether it can fit an unpenalized intercept, and a problem with a ``shift`` (see `Problem`).
     takes_intercept: ClassVar[bool] = True
     takes_shift: ClassVar[bool] = False
+    #: Whether it reads the rows through `Problem` alone, which can then standardize their columns.
+    takes_standard: ClassVar[bool] = False
     #: Whether it supports ``partial_fit``, and there new classes after the first call.
     streams: ClassVar[bool] = False
     grows: ClassVar[bool] = False
     #: Whether several processes run one fit together, through a parameter ``comm``.
     distributed: ClassVar[bool] = False
+    #: Whether each of these processes has rows of its own; else every one has all rows.
+    partitions_rows: ClassVar[bool] = True
     #: Whether the same seed gives the same model.
     reproducible: ClassVar[bool] = True
     #: Parameters that do not change what is computed, only where: models do not record them, and the command line sets
@@ -155,6 +164,11 @@ class Solver(BaseSolver):
             raise ValueError(
                 f"solver {self.name!r} fits no intercept, got fit_intercept=True: give fit_intercept=False, or 'auto'"
             )
+        if problem.standard is not None and not self.takes_standard:
+            raise ValueError(
+                f"solver {self.name!r} does not support standardize=True: choose 'lbfgs', 'fista' or 'auto', or put "
+                "scikit-learn's StandardScaler before the estimator in a pipeline, which copies X"
+            )
         if problem.shift is not None and not self.takes_shift:
             raise ValueError(
                 f"solver {self.name!r} needs a problem without shift, got one of shape {problem.shift.shape}: leave "
@@ -169,6 +183,13 @@ class Solver(BaseSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         """Size in bytes of the arrays that a fit holds besides the data, by a description of each."""
 
+    def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
+        """Raise a MemoryError if there is less memory than `nbytes` and ``more``; called before `state`."""
+        require(
+            {**self.nbytes(problem), **more},
+            "dtype=np.float32, fewer features (hashing), or for Crammer-Singer solver='sdca_active'",
+        )
+
     @abstractmethod
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         """Update ``state`` in place, without end; yields after each iteration."""
@@ -177,13 +198,16 @@ class Solver(BaseSolver):
         """The duality gap of ``state``; with ``final``, free of rounding errors that iterations have accumulated."""
         return Certificate(float("nan"), float("nan"))
 
-    def report(self, problem: Problem, state: State, seed: int) -> tuple[dict[str, float], str | None]:
+    def value(self, problem: Problem, W: Any, intercept: Array) -> float:
+        """The primal objective at weights that `weights` returned."""
+        return problem.value(W, intercept)
+
+    def report(self, problem: Problem, state: State) -> dict[str, float]:
         """The quantities that a solver without a certificate reports after an iteration, by name, for the history.
 
-        The second value is the name of an `Outcome`, in lower case, if the fit ends here; else None. The time this
-        takes is not counted as solver time.
+        The time this takes is not counted as solver time.
         """
-        return {}, None
+        return {}
 
     def open_stream(self, problem: Problem, *, vanishing: bool = False) -> Stream:
         """A `Stream` for ``partial_fit``, whose first rows are those of ``problem``; only if ``streams``.
@@ -198,14 +222,28 @@ class Solver(BaseSolver):
         return state
 
     def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
-        """Load the arrays that `pack` returned into a new state, each in the order of the array it replaces."""
+        """Load the arrays that `pack` returned into a new state, each in the order of the array it replaces.
+
+        Raises
+        ------
+        ValueError
+            If an array has another shape or type than the one it replaces, which compiled code would not notice.
+        """
         for name, array in arrays.items():
+            expected = np.asarray(state[name]) if name in state else array
+            if (array.shape, array.dtype) != (expected.shape, expected.dtype):
+                raise ValueError(
+                    f"{name} is {array.dtype} of shape {array.shape}, expected {expected.dtype} of {expected.shape}"
+                )
             column_by_column = name in state and np.isfortran(state[name])
             state[name] = np.asfortranarray(array) if column_by_column else array
 
     @abstractmethod
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
-        """``(W, b)``: weights of shape (d, K), an array or a CSR matrix, and intercepts of shape (K,)."""
+        """``(W, b)``: weights of shape (d, K), an array or a CSR matrix, and intercepts of shape (K,).
+
+        If classes are partitioned over several processes, W is a `manyclass.models.partitioned.Columns`.
+        """
 
 
 class StoreTask(NamedTuple):

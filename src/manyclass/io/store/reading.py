@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.sparse import issparse
 
+from manyclass.io._together import Together
 from manyclass.io.dataset import Dataset
 from manyclass.io.errors import DataFormatError, counted
 from manyclass.io.labels import Targets
@@ -110,9 +111,17 @@ def store_dataset(path: StrPath, data: Dataset, **limits: Any) -> None:
 
 
 def read_store(
-    path: StrPath, *, n_features: int | None = None, extra_features: str = "error", task: str = "auto"
+    path: StrPath,
+    *,
+    n_features: int | None = None,
+    extra_features: str = "error",
+    task: str = "auto",
+    comm: Together | None = None,
 ) -> Dataset:
-    """Read a row store as a data set; a DataFormatError if its features or targets do not fit the parameters."""
+    """Read a row store as a data set; a DataFormatError if its features or targets do not fit the parameters.
+
+    With ``comm``, the rows of this process, which are whole shards if there are enough (see `RowStore.parts`).
+    """
     store = RowStore(path)
     kinds = {"classification": ("classes",), "multilabel": ("labels",), "regression": ("numbers",)}
     if task in kinds and store.kind not in (*kinds[task], "none"):
@@ -120,7 +129,7 @@ def read_store(
             path, f"has targets of kind {store.kind!r}; expected {kinds[task][0]!r}, as task={task!r} needs"
         )
     store.fit_width(n_features, ignore=extra_features == "ignore")
-    data = store.dataset()
+    data = store.dataset() if comm is None else store.dataset(rows=store.parts(comm.rank, comm.size))
     if n_features is not None and data.n_features > n_features:
         note = f"features beyond the first {n_features} ignored: {counted(data.n_features - n_features, 'column')}"
         data = replace(data, X=data.X[:, :n_features], notes=(*data.notes, note))

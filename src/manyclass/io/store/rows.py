@@ -199,9 +199,11 @@ class RowStore:
         arrays = self._named("vectorizer.")
         from manyclass.io.text import TextVectorizer  # imports scikit-learn
 
-        return TextVectorizer.from_state(
-            self._vectorizer, {name.removeprefix("vectorizer."): array for name, array in arrays.items()}
-        )
+        state = {name.removeprefix("vectorizer."): array for name, array in arrays.items()}
+        try:
+            return TextVectorizer.from_state(self._vectorizer, state)
+        except ValueError as error:
+            raise StoreError(self.path, f"is damaged ({error}): write it again") from error
 
     def verify(self) -> None:
         """Compare every file with its checksum; a StoreError names the first file that is missing or differs."""
@@ -257,7 +259,7 @@ class RowStore:
             raise DataFormatError(self.path, f"has {width} features; expected {n_features}")
         self.shape = self.shape[0], int(n_features)
 
-    def dataset(self, *, mapped: bool = False, end: int | None = None) -> Dataset:
+    def dataset(self, *, mapped: bool = False, end: int | None = None, rows: RowView | None = None) -> Dataset:
         """Return the store as a `Dataset`: mapped if it has a single shard, else read into memory.
 
         Parameters
@@ -266,17 +268,20 @@ class RowStore:
             If True, its `X` is a `RowView`, which is not read.
         end : int, optional
             Number of rows, the first ones; None: all.
+        rows : RowView, optional
+            The rows, in place of the first ones.
 
         Raises
         ------
         MemoryError
             If it has to be read and does not fit in memory.
         """
-        everything = self.rows(end=end)
+        everything = self.rows(end=end) if rows is None else rows
         room = memory.available()
-        if self.n_shards > 1 and not mapped and end is None and room is not None and self.nbytes > room:
+        size = self.nbytes * len(everything) // max(1, len(self))
+        if self.n_shards > 1 and not mapped and end is None and room is not None and size > room:
             raise MemoryError(
-                f"{self.path} takes {memory.human(self.nbytes)} in memory, and {memory.human(room)} are available: use "
+                f"{self.path} takes {memory.human(size)} in memory, and {memory.human(room)} are available: use "
                 "its windows (store.rows().windows()), or fit the store itself (solver='out_of_core')"
             )
         y: Any = everything.targets()

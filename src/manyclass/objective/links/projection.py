@@ -74,8 +74,8 @@ def onto_simplex(scores: Any, out: Array | None = None) -> Array:
     return out
 
 
-def onto_box(scores: Any, out: Array | None = None, *, low: float = 0.0, high: float = 1.0) -> Array:
-    """Euclidean projection of each row on the hypercube [low, high]^K.
+def onto_box(scores: Any, out: Array | None = None) -> Array:
+    """Euclidean projection of each row on the hypercube [0, 1]^K.
 
     Raises
     ------
@@ -88,6 +88,6 @@ def onto_box(scores: Any, out: Array | None = None, *, low: float = 0.0, high: f
     array([[0.25, 1.  , 0.  ]])
     """
     array, out = buffers(scores, out)
-    np.clip(array, low, high, out=out)
+    np.clip(array, 0.0, 1.0, out=out)
     refuse_nan(out)
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -115,6 +116,17 @@ class FeatureForm(Form):
         Z = np.hstack(columns)
         Y = M @ Z
         return Y, Z.T @ Y
+
+    def factor_rows(self, C: Array, limit: int) -> Iterator[Array]:
+        F = _dense(self.features)
+        at = 0
+        for i in range(self.n):
+            b, e = int(self.offsets[i]), int(self.offsets[i + 1])
+            w, U = np.linalg.eigh(C[at : at + (e - b) ** 2].reshape(e - b, e - b))
+            roots = (U * np.sqrt(np.maximum(w, 0.0)))[:, 1:].T
+            for lo, hi in ranges(len(roots), limit):
+                yield roots[lo:hi] @ F[b:e]
+            at += (e - b) ** 2
 
     def _mixed(self, C: Array, begin: int, end: int) -> tuple[Array, Array]:
         """The dense features F of a range of samples, and C F."""

@@ -8,6 +8,7 @@ computes scores, products with the transposes F_i', and sum_i F_i' C_i F_i for t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -125,6 +126,13 @@ class Form(ABC):
     @abstractmethod
     def times(self, M: Array, C: Array) -> tuple[Array, Array]:
         """``M Z`` and ``Z' M Z`` for a factor Z of the curvature of all samples, Z Z' = sum_i F_i' C_i F_i."""
+
+    @abstractmethod
+    def factor_rows(self, C: Array, limit: int) -> Iterator[Array]:
+        """The rows of a factor Z' of the curvature of all samples, at most ``limit`` at a time.
+
+        Each has as many numbers as a point; m_i - 1 rows for a sample with m_i labels, as a C_i has row sums of 0.
+        """
 
     def settle(self, point: Array) -> None:  # noqa: B027 - empty by default
         """Remove from a point, in place, the component that changes no probability but increases the penalty."""
@@ -342,6 +350,17 @@ class KroneckerForm(Form):
         Y = np.einsum("ial,lab->ilb", Y, root).reshape(self.reduced, -1)
         T = (x @ Y.reshape(self.free, self.width, -1)).reshape(self.free, self.n, -1)
         return Y, np.einsum("alr,lab->lbr", T, root).reshape(Y.shape[1], -1)
+
+    def factor_rows(self, C: Array, limit: int) -> Iterator[Array]:
+        C = C.reshape(-1, self.labels, self.labels)
+        # Eigenvalues ascend: the first is that of the vector of ones, 0.
+        roots = _roots(C[:, 1:, 1:]) if self.binary else _roots(C)[:, :, 1:]
+        roots = np.ascontiguousarray(roots.transpose(0, 2, 1)).reshape(-1, self.shape[1])
+        x = np.zeros((self.n, self.shape[0]))
+        x[:, : self.width] = self._dense(0, self.n)
+        for begin, end in ranges(len(roots), limit):
+            samples = np.arange(begin, end) // self.free
+            yield (x[samples, :, None] * roots[begin:end, None, :]).reshape(end - begin, -1)
 
     def _dense(self, begin: int, end: int) -> Array:
         """Dense float64 rows, including the constant feature."""

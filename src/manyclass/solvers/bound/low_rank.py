@@ -13,7 +13,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class LowRankDiagonal:
-    """The matrix ``V' diag(s) V + diag(d)`` with k orthonormal rows V and nonnegative s and d.
+    """The matrix ``rows' rows + diag(d)`` with k rows and nonnegative d.
 
     It takes k + 1 numbers per parameter. After `add` it is an upper bound, in the Loewner order, on the sum of all
     terms so far: what exceeds rank k is added to the diagonal.
@@ -24,13 +24,14 @@ class LowRankDiagonal:
         The first d, such as the strength of a penalty; finite, >= 0.
     rank : int
         k, >= 1; reduced to ``size`` if larger.
+    safe : bool, default=True
+        Whether the matrix is an upper bound. False: only the diagonal of what exceeds rank k is added to d, which has
+        the diagonal of the exact sum, but is no upper bound on it.
 
     Attributes
     ----------
-    basis : ndarray of shape (k, size)
-        V; a row is zero while its s is zero.
-    values : ndarray of shape (k,)
-        s, in descending order.
+    rows : ndarray of shape (k, size)
+        Orthogonal rows, in descending order of their lengths: sqrt(S) V of the form V' S V + D with orthonormal V.
     diagonal : ndarray of shape (size,)
         d.
 
@@ -42,9 +43,9 @@ class LowRankDiagonal:
     Notes
     -----
     The published update, which projects sqrt(w) l on V and adds the residual to the diagonal, omits the cross term of
-    the two and is not an upper bound. Here the residual extends the basis, the (k + 1) x (k + 1) matrix is
-    diagonalized, and the smallest eigenpair (w, u) is replaced by its upper bound diag(w |u_i| sum_l |u_l|):
-    2 |u_i u_l x_i x_l| <= |u_i u_l| (x_i^2 + x_l^2).
+    the two and is not an upper bound. Here the new rows extend the old ones, an orthogonal transformation makes all
+    rows orthogonal, and each row u that is not among the k longest is replaced by an upper bound on u u',
+    diag(|u_i| sum_l |u_l|): 2 |u_i u_l x_i x_l| <= |u_i u_l| (x_i^2 + x_l^2).
 
     References
     ----------
@@ -56,8 +57,7 @@ class LowRankDiagonal:
     >>> rng = np.random.default_rng(0)
     >>> rows = rng.normal(size=(20, 6))
     >>> curvature = LowRankDiagonal(np.ones(6), rank=2)
-    >>> for row in rows:
-    ...     curvature.add(row)
+    >>> curvature.add(rows)
     >>> bool(np.linalg.eigvalsh(curvature.dense() - rows.T @ rows - np.eye(6)).min() > 0)
     True
     >>> u = rng.normal(size=6)
@@ -65,7 +65,7 @@ class LowRankDiagonal:
     True
     """
 
-    def __init__(self, diagonal: Array, rank: int) -> None:
+    def __init__(self, diagonal: Array, rank: int, *, safe: bool = True) -> None:
         found = np.array(diagonal, np.float64)
         if found.ndim != 1 or not np.isfinite(found).all() or found.min(initial=0.0) < 0:
             raise ValueError(
@@ -75,35 +75,30 @@ class LowRankDiagonal:
         if rank < 1:
             raise ValueError(f"rank must be an integer of at least 1, got {rank!r}")
         self.diagonal = found
-        rank = min(int(rank), len(found))
-        self.basis = np.zeros((rank, len(found)))
-        self.values = np.zeros(rank)
+        self.rows = np.zeros((min(int(rank), len(found)), len(found)))
+        self.safe = safe
 
-    def add(self, row: Array, weight: float = 1.0) -> None:
-        """Add ``weight l l'`` for l = ``row`` and ``weight`` >= 0, or an upper bound on it; O(k size) operations."""
-        q = np.sqrt(weight) * np.asarray(row, np.float64)
-        share = self.basis @ q
-        rest = q - share @ self.basis
-        again = self.basis @ rest  # a second time, because rounding dominates the residual of a row near the span
-        rest -= again @ self.basis
-        share += again
-        length = float(np.linalg.norm(rest))
-        if length <= 1e-14 * float(np.linalg.norm(q)):
-            rest, length = np.zeros_like(q), 0.0
-        else:
-            rest /= length
-        joint = np.diag(np.append(self.values, 0.0))
-        tail = np.append(share, length)
-        joint += np.outer(tail, tail)
-        w, U = np.linalg.eigh(joint)
-        rows = U.T @ np.vstack([self.basis, rest])
-        size = np.abs(rows[0])
-        self.diagonal += max(float(w[0]), 0.0) * size * size.sum()
-        self.values = np.maximum(w[:0:-1], 0.0)
-        self.basis = rows[:0:-1]
+    def add(self, rows: Array) -> None:
+        """Add ``rows' rows``, or an upper bound on it, for an array of shape (r, size) or (size,).
+
+        k rows at a time: O(k size) operations for each row.
+        """
+        rank = len(self.rows)
+        given = np.asarray(rows, np.float64).reshape(-1, len(self.diagonal))
+        for begin in range(0, len(given), rank):
+            joint = np.vstack([self.rows, given[begin : begin + rank]])
+            _, U = np.linalg.eigh(joint @ joint.T)
+            joint = U[:, ::-1].T @ joint
+            rest = joint[rank:]
+            if self.safe:
+                size = np.abs(rest)
+                self.diagonal += size.sum(axis=1) @ size
+            else:
+                self.diagonal += np.einsum("rs,rs->s", rest, rest)
+            self.rows = joint[:rank]
 
     def solve(self, u: Array) -> Array:
-        """The inverse times ``u``: D^-1 u - D^-1 V' (S^-1 + V D^-1 V')^-1 V D^-1 u.
+        """The inverse times ``u``: D^-1 u - D^-1 B' (I + B D^-1 B')^-1 B D^-1 u, with B the ``rows``.
 
         Raises
         ------
@@ -112,11 +107,11 @@ class LowRankDiagonal:
         """
         if not self.diagonal.min() > 0:
             raise ValueError("diagonal must be positive to solve, got a zero: add a penalty to the diagonal")
-        return woodbury(self.diagonal, np.sqrt(self.values)[:, None] * self.basis, np.asarray(u, np.float64))
+        return woodbury(self.diagonal, self.rows, np.asarray(u, np.float64))
 
     def dense(self) -> Array:
         """The matrix as an array of shape (size, size)."""
-        found: Array = (self.basis.T * self.values) @ self.basis
+        found: Array = self.rows.T @ self.rows
         found[np.diag_indices_from(found)] += self.diagonal
         return found
 

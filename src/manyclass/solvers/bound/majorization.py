@@ -16,17 +16,18 @@ from manyclass.runtime.memory import require
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.bound.forms import Form, KroneckerForm
 from manyclass.solvers.bound.labels import ORDERS
-from manyclass.solvers.bound.steps import (
+from manyclass.solvers.bound.running import (
+    LowRank,
     OnlineCurvature,
     Running,
-    Steps,
     batches,
-    low_rank_step,
-    next_share,
+    default_batch,
+    low_rank_curvature,
     online_pass,
     printed_pass,
-    solve_definite,
+    running_curvature,
 )
+from manyclass.solvers.bound.steps import Steps, low_rank_step, next_share, solve_definite
 from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["SCHEDULES", "BoundMajorization", "BoundStream", "reduced_size"]
@@ -58,9 +59,14 @@ class BoundMajorization(BatchSolver):
     each pass starts with new sums; it converges linearly, and slowly if the bound is loose. Both have no line search
     and are for comparison.
 
-    ``rank=k`` approximates the curvature by a matrix of rank k, in the directions in which it is largest (subspace
-    iteration from pass to pass), plus a diagonal: k + 1 numbers per weight. An exact search over the step and the last
-    step compensates for the approximation: P never increases. An iteration takes 1 + k passes.
+    ``rank=k`` replaces the curvature by a matrix of rank k plus a diagonal: k + 1 numbers per weight, and O(k K D)
+    operations for a sample and D weights, which is the paper's O(k n d). With ``schedule="tightening"`` the first pass
+    is stochastic as above, with rows of rank k and the exact diagonal of the rest, which is no upper bound: a step that
+    is too long for its own batch is shortened. Each further iteration, of 1 + k passes, uses the curvature of all
+    samples in the k directions in which it is largest (subspace iteration), and an exact search over the step and the
+    last step: P never increases. With ``schedule="literal"`` or ``"restart"`` it is the paper's section 3.2, and with
+    ``stochastic=False`` the low-rank batch method of Jebara and Choromanska: the sum is an upper bound on the bounds of
+    all samples (see `LowRankDiagonal`), which is loose for small k, so that both are slow.
 
     ``stochastic=False`` is the batch method, BBM in the paper: W <- W - eta (Sigma + lam I)^-1 gradient with the
     curvature Sigma of the bound, one pass over the data per iteration. The quadratic is an upper bound on P that is
@@ -70,21 +76,20 @@ class BoundMajorization(BatchSolver):
     Parameters
     ----------
     stochastic : bool, default=True
-        Whether the stochastic method is used; False: the batch method, with rank "full".
+        Whether the stochastic method is used; False: the batch method.
     rank : int or "full", optional
         Rank of the curvature. "full": (d K)^2 numbers. k >= 1: rank k plus a diagonal, k + 1 numbers per weight. None:
         "full" for up to 4000 parameters, else 8.
     batch_size : int, optional
-        Samples of a stochastic step, >= 1. None: a third of the number of parameters, with which factoring the
-        curvature costs no more than summing it, but at most an eighth of the samples. 1 is the choice of the paper, at
-        a cost of K (d K)^2 operations per sample.
+        Samples of a stochastic step, >= 1; None with ``stochastic=False``. None: a third of the number of parameters,
+        with which factoring the curvature costs no more than summing it, or 16 with low rank, but at most an eighth of
+        the samples. 1 is the choice of the paper, at a cost of K (d K)^2 operations per sample with full rank.
     eta : float, default=1.0
         Step size without a line search, in (0, 2): with schedule "restart" or "literal", and in the batch method.
     schedule : {"tightening", "restart", "literal"}, default="tightening"
-        What follows the first pass; "tightening" if ``rank`` is a number.
+        What follows the first pass. The paper prints "literal".
     order : {"ascending", "descending", "given"}, default="ascending"
-        The order in which the bound processes the labels: by increasing or decreasing score, or as given. "ascending"
-        converges fastest on most data, although "descending" has a smaller trace.
+        The order in which the bound processes the labels: by increasing or decreasing score, or as given.
 
     Raises
     ------
@@ -94,10 +99,10 @@ class BoundMajorization(BatchSolver):
 
     References
     ----------
-    Choromanska and Jebara, "Stochastic bound majorization", arXiv:1309.5605, algorithm 2, with two corrections: the
-    feature of the observed label and the penalty enter the gradient of a sample once, not once per label, and
-    Woodbury's formula has a minus sign. Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS
-    2012, algorithms 1 and 2.
+    Choromanska and Jebara, "Stochastic bound majorization", arXiv:1309.5605, algorithm 2 and section 3.2, with three
+    corrections: the feature of the observed label and the penalty enter the gradient of a sample once, not once per
+    label; Woodbury's formula has a minus sign; the update of low rank is an upper bound (see `LowRankDiagonal`).
+    Jebara and Choromanska, "Majorization for CRFs and latent likelihoods", NIPS 2012, algorithms 1, 2 and section 5.
 
     Examples
     --------
@@ -113,6 +118,7 @@ class BoundMajorization(BatchSolver):
     name = "bound"
     needs_penalty = frozenset({"gradient"})
     takes_shift = False
+    streams = True
     summary = "bound majorization, stochastic or batch: few passes, nothing to tune; for few parameters"
     synonyms = ("bbm", "sbm", "bound_majorization", "bound_majorisation")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -143,25 +149,21 @@ class BoundMajorization(BatchSolver):
 
     def check(self) -> None:
         super().check()
-        if self._is_low_rank and not (self.stochastic and self.schedule == "tightening"):
+        if not self.stochastic and self.batch_size is not None:
             raise ValueError(
-                f"rank={self.rank!r} needs stochastic=True and schedule='tightening', got "
-                f"stochastic={self.stochastic!r} and schedule={self.schedule!r}: give these, or rank='full'"
-            )
-        if self._is_low_rank and self.batch_size is not None:
-            raise ValueError(
-                f"batch_size must be None with rank={self.rank!r}, whose steps use all samples, got "
-                f"{self.batch_size!r}: leave batch_size=None, or give rank='full'"
+                f"batch_size must be None with stochastic=False, whose steps use all samples, got {self.batch_size!r}: "
+                "leave batch_size=None, or give stochastic=True"
             )
 
     @property
-    def streams(self) -> bool:  # type: ignore[override]
-        """Whether ``partial_fit`` is supported: only with the full curvature, which can be summed."""
-        return not self._is_low_rank
+    def _rank(self) -> int | None:
+        """The rank as a number; None: the full curvature."""
+        return None if self.rank is None or isinstance(self.rank, str) else int(self.rank)
 
     @property
-    def _is_low_rank(self) -> bool:
-        return self.rank is not None and not isinstance(self.rank, str)
+    def _is_nystrom(self) -> bool:
+        """Whether iterations over all samples use a low-rank approximation, not an upper bound."""
+        return self._rank is not None and self.stochastic and self.schedule == "tightening"
 
     def with_rank(self, size: int) -> BoundMajorization:
         """A checked copy, whose ``rank`` is chosen for ``size`` parameters if it is None."""
@@ -200,27 +202,33 @@ class BoundMajorization(BatchSolver):
 
     def _more(self, state: State, size: int) -> State:
         """The arrays of the state besides point and scores."""
-        if self._is_low_rank:
-            return {
-                "share": np.ones(()),
-                # Basis of the curvature (0: none yet, the first iteration draws it), last step (0: none), its scores.
-                "basis": np.zeros((min(int(self.rank or 0), state["point"].size), *state["point"].shape)),
-                "move": np.zeros_like(state["point"]),
-                "move_scores": np.zeros_like(state["scores"]),
-            }
         if not self.stochastic:
             return {}
+        shape, rank = state["point"].shape, self._rank
         more: State = {"share": np.full((), np.nan)}  # NaN: no iteration with the curvature of all samples yet
+        if self._is_nystrom:
+            # Basis of the curvature (0: none yet, the first iteration draws it), last step (0: none), its scores.
+            more["basis"] = np.zeros((min(int(rank or 0), state["point"].size), *shape))
+            more |= {"move": np.zeros_like(state["point"]), "move_scores": np.zeros_like(state["scores"])}
         if self.schedule == "literal":
             # The first iteration sets them.
-            more |= {"curvature": np.zeros((size, size)), "mean": np.zeros(size)}
+            more["mean"] = np.zeros(shape)
+            if rank is None:
+                more["curvature"] = np.zeros((size, size))
+            else:
+                parameters = state["point"].size
+                more |= {"rows": np.zeros((min(rank, parameters), parameters)), "diagonal": np.zeros(parameters)}
         return more
 
     def warm(self, problem: Problem, state: State) -> State:
         """Continue from a point, without a stochastic pass, which could increase the objective."""
+        return self.resumed(state)
+
+    def resumed(self, state: State) -> State:
+        """As `warm`, on any log-linear model."""
         if self.stochastic and self.schedule == "tightening":
             state["share"] = np.full((), _FIRST)
-        if self._is_low_rank:
+        if self._is_nystrom:
             state["move"] = np.zeros_like(state["move"])
             state["move_scores"] = np.zeros_like(state["move_scores"])
         return state
@@ -231,32 +239,20 @@ class BoundMajorization(BatchSolver):
             yield self._ended(state, self.advance(steps, state, seed))
 
     def open_stream(self, problem: Problem, *, vanishing: bool = False) -> BoundStream:
-        """A stream whose first rows are those of ``problem``; ``vanishing`` has no effect, as steps have no size.
-
-        Raises
-        ------
-        ValueError
-            If ``rank`` is not "full", for instance because rank=None was replaced for too many parameters.
-        """
-        if self._is_low_rank:
-            raise ValueError(
-                f"partial_fit needs rank='full', got rank={self.rank}, which rank=None is for as many parameters: give "
-                "rank='full', reduce the number of features, or use solver='sgd'"
-            )
+        """A stream whose first rows are those of ``problem``; ``vanishing`` has no effect, as steps have no size."""
         return BoundStream(self, problem)
 
     def advance(self, steps: Steps, state: State, seed: int) -> int:
         """One iteration on any log-linear model; returns the number of passes over the data."""
-        if self._is_low_rank:
-            low_rank_step(steps, state, seed)
-            return 1 + len(state["basis"])
         if not self.stochastic:
             self._batch(steps, state)
-            return 1
-        if self.schedule != "tightening":
+        elif self.schedule != "tightening":
             self._printed(steps, state, seed)
         elif np.isnan(state["share"]):
             self._stochastic(steps, state, seed)
+        elif self._is_nystrom:
+            low_rank_step(steps, state, seed)
+            return 1 + len(state["basis"])
         else:
             self._tightened(steps, state)
         return 1
@@ -264,7 +260,7 @@ class BoundMajorization(BatchSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         weights = 8 * (problem.n_features + 1) * problem.n_outputs
         scores = problem.n_samples * max(2, problem.n_outputs)
-        if not self._is_low_rank:
+        if self._rank is None:
             size = reduced_size(problem)
             return {
                 f"curvature of {size} parameters (and its factor; to need less, rank=8)": 2 * 8 * size**2,
@@ -272,7 +268,7 @@ class BoundMajorization(BatchSolver):
                 "scores and gradients of the losses": (8 * 7 + problem.dtype.itemsize) * scores,
             }
         return {
-            f"curvature of rank {self.rank} (a basis, its products, buffers)": 6 * int(self.rank or 0) * weights,
+            f"curvature of rank {self.rank} (rows, buffers)": 6 * int(self.rank or 0) * weights,
             "weights (a point, a gradient, a diagonal, directions)": 10 * weights,
             "scores and gradients of the losses": (8 * 9 + problem.dtype.itemsize) * scores,
         }
@@ -293,21 +289,25 @@ class BoundMajorization(BatchSolver):
 
     def _batches(self, steps: Steps, state: State, seed: int) -> list[Array]:
         form = steps.form
-        size = self.batch_size or max(1, min(form.reduced // 3, form.n // _BATCHES))
+        size = self.batch_size or max(1, min(default_batch(form, self._rank), form.n // _BATCHES))
         return batches(form.n, size, [seed, int(state["iteration"])])
 
     def _batch(self, steps: Steps, state: State) -> None:
         """A step of the batch method: ``eta`` times the step to the minimum of the bound."""
         form = steps.form
-        G = np.empty((form.reduced, form.reduced))
-        slope = steps.gradient(state["point"], state["scores"], G)
-        move = form.expand(solve_definite(G, form.reduce(slope)))
+        if self._rank is not None:
+            slope = steps.gradient(state["point"], state["scores"])
+            move = low_rank_curvature(steps, state["scores"], self._rank).move(form, slope)
+        else:
+            G = np.empty((form.reduced, form.reduced))
+            slope = steps.gradient(state["point"], state["scores"], G)
+            move = form.expand(solve_definite(G, form.reduce(slope)))
         move *= -float(self.eta)
         state.update(point=state["point"] + move, scores=state["scores"] + steps.scores(move))
 
     def _stochastic(self, steps: Steps, state: State, seed: int) -> None:
-        end = state["point"].copy()
-        online_pass(steps, end, self._batches(steps, state, seed))
+        end, parts = state["point"].copy(), self._batches(steps, state, seed)
+        online_pass(steps, end, parts, running_curvature(steps.form, steps.lam, len(parts[0]), self._rank, safe=False))
         self._search(steps, state, end - state["point"])
         state["share"] = np.full((), _FIRST)
 
@@ -328,13 +328,22 @@ class BoundMajorization(BatchSolver):
 
     def _printed(self, steps: Steps, state: State, seed: int) -> None:
         form, parts = steps.form, self._batches(steps, state, seed)
-        inverse = Running.updates(form, len(parts[0]))
-        first = self.schedule == "restart" or state["iteration"] == 0
-        running = Running(Running.first(form, steps.lam, inverse) if first else state["curvature"].copy(), inverse)
-        mean = np.zeros(form.reduced) if first else state["mean"].copy()
-        point = state["point"].copy()
+        running = running_curvature(form, steps.lam, len(parts[0]), self._rank, safe=True)
+        mean, point = np.zeros(form.shape), state["point"].copy()
+        if self.schedule == "literal" and state["iteration"] > 0:
+            mean = state["mean"].copy()
+            if isinstance(running, Running):
+                running.matrix = state["curvature"].copy()
+            elif isinstance(running, LowRank):
+                running.matrix.rows, running.matrix.diagonal = state["rows"].copy(), state["diagonal"].copy()
         printed_pass(steps, point, parts, running, mean, float(self.eta))
-        kept = {"curvature": running.matrix, "mean": mean} if self.schedule == "literal" else {}
+        kept: State = {}
+        if self.schedule == "literal":
+            kept["mean"] = mean
+            if isinstance(running, Running):
+                kept["curvature"] = running.matrix
+            elif isinstance(running, LowRank):
+                kept |= {"rows": running.matrix.rows, "diagonal": running.matrix.diagonal}
         state.update(point=point, scores=steps.scores(point), **kept)
 
 
@@ -354,8 +363,12 @@ class BoundStream:
 
     def __init__(self, solver: BoundMajorization, problem: Problem) -> None:
         form = KroneckerForm.of(problem, float(problem.intercept))
-        require({"curvature": 3 * 8 * form.reduced**2}, "fewer features")
-        self._solver, self._stream, self._dtype = solver, OnlineCurvature(form), problem.dtype
+        rank = solver._rank
+        if rank is None:
+            require({"curvature": 3 * 8 * form.reduced**2}, "rank=8")
+        else:
+            require({"curvature": 6 * 8 * (rank + 1) * form.shape[0] * form.shape[1]}, "a smaller rank")
+        self._solver, self._stream, self._dtype = solver, OnlineCurvature(form, rank), problem.dtype
         self._constant = form.constant
 
     def take(self, problem: Problem, weights: Array | None) -> None:

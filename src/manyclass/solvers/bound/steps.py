@@ -1,4 +1,4 @@
-"""Steps of bound majorization for any `Form`: curvatures, exact line searches, passes over random batches.
+"""Steps of bound majorization for any `Form`: gradients, curvatures of all samples, exact line searches.
 
     P(theta) = sum_i scale_i (log Z_i - log a_i(true)) + lam ||theta||^2 / 2
 
@@ -21,7 +21,7 @@ from manyclass.solvers.bound.forms import PIECE, Form
 from manyclass.solvers.bound.labels import Labels
 from manyclass.solvers.bound.low_rank import nystrom, woodbury
 
-__all__ = ["Line", "Running", "Steps", "OnlineCurvature", "low_rank_step", "solve_definite"]
+__all__ = ["Line", "Steps", "low_rank_step", "next_share", "residuals", "solve_definite"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -196,150 +196,6 @@ def solve_definite(G: Array, u: Array) -> Array:
             ridge = 10.0**power * (float(diagonal.mean()) or 1.0)
             np.fill_diagonal(G, diagonal + ridge)
     raise linalg.LinAlgError("the curvature must be finite, got NaN or infinity: scale the features")
-
-
-class Running:
-    """A curvature to which batches of samples are added, with a linear system to solve after each batch.
-
-    For large batches the sum is kept, and factored after each; for small batches the inverse M is kept, and updated by
-    Woodbury's formula: M - M Z (I + Z' M Z)^-1 Z' M.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (size, size)
-        The sum, changed in place, or its inverse.
-    inverse : bool
-        Whether ``matrix`` is the inverse.
-    """
-
-    def __init__(self, matrix: Array, inverse: bool) -> None:
-        self.matrix, self.inverse = matrix, inverse
-
-    @staticmethod
-    def updates(form: Form, batch: int) -> bool:
-        """Whether updating the inverse is cheaper for batches of this size."""
-        labels = float(np.diff(form.offsets).mean()) if form.n else 1.0
-        return batch * max(labels - 1.0, 1.0) < form.reduced / 6
-
-    @staticmethod
-    def first(form: Form, lam: float, inverse: bool) -> Array:
-        """The first matrix: the Hessian of the penalty, including the intercept to be regular, or its inverse."""
-        G = np.zeros((form.reduced, form.reduced))
-        form.add_penalty(lam, G, intercept=True)
-        return np.ascontiguousarray(linalg.inv(G)) if inverse else G
-
-    def add(self, part: Form, C: Array) -> None:
-        """Add the curvature of some samples, with their matrices C."""
-        if not self.inverse:
-            G = np.zeros_like(self.matrix)
-            part.add_gram(C, 0, part.n, G)
-            part.finish_gram(G)
-            self.matrix += G
-            return
-        Y, T = part.times(self.matrix, C)
-        T[np.diag_indices_from(T)] += 1.0
-        half = linalg.solve_triangular(linalg.cholesky(T, lower=True), Y.T, lower=True).T
-        # M is symmetric, so its transpose can be passed to BLAS, which uses column-major order, without a copy.
-        self.matrix = linalg.blas.dgemm(-1.0, half, half, beta=1.0, c=self.matrix.T, trans_b=True, overwrite_c=True).T
-
-    def solve(self, u: Array) -> Array:
-        """The inverse of the curvature times ``u``."""
-        if self.inverse:
-            found: Array = self.matrix @ u
-            return found
-        return solve_definite(self.matrix.copy(), u)
-
-
-def batches(n: int, size: int, seed: Sequence[int]) -> list[Array]:
-    """A random permutation of the samples, divided into batches of ``size``."""
-    order = np.random.default_rng(list(seed)).permutation(n)
-    return [order[b:e] for b, e in ranges(n, size)]
-
-
-def online_pass(steps: Steps, point: Array, batches: Sequence[Array]) -> None:
-    """One pass of steps M_t grad_t: grad_t is the gradient of batch t only, M_t the inverse of the sum of all bounds.
-
-    For quadratic losses this is recursive least squares, which ends at the optimum. ``point`` is changed in place.
-    """
-    form = steps.form
-    inverse = Running.updates(form, len(batches[0]))
-    running = Running(Running.first(form, steps.lam, inverse), inverse)
-    pull = steps.lam * form.penalized * point
-    for index in batches:
-        part, labels, slope = _batch(steps, point, index)
-        running.add(part, labels.blocks(1.0))
-        slope += pull
-        pull = np.zeros_like(pull)
-        point -= form.expand(running.solve(form.reduce(slope)))
-
-
-class OnlineCurvature:
-    """The sum of the curvatures of a stream of samples, and a point that is updated by it.
-
-    Of the first samples, as many as there are parameters, the bound is added. Of later ones the share of the bound
-    decreases as 1 / (samples so far), because a sum of loose bounds would make the steps too short. Every sample also
-    adds its part of the penalty, so that the objective is a mean over the samples so far.
-
-    Parameters
-    ----------
-    form : Form
-        The first samples; later forms must have the same shape.
-
-    Attributes
-    ----------
-    point : ndarray
-        The parameters, of shape ``form.shape``.
-    curvature : ndarray of shape (reduced, reduced)
-        The sum of the curvatures.
-    seen : int
-        Number of samples so far.
-    """
-
-    def __init__(self, form: Form) -> None:
-        self.point = np.zeros(form.shape)
-        self.curvature = np.zeros((form.reduced, form.reduced))
-        self.seen = 0
-
-    def take(self, form: Form, lam: float, order: str, batch_size: int | None) -> None:
-        """Update the point by some samples, in order; None as batch size is a third of the number of parameters."""
-        steps = Steps(form, lam, order)
-        for begin, end in ranges(form.n, batch_size or max(1, form.reduced // 3)):
-            part, labels, slope = _batch(steps, self.point, np.arange(begin, end))
-            running = Running(self.curvature, inverse=False)
-            running.add(part, labels.blocks(min(1.0, form.reduced / (self.seen + 1.0))))
-            # The first batch penalizes the intercept too, as its samples may not determine it.
-            form.add_penalty(lam * (end - begin), self.curvature, intercept=self.seen == 0)
-            slope += lam * (end - begin) * form.penalized * self.point
-            self.point = self.point - form.expand(running.solve(form.reduce(slope)))
-            self.seen += end - begin
-
-
-def printed_pass(
-    steps: Steps, point: Array, batches: Sequence[Array], running: Running, mean: Array, eta: float
-) -> None:
-    """One pass of Choromanska and Jebara's algorithm 2, with the two corrections that `BoundMajorization` lists.
-
-    Per sample point -= (eta / n) M_t mu_t, with mu_t the sum of the gradients so far, each at the point of its time.
-    ``point``, ``mean``, which is mu, and ``running``, which is M, are changed in place.
-    """
-    form = steps.form
-    for index in batches:
-        share = len(index) / form.n
-        part, labels, slope = _batch(steps, point, index)
-        running.add(part, labels.blocks(1.0))
-        slope += share * steps.lam * form.penalized * point
-        mean += form.reduce(slope)
-        point -= eta * share * form.expand(running.solve(mean))
-
-
-def _batch(steps: Steps, point: Array, index: Array) -> tuple[Form, Labels, Array]:
-    """The form of some samples, their labels at a point, and the gradient of their losses."""
-    part = steps.form.take(index)
-    inner = Steps(part, steps.lam, steps.order)
-    labels = inner.labels(part.scores(point, 0, part.n), 0, part.n)
-    slope = np.zeros_like(point)
-    part.add_slope(part.gather(residuals(labels, part, 0, part.n)), 0, part.n, slope)
-    return part, labels, slope
 
 
 def next_share(share: float, step: float) -> float:

@@ -46,6 +46,19 @@ class Grid:
         """Number of shards of all workers."""
         return len(self.edges) - 1
 
+    @property
+    def by_block(self) -> bool:
+        """Whether a row stores the log-sum-exp of its scores in each block; if not, only that of all scores.
+
+        With a block for each of many workers these would be about as many numbers per worker as there are rows.
+        """
+        return self.n_blocks <= _SHARDS
+
+    @property
+    def n_sums(self) -> int:
+        """Number of log-sum-exps per row: those of the blocks, or a running sum over blocks and its next summand."""
+        return self.n_blocks if self.by_block else 2
+
     def rows(self, shard: int) -> tuple[int, int]:
         """First row of a shard, and last row + 1."""
         return self.edges[shard], self.edges[shard + 1]

@@ -74,13 +74,21 @@ class FolderKeeper:
         snapshot = checkpoint.load(self.comm, self.folder, self._identity)
         if snapshot is None:
             return Spent()
+        try:
+            return self._take(snapshot, state, history)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"checkpoint {self.folder} is damaged ({error}): remove {self.folder} to start afresh"
+            ) from error
+
+    def _take(self, snapshot: checkpoint.Snapshot, state: State, history: History) -> Spent:
         grid, share = self._extent.grid, self._extent.share
         for name in _SHARED:
             state[name] = np.array(snapshot.scalars[name], state[name].dtype)
         for block in self._extent.blocks:
             for name, array in snapshot.classes(*grid.classes(block)).items():
                 state[f"{name}.{block}"][...] = array
-        names, kept = _rows(state), snapshot.scalars
+        names, kept = self._rows(state), snapshot.scalars
         # The decision is the same in every process, as computing scores takes all of them.
         if not set(names) <= set(kept["rows"]) or ("lse" in names and kept["blocks"] != grid.n_blocks):
             self._rescore(state)
@@ -88,8 +96,10 @@ class FolderKeeper:
             for name, array in snapshot.rows(share.first, share.first + len(state["lse"])).items():
                 if name in names:
                     state[name][...] = array
+        if int(state["iteration"]) < 0:
+            raise ValueError(f"its iteration is {state['iteration']}")
         history.records[:] = [Record.of(row) for row in snapshot.scalars["history"]]
-        history.outcome = snapshot.scalars["outcome"]
+        history.outcome = str(snapshot.scalars["outcome"])
         return Spent(*map(float, snapshot.scalars["spent"]))
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
@@ -108,11 +118,11 @@ class FolderKeeper:
             )
             for block in self._extent.blocks
         ]
-        rows = [Piece(share.first, share.first + len(state["lse"]), {name: state[name] for name in _rows(state)})]
+        rows = [Piece(share.first, share.first + len(state["lse"]), {name: state[name] for name in self._rows(state)})]
         scalars: dict[str, Any] = {name: state[name].tolist() for name in _SHARED}
         scalars |= {
             "blocks": grid.n_blocks,
-            "rows": _rows(state),
+            "rows": self._rows(state),
             "history": [record.numbers() for record in history],
             "spent": list(spent),
             "outcome": history.outcome,
@@ -120,10 +130,11 @@ class FolderKeeper:
         checkpoint.save(self.comm, self.folder, int(state["iteration"]), classes, rows, scalars, self._identity)
         self._written = time.monotonic()
 
-
-def _rows(state: State) -> list[str]:
-    """The names of the arrays by row that a resumed run needs."""
-    names = [] if state["begun"] else ["lse"]
-    if state["scored"]:
-        names += ["total", "scores" if len(state["scores"]) else "own"]
-    return names
+    def _rows(self, state: State) -> list[str]:
+        """The names of the arrays by row that a resumed run needs."""
+        names = []
+        if not state["begun"]:
+            names.append("lse" if self._extent.grid.by_block else "total")
+        if state["scored"]:
+            names += ["total", "scores" if len(state["scores"]) else "own"]
+        return list(dict.fromkeys(names))

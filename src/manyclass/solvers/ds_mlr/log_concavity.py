@@ -64,6 +64,7 @@ class LogConcavity(DistributedSolver, BatchSolver):
     name = "log_concavity"
     summary = "a bound on the log-partition function that makes classes independent (LC), for comparison"
     synonyms = ("lc",)
+    partitions_rows = False
     needs_penalty = frozenset({"gradient"})
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "comm": [Communicator, StrOptions({"mpi"}), None],

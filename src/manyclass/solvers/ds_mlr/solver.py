@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
 from manyclass.kernels import ds_mlr as kernels
+from manyclass.models.partitioned import Columns
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.memory import available
 from manyclass.solvers.base import Progress, State
@@ -23,6 +24,7 @@ from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
 from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
+from manyclass.solvers.ds_mlr.plan import Job, needs, refuse
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
@@ -169,12 +171,17 @@ class DSMLR(DistributedSolver):
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
-        cuts(problem.n_outputs, self._comm.size * self.n_workers, self.block_classes, self.n_shards, self._each)
+        cuts(
+            problem.n_outputs,
+            self._comm.size * self.n_workers,
+            self.block_classes,
+            self.n_shards,
+            self.blocks_each(self._comm.size),
+        )
 
-    @property
-    def _each(self) -> int:
-        """Minimum number of blocks per worker."""
-        return _EACH if self.schedule == "queue" and self.n_workers * self._comm.size > 1 else 1
+    def blocks_each(self, processes: int) -> int:
+        """Minimum number of blocks per worker with so many processes."""
+        return _EACH if self.schedule == "queue" and self.n_workers * processes > 1 else 1
 
     # --- state and memory -------------------------------------------------------------------------------------------
 
@@ -194,16 +201,17 @@ class DSMLR(DistributedSolver):
             "begun": np.zeros((), np.int64),
             # For `Spectral`.
             "bends": np.zeros(problem.n_outputs if kind == "spectrum" else 0),
-            # Log-sum-exps of the scores, by block and in total. The scores, or if these are recomputed (see `Made`) the
-            # scores of the targets, at the weights and along the last direction.
-            "lse": np.zeros((problem.n_samples, extent.grid.n_blocks)),
+            # Log-sum-exps of the scores, by block (see `Grid.n_sums`) and in total. The scores, or if these are
+            # recomputed (see `Made`) the scores of the targets, at the weights and along the last direction.
+            "lse": np.zeros((problem.n_samples, extent.grid.n_sums)),
             "total": np.full(problem.n_samples, np.log(problem.n_outputs)),
             "scores": np.zeros((problem.n_samples if self._keeps(problem) else 0, problem.n_outputs), dtype),
             "own": np.zeros((0 if self._keeps(problem) else problem.n_samples, 2)),
         }
         for block in range(extent.grid.n_blocks):
             lo, hi = extent.grid.classes(block)
-            state["lse"][:, block] = np.log(hi - lo)
+            if extent.grid.by_block:
+                state["lse"][:, block] = np.log(hi - lo)
             if block in extent.blocks:
                 state[f"weights.{block}"] = np.zeros((d, hi - lo), dtype)
                 if self.algorithm == "two_phase":
@@ -214,38 +222,35 @@ class DSMLR(DistributedSolver):
         return state
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        extent = self._known(problem)
-        classes = sum(hi - lo for lo, hi in map(extent.grid.classes, extent.blocks))
-        widest = max(hi - lo for lo, hi in map(extent.grid.classes, range(extent.grid.n_blocks)))
-        size = problem.dtype.itemsize
-        block = (problem.n_features + 1) * size
-        vectors = 5 + 2 * self.history_size if self.algorithm == "two_phase" else 2
-        vectors += self._kind(problem) == "diagonal"
-        needs = {
-            f"blocks of {classes} classes (weights, and {vectors - 1} more)": vectors * classes * block,
-            "blocks that are received": 2 * self.n_workers * widest * block,
-            "log-sum-exps": 8 * problem.n_samples * (extent.grid.n_blocks + 4),
-        }
-        if self._kind(problem) == "spectrum":
-            needs["second moments of the features"] = 4 * 8 * (problem.n_features + 1) ** 2
-        if self._keeps(problem):
-            needs["scores (none with keep_scores=False)"] = 2 * problem.n_samples * problem.n_outputs * size
-        return needs
+        return needs(self, self._job(problem), self._comm.size, self._kind(problem), self._keeps(problem))
+
+    def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
+        """Raise a MemoryError, in all processes, if one has less memory than it needs."""
+        refuse(self, self._job(problem), self._comm, self._kind(problem), self._keeps(problem), more)
+
+    def refuse_size(self, rows: int, features: int, classes: int, row_bytes: int, itemsize: int) -> None:
+        """Raise a MemoryError, before data of this size are read, if they and their fit need too much memory."""
+        kind = self._kind_of(features)
+        refuse(self, Job(rows, features, classes, row_bytes, itemsize), self._comm, kind, bool(self.keep_scores))
+
+    def _job(self, problem: Problem) -> Job:
+        size = self._known(problem).n, problem.n_features, problem.n_outputs
+        return Job(*size, 0, problem.dtype.itemsize)
 
     def _keeps(self, problem: Problem) -> bool:
         if self.keep_scores is not None:
             return self.keep_scores
         if self.algorithm != "two_phase":
             return False
-        there = available()
+        extent, there = self._known(problem), available()
         size = 2 * problem.n_samples * problem.n_outputs * problem.dtype.itemsize
-        fits = np.array([there is None or size < there // 2], np.int64)
+        fits = np.array([there is None or size < there // (2 * extent.neighbours)], np.int64)
         return bool(-self._comm.allreduce(-fits, "max")[0])
 
     def _known(self, problem: Problem) -> Extent:
         """The `Extent` of a problem; the processes must call this together."""
         if self._extent is None or self._extent[0] is not problem:
-            grid = self.block_classes, self.n_shards, self._each
+            grid = self.block_classes, self.n_shards, self.blocks_each(self._comm.size)
             extent = Extent(problem, self._comm, self.n_workers, self.scale, *grid)
             self._extent, self._team, self._spectrum = (problem, extent), None, None
         return self._extent[1]
@@ -263,7 +268,7 @@ class DSMLR(DistributedSolver):
         extent = self._known(problem)
         team = self._workers(problem, state)
         if not state["scored"]:
-            self._recall(team)
+            self._recall(team, state)
         while True:
             self._comm.heed()
             iteration = int(state["iteration"])
@@ -292,7 +297,8 @@ class DSMLR(DistributedSolver):
         team = self._workers(problem, state)
         scored = bool(state["scored"])
         # A certificate must not change the iterations: the first phase continues with the log-sum-exps it had.
-        kept = None if scored else state["lse"].copy()
+        held = "lse" if self._known(problem).grid.by_block else "total"
+        kept = None if scored else state[held].copy()
 
         def evaluate(worker: Worker, scores: Scores) -> Certificate:
             weights = _weights(worker, state)
@@ -306,30 +312,33 @@ class DSMLR(DistributedSolver):
         if self.algorithm == "two_phase" and (state["begun"] or state["iteration"] >= self._first(problem)):
             state["scored"] = np.ones((), np.int64)  # the second phase can begin with these
             return found
-        state["lse"][:] = kept
-        self._recall(team)
+        state[held][:] = kept
+        self._recall(team, state)
         return found
 
-    def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
-        """``(W, b)`` of all classes, in every process."""
+    def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
+        """``(W, b)``; with several processes W has `Columns`, of which each has the blocks that it owns."""
         extent = self._known(problem)
-        team = self._workers(problem, state)
-        whole = np.empty((problem.n_features + 1, problem.n_outputs), problem.dtype)
-
-        def copy(shard: int, block: int, W: Array) -> None:
-            if shard == team.workers[0].shards[0]:
-                lo, hi = extent.grid.classes(block)
-                whole[:, lo:hi] = W
-
-        team.run(lambda worker, _: worker.round({b: W.copy() for b, W in _weights(worker, state).items()}, copy))
-        return whole[:-1], problem.dtype.type(extent.share.constant) * whole[-1]
+        grid, constant = extent.grid, problem.dtype.type(extent.share.constant)
+        d, K, size = problem.n_features, problem.n_outputs, len(extent.ranks)
+        edges = (*(grid.classes(block)[0] for block in range(grid.n_blocks)), K)
+        intercept = np.zeros(K, problem.dtype)
+        for block in extent.blocks:
+            intercept[slice(*grid.classes(block))] = constant * state[f"weights.{block}"][-1]
+        if self._comm.size > 1:
+            owners = tuple(grid.worker_of(grid.first_shard(block)) // size for block in range(grid.n_blocks))
+            blocks = {block: state[f"weights.{block}"][:-1] for block in extent.blocks}
+            return Columns(edges, owners, blocks, (d, K), problem.dtype), self._comm.allreduce(intercept)
+        whole = np.empty((d, K), problem.dtype)
+        for block in extent.blocks:
+            whole[:, slice(*grid.classes(block))] = state[f"weights.{block}"][:-1]
+        return whole, intercept
 
     @staticmethod
-    def _recall(team: Team) -> None:
-        """Compute the total log-sum-exps of the rows from those of the blocks."""
-        for worker in team.workers:
-            for shard in worker.shards:
-                kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+    def _recall(team: Team, state: State) -> None:
+        """Compute the total log-sum-exps of the rows from those of the blocks, if these are stored."""
+        if team.extent.grid.by_block:
+            kernels.logsumexp_rows(state["lse"], state["total"])
 
     def warm(self, problem: Problem, state: State) -> State:
         """Continue from the weights of another run, without a first phase."""
@@ -403,10 +412,13 @@ class DSMLR(DistributedSolver):
 
     def _kind(self, problem: Problem) -> str:
         """The preconditioner, with "auto" resolved."""
+        return self._kind_of(problem.n_features)
+
+    def _kind_of(self, n_features: int) -> str:
         if self.algorithm != "two_phase":
             return "none"
         if self.precondition == "auto":
-            return "spectrum" if problem.n_features < _FEW else "diagonal"
+            return "spectrum" if n_features < _FEW else "diagonal"
         return self.precondition
 
     def _metric(self, problem: Problem, team: Team, state: State) -> Metric | None:

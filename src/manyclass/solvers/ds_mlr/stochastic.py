@@ -10,6 +10,7 @@ import numpy as np
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.objective.problem import Array
 from manyclass.solvers.base import PLAIN
+from manyclass.solvers.ds_mlr.rounds import Visit
 from manyclass.solvers.ds_mlr.worker import Worker
 
 __all__ = ["fresh_epoch", "printed_epoch"]
@@ -23,7 +24,11 @@ _CATCH_UP = 2.0
 
 
 def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
-    """Visit every shard with every block once; the log-sum-exp of a block is that of its last visit.
+    """Visit every shard with every block once, with exact normalizers.
+
+    With up to 12 blocks, the log-sum-exp of a block is that of its last visit, also within the iteration. With more,
+    which would take as many numbers per row, those of the others are as at the begin of the iteration, and a second
+    round takes the new ones.
 
     With a queue a worker skips visits if too many blocks wait. Its steps at the next visit of a skipped block are
     longer, so that its rows keep their influence.
@@ -41,18 +46,30 @@ def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: 
     """
     grid = worker.grid
 
-    def visit(shard: int, block: int, W: Array) -> None:
-        longer = min(_CATCH_UP, 1.0 + worker.missed[block])
-        _take_steps(worker, shard, block, W, eta * longer, seed, epoch, None)
+    def visit(shard: int, block: int, sent: Array) -> None:
+        longer = eta * min(_CATCH_UP, 1.0 + worker.missed[block])
+        if grid.by_block:
+            _take_steps(worker, shard, block, sent, longer, seed, epoch, (worker.lse[shard], block))
+        else:
+            others = worker.others(shard, sent[0])
+            sums = np.stack([others, np.empty_like(others)], axis=1)
+            _take_steps(worker, shard, block, sent[1], longer, seed, epoch, (sums, 1))
 
+    # Without sums by block, the weights at the begin of the iteration, to which `total` belongs, are sent as well.
+    sent = {b: W.copy() if grid.by_block else np.stack([W, W]) for b, W in weights.items()}
     if worker.queue:
         # If most blocks wait at this worker, the others are idle.
         patience = max(-(-grid.n_blocks // grid.size) + 1, 3 * grid.n_blocks // 4)
-        _copy_back(weights, worker.rounds.queue(_copies(weights), worker.paced(visit), worker.missed, patience))
+        back = worker.rounds.queue(sent, worker.paced(visit), worker.missed, patience)
     else:
-        _copy_back(weights, worker.round(_copies(weights), visit))
-    for shard in worker.shards:
-        kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+        back = worker.round(sent, visit)
+    if grid.by_block:
+        _copy_back(weights, back)
+    else:
+        _copy_back(weights, {block: pair[1] for block, pair in back.items()})
+        worker.begin_sums()
+        worker.round(_copies(weights), _count(worker))
+    worker.end_sums()
 
 
 def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
@@ -68,18 +85,25 @@ def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed
         if worker.queue:
             count(shard, block, W)
 
+    count = _count(worker)
+    worker.begin_sums()
+    _copy_back(weights, worker.round(_copies(weights), visit))
+    if not worker.queue:
+        worker.round(_copies(weights), count)
+    worker.end_sums()
+
+
+def _count(worker: Worker) -> Visit:
+    """The visits that take the log-sum-exps at fixed weights."""
+    share = worker.share
+
     def count(shard: int, block: int, W: Array) -> None:
         for begin, end, part in worker.pieces(shard, W.shape[1]):
             S = np.empty((end - begin, W.shape[1]), W.dtype)
             kernels.block_scores(share.rows, begin, end, W, W.dtype.type(share.constant), PLAIN, S, 0)
-            kernels.block_logsumexp(S, 0, W.shape[1], worker.lse[shard][part], block)
+            worker.add_sums(shard, part, block, S, 0, W.shape[1])
 
-    share = worker.share
-    _copy_back(weights, worker.round(_copies(weights), visit))
-    if not worker.queue:
-        _copy_back(weights, worker.round(_copies(weights), count))
-    for shard in worker.shards:
-        kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+    return count
 
 
 def _take_steps(
@@ -90,9 +114,12 @@ def _take_steps(
     eta: float,
     seed: int,
     epoch: int,
-    multiplier: Array | None,
+    normalizer: Array | tuple[Array, int],
 ) -> None:
-    """Take a step on each row of a shard, in random order."""
+    """Take a step on each row of a shard, in random order.
+
+    The normalizer has the multipliers b_i of the published update; or log-sum-exps by row, and the column of the block.
+    """
     share = worker.share
     begin, end = worker.local(shard)
     if end == begin:
@@ -105,10 +132,10 @@ def _take_steps(
     for _, _, part in worker.pieces(shard, 2 * W.shape[1]):
         rows = (share.rows, begin, order[part], share.y, share.weights, share.norms)
         step = (lo, W, constant, eta, decay)
-        if multiplier is None:
-            kernels.fresh_steps(*rows, worker.lse[shard], block, *step, _MOST, PLAIN)
+        if isinstance(normalizer, tuple):
+            kernels.fresh_steps(*rows, *normalizer, *step, _MOST, PLAIN)
         else:
-            kernels.multiplier_steps(*rows, multiplier, *step, _MOST_PRINTED, PLAIN)
+            kernels.multiplier_steps(*rows, normalizer, *step, _MOST_PRINTED, PLAIN)
         decay = 1.0
 
 

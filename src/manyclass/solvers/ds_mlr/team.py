@@ -54,6 +54,8 @@ class Extent:
         The workers of this process.
     n : int
         Number of rows of all processes.
+    neighbours : int
+        Number of processes on this host.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Extent:
         self.largest = float(comm.allreduce(np.array([sizes.max(initial=0.0)]), "max")[0])
         self.ranks = range(comm.rank * threads, (comm.rank + 1) * threads)
         self.n = n
+        self.neighbours = comm.neighbours()
 
     @property
     def blocks(self) -> list[int]:

@@ -111,10 +111,11 @@ class Kept(Scores):
     def totals(self) -> None:
         """Update the log-sum-exps to those of the scores."""
         worker = self.worker
+        worker.begin_sums()
         for shard, S in self._own():
             for block in range(worker.grid.n_blocks):
-                kernels.block_logsumexp(S, *worker.grid.classes(block), worker.lse[shard], block)
-            kernels.logsumexp_rows(worker.lse[shard], worker.total[shard])
+                worker.add_sums(shard, slice(None), block, S, *worker.grid.classes(block))
+        worker.end_sums()
 
     def each(self, weights: Weights, see: See) -> None:
         for shard, S in self._own():
@@ -183,16 +184,16 @@ class Made(Scores):
         self.own: dict[int, Array] = {}
 
     def load(self, weights: Weights) -> None:
+        self.worker.begin_sums()
         self.each(weights, self._note(self.worker))
-        for shard in self.worker.shards:
-            kernels.logsumexp_rows(self.worker.lse[shard], self.worker.total[shard])
+        self.worker.end_sums()
 
     def _note(self, worker: Worker) -> See:
-        """A function for `each` that stores the log-sum-exp of each block and the scores of the targets."""
+        """A function for `each` that takes the log-sum-exps of blocks and stores the scores of the targets."""
         number = {worker.grid.classes(block)[0]: block for block in range(worker.grid.n_blocks)}
 
         def see(shard: int, S: Array, lo: int) -> None:
-            kernels.block_logsumexp(S, 0, S.shape[1], worker.lse[shard], number[lo])
+            worker.add_sums(shard, slice(None), number[lo], S, 0, S.shape[1])
             begin, end = worker.local(shard)
             at = worker.share.y[begin:end] - lo
             rows = np.flatnonzero((at >= 0) & (at < S.shape[1]))

@@ -22,6 +22,8 @@ __all__ = ["Share", "Worker"]
 
 #: Multiply-adds after which a kernel returns to Python, which sends messages and handles Ctrl-C.
 _WORK = 5e7
+#: Least fraction of the sum of exponentials that blocks other than one are taken to have: the rounding of the sum.
+_LEAST = 1e-15
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ class Worker:
     ----------
     share, grid, rank, queue
         The rows of the process; the partition; number of this worker; whether the schedule is "queue".
-    lse : dict of ndarray of shape (rows, n_blocks)
-        Log-sum-exp of the scores in each block of classes, in float64.
+    lse : dict of ndarray of shape (rows, n_sums)
+        Log-sum-exp of the scores in each block of classes, in float64; or a running sum, see `Grid.n_sums`.
     total : dict of ndarray of shape (rows,)
         Log-sum-exp of all scores.
     moved : dict of ndarray of shape (rows,)
@@ -94,15 +96,7 @@ class Worker:
     def __post_init__(self) -> None:
         for shard in self.shards:
             begin, end = self.grid.rows(shard)
-            self.lse[shard] = np.zeros((end - begin, self.grid.n_blocks))
-            self.total[shard] = np.zeros(end - begin)
             self.moved[shard] = np.zeros(end - begin)
-        for block in range(self.grid.n_blocks):
-            lo, hi = self.grid.classes(block)
-            for shard in self.shards:
-                self.lse[shard][:, block] = np.log(hi - lo)
-        for shard in self.shards:
-            self.total[shard][:] = np.log(self.grid.n_classes)
 
     def join(self, comm: Communicator) -> None:
         """Use ``comm`` from now on."""
@@ -189,6 +183,42 @@ class Worker:
         for at, stop in ranges(end - begin, size):
             yield begin + at, begin + stop, slice(at, stop)
             self.comm.progress()
+
+    # --- log-sum-exps -----------------------------------------------------------------------------------------------
+
+    def begin_sums(self) -> None:
+        """Prepare for `add_sums` of all blocks at all shards."""
+        if not self.grid.by_block:
+            for shard in self.shards:
+                self.lse[shard][:, 0] = -np.inf
+
+    def add_sums(self, shard: int, part: slice, block: int, S: Array, lo: int, hi: int) -> None:
+        """Take the log-sum-exps of a block, whose scores are in the columns lo to hi - 1 of S, for some rows."""
+        lse = self.lse[shard][part]
+        if self.grid.by_block:
+            kernels.block_logsumexp(S, lo, hi, lse, block)
+        else:
+            kernels.block_logsumexp(S, lo, hi, lse, 1)
+            np.logaddexp(lse[:, 0], lse[:, 1], out=lse[:, 0])
+
+    def end_sums(self) -> None:
+        """Compute the log-sum-exps of all scores from those of the blocks."""
+        for shard in self.shards:
+            if self.grid.by_block:
+                kernels.logsumexp_rows(self.lse[shard], self.total[shard])
+            else:
+                self.total[shard][:] = self.lse[shard][:, 0]
+
+    def others(self, shard: int, W: Array) -> Array:
+        """The log-sum-exps over all other blocks, where ``total`` includes this block at the weights W."""
+        own = np.empty((len(self.total[shard]), 1))
+        for begin, end, part in self.pieces(shard, W.shape[1]):
+            S = np.empty((end - begin, W.shape[1]), W.dtype)
+            kernels.block_scores(self.share.rows, begin, end, W, W.dtype.type(self.share.constant), PLAIN, S, 0)
+            kernels.block_logsumexp(S, 0, W.shape[1], own[part], 0)
+        # Where the block has nearly all of the sum, rounding may leave nothing, or less, for the others.
+        rest = -np.expm1(np.minimum(own[:, 0] - self.total[shard], 0.0))
+        return np.asarray(self.total[shard] + np.log(np.maximum(rest, _LEAST)))
 
     # --- visits -----------------------------------------------------------------------------------------------------
 

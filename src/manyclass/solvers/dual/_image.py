@@ -52,6 +52,9 @@ class Image(Protocol):
     def weights(self, problem: Problem, state: State) -> Any:
         """W, an array or a CSR matrix of shape (d, K)."""
 
+    def check(self, problem: Problem, state: State) -> None:
+        """Raise a ValueError if arrays that were read are not those of an image of this problem."""
+
 
 class DenseImage:
     """The image as an array of shape (d, K)."""
@@ -95,6 +98,9 @@ class DenseImage:
 
     def weights(self, problem: Problem, state: State) -> Any:
         return np.ascontiguousarray(problem.primal(state["V"]))
+
+    def check(self, problem: Problem, state: State) -> None:
+        pass
 
 
 class TableImage:
@@ -153,6 +159,15 @@ class TableImage:
 
     def weights(self, problem: Problem, state: State) -> Any:
         return table_matrix(self.view(state), problem.penalty, problem.n_outputs)
+
+    def check(self, problem: Problem, state: State) -> None:
+        start, capacity, held, keys = (state[name] for name in ("start", "capacity", "held", "keys"))
+        classes, slots = keys[::2], len(keys) // 2
+        inside = (start >= 0) & (capacity >= 0) & (start + capacity <= slots) & (held >= 0) & (held <= capacity)
+        inside &= capacity & (capacity - 1) == 0
+        known = (classes >= -1) & (classes < problem.n_outputs)
+        if len(keys) % 2 or not inside.all() or not known.all() or not 0 <= state["used"][0] <= slots:
+            raise ValueError("the table of weights is not one of this problem")
 
 
 def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int) -> sp.csr_matrix[Any]:

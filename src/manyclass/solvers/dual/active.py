@@ -2,10 +2,10 @@
 
 A rival of a sample is a class other than its own. At the optimum few rivals of a sample have a positive dual variable.
 So each sample has an active set of rivals, and the exact dual steps of an epoch change only their columns of W. After
-every ``epochs`` epochs an exact pass scores all classes and adds the worst violators to the active sets; those without
-a positive dual variable two epochs later are removed. W is fixed during that pass, which therefore gives the objective
-of the full problem: the certificate costs nothing extra. The dual point is feasible for any active sets, so that the
-certificate is always valid.
+every ``epochs`` epochs, and twice before the first time, an exact pass scores all classes and adds the worst violators
+to the active sets; those without a positive dual variable two epochs later are removed. W is fixed during that pass,
+which therefore gives the objective of the full problem: the certificate costs nothing extra. The dual point is feasible
+for any active sets, so that the certificate is always valid.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import active as kernels, proposals
+from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
@@ -48,11 +49,14 @@ _NEAR = 0.1
 _MANY, _MANY_PER_VALUE = 100, 4
 
 
+#: Arrays of the state whose length changes.
+_GROWING = frozenset({"rivals", "b", "keys"})
+
+
 def has_many_rivals(problem: Problem) -> bool:
     """Whether active sets of rivals are expected to be faster than `SDCA`, and the penalty has the l2 part they need.
 
-    Measured on text data: with 150 to 1 600 classes and 14 to 20 values per row they took 0.15 to 0.6 of the time of
-    `SDCA`, with 387 classes and 150 values per row 2.2 times as long.
+    The thresholds are rules of thumb: no stored rows of benchmarks support them.
     """
     if not isinstance(problem.loss, CrammerSingerLoss) or isinstance(problem.penalty, L1):
         return False
@@ -71,7 +75,8 @@ class ActiveSetSDCA(SDCA):
     more : int, default=16
         Maximum number of rivals that a pass adds per sample, >= 1.
     epochs : int, default=6
-        Epochs between two passes that add rivals, >= 1.
+        Epochs between two passes that add rivals, >= 1. There are two more after a third and two thirds of the first
+        ``epochs``, because the first rivals, of the centroids, are poor ones.
     slack : float, default=0.5
         A rival is added if its score is at most this much, >= 0, below the largest violation of its sample; the gamma
         of the loss is used if that is larger.
@@ -101,6 +106,7 @@ class ActiveSetSDCA(SDCA):
     _index: SearchIndex | None = None
     option = "I"
     sampling = "permutation"
+    output = "last"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "first": [Interval(Integral, 1, None, closed="left")],
         "more": [Interval(Integral, 1, None, closed="left")],
@@ -175,18 +181,34 @@ class ActiveSetSDCA(SDCA):
             "sparse dual variables": 2 * problem.n_samples * (8 + per_row * (4 + size)),
         }
 
+    def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
+        """As in the base class, but for the lists of rivals and the table of weights, which grow."""
+        for name in _GROWING & arrays.keys() & state.keys():
+            if (arrays[name].ndim, arrays[name].dtype) == (1, state[name].dtype):
+                state[name] = np.empty_like(arrays[name])
+        super().unpack(problem, state, arrays)
+        image_of(state).check(problem, state)
+        bounds, rivals = state["indptr"], state["rivals"]
+        ordered = bounds[0] == 0 and (np.diff(bounds) >= 0).all() and bounds[-1] == len(rivals) == len(state["b"])
+        if not ordered or not ((rivals >= 0) & (rivals < problem.n_outputs)).all():
+            raise ValueError("the lists of rivals are not those of this problem")
+
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
         return image_of(state).weights(problem, state), state["bias"]
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         for progress in super().iterate(problem, state, seed):
-            if progress.iteration % self.epochs:
+            if not self._passes_after(progress.iteration):
                 pass
             elif self._index is not None:
                 self._ask(problem, state, self._index)
             else:
                 progress = replace(progress, bound=self._certify(problem, state))
             yield progress
+
+    def _passes_after(self, number: int) -> bool:
+        """Whether new rivals are searched for after this epoch."""
+        return number % self.epochs == 0 or number in (self.epochs // 3, 2 * self.epochs // 3)
 
     def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
         if number == int(state["proposed"]) + _TRIAL:
@@ -222,7 +244,7 @@ class ActiveSetSDCA(SDCA):
         image = image_of(state)
         if final or problem.intercept or self.drifts:
             image.rebuild(problem, state)
-        losses, rivals = self._propose(problem, state, self.more)
+        losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
         g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(problem.sample_weight, _gamma(problem), state["indptr"], state["b"])
         certificate = Certificate(
@@ -233,11 +255,23 @@ class ActiveSetSDCA(SDCA):
         state["gap"] = np.asarray(certificate.relative_gap)
         return certificate, rivals
 
-    def _propose(self, problem: Problem, state: State, most: int) -> tuple[float, Array]:
+    def value(self, problem: Problem, W: Any, intercept: Array) -> float:
+        if not sp.issparse(W):
+            return super().value(problem, W, intercept)
+        state: State = {
+            "bias": intercept,
+            "indptr": np.zeros(problem.n_samples + 1, np.int64),
+            "rivals": np.zeros(0, np.int32),
+            "b": np.zeros(0, problem.dtype),
+        }
+        losses, _ = self._propose(problem, state, make_mixed(W), 1)
+        return problem.objective(losses, problem.penalty_value(W.data[:, None]))
+
+    def _propose(self, problem: Problem, state: State, scored: Any, most: int) -> tuple[float, Array]:
+        """One exact pass with the dual image or the weights ``scored``: the sum of the losses, and the violators."""
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
         # A rival less than gamma below the largest violation may have a positive dual variable at the optimum.
         slack = max(self.slack, float(_gamma(problem)))
-        scored = image_of(state).scored(problem, state)
         parts = run(
             lambda begin, end: proposals.propose(
                 problem.rows,
@@ -317,7 +351,7 @@ class ActiveSetSDCA(SDCA):
         # Dense rows have dense centroids: an exact pass with the centroids as weights finds the rivals.
         V = state["V"]
         np.add.at(V.T, y, np.asarray(rows.x, problem.dtype) * share[y][:, None])
-        found = self._propose(problem, state, self.first)[1]
+        found = self._propose(problem, state, image_of(state).scored(problem, state), self.first)[1]
         V[:] = 0
         return found
 

@@ -20,16 +20,21 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import sdca as kernels
+from manyclass.kernels.rounds import ROUND
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import OPTIONS, Segment
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State, tasks
+from manyclass.solvers.dual._rounds import Rounds, fault, rounds_of
 
-__all__ = ["SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
+__all__ = ["IN_ROUNDS", "SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
 
 SAMPLINGS = ("permutation", "uniform", "importance")
+OUTPUTS = ("last", "average", "random")
+#: Samplings of which an epoch can go in rounds.
+IN_ROUNDS = ("auto", "rounds")
 
 #: Every so many epochs shrinking is suspended and all samples are visited.
 _ALL = 5
@@ -49,26 +54,44 @@ class Epoch:
         The loss, or a `Segment` of it.
     bias_step : float
         1 / (kappa n), the change of the intercept per unit of sum_i c_i a_i; 0 without an intercept.
+    rounds : Rounds or None
+        The rounds in which an epoch goes; None: one sample after the other.
     """
 
     problem: Problem
     loss: Any
     bias_step: float
+    rounds: Rounds | None = None
 
 
 class SDCA(Solver):
     """Proximal stochastic dual coordinate ascent (Prox-SDCA).
 
-    For a separable loss the outputs are independent problems: each thread takes a range of them, and the result does
-    not depend on the number of threads. For a joint loss only the certificates use several threads.
+    For a separable loss the outputs are independent problems: each thread takes a range of them. For a joint loss the
+    threads share the steps of a round of samples (``sampling``), otherwise only the certificates. The result does not
+    depend on the number of threads.
 
     Parameters
     ----------
     option : {"I", "II", "III", "IV", "V"}, default="I"
         The dual step; "I" is the exact one, which needs the fewest epochs for every loss here.
-    sampling : {"permutation", "uniform", "importance"}, default="permutation"
-        How the n samples of an epoch are drawn. "permutation": each once, in random order. "uniform": with replacement.
-        "importance": with replacement, with probability proportional to gamma lam n + c_i ||x_i||^2.
+    sampling : {"auto", "permutation", "rounds", "uniform", "importance"}, default="auto"
+        How the n samples of an epoch are drawn. "permutation": each once, in random order. "rounds", for joint losses
+        and sparse rows: likewise, but the steps of 8 samples are computed at the same weights, by up to 8 threads
+        (`manyclass.kernels.rounds`). "auto": "rounds" with 128 outputs and more whose rows share few features, where
+        they cost nothing on one thread; otherwise "permutation". "uniform": with replacement. "importance": with
+        replacement, with probability proportional to gamma lam n + c_i ||x_i||^2.
+    output : {"last", "average", "random"}, default="last"
+        Which dual point the weights and the certificate are those of. "last": the last one, the best in practice. The
+        theorems of Shalev-Shwartz and Zhang are on "average", the mean of the points after epochs T0 to T, and on
+        "random", one of them drawn at random; T0 is the largest power of 2 up to T (the paper's sums are over single
+        steps). Both need a second array of dual variables, a pass for each certificate, and a penalty that
+        is not a pure l1 penalty.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range, or the loss or penalty does not fit the options.
     """
 
     name = "sdca"
@@ -78,14 +101,25 @@ class SDCA(Solver):
     #: Every penalty; for a pure l1 penalty `SlightL2` takes its place.
     needs_penalty = frozenset({"prox"})
     takes_shift = True
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    output: str = "last"
+    _step_constraints: ClassVar[dict[str, list[Any]]] = {
         "option": [StrOptions(set(OPTIONS))],
-        "sampling": [StrOptions(set(SAMPLINGS))],
+        "sampling": [StrOptions({*IN_ROUNDS, *SAMPLINGS})],
+    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_step_constraints,
+        "output": [StrOptions(set(OUTPUTS))],
     }
 
-    def __init__(self, *, option: str = "I", sampling: str = "permutation") -> None:
+    def __init__(self, *, option: str = "I", sampling: str = "auto", output: str = "last") -> None:
         self.option = option
         self.sampling = sampling
+        self.output = output
+
+    def check(self) -> None:
+        super().check()
+        if self.sampling == "rounds" and self.option != "I":
+            raise ValueError(f"sampling='rounds' needs option='I', got option={self.option!r}: leave out one of them")
 
     def prepare(self, problem: Problem) -> Solver:
         """A checked copy; for a pure l1 penalty, `SlightL2` with this solver."""
@@ -98,17 +132,32 @@ class SDCA(Solver):
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
+        self._check_rounds(problem)
+        if self.output != "last" and isinstance(problem.penalty, L1):
+            raise ValueError(
+                f"output={self.output!r} needs a penalty with an l2 part, got a pure l1 penalty: give output='last' or "
+                "l1_ratio < 1"
+            )
         if self.option in ("IV", "V") and not problem.loss.smoothness:
             raise ValueError(
                 f"option {self.option!r} takes steps in proportion to the smoothness of the loss, and "
                 f"{problem.loss.name} has none: give option='I', a gamma > 0, or AcceleratedSDCA, which smooths it"
             )
 
+    def _check_rounds(self, problem: Problem) -> None:
+        if self.sampling == "rounds" and (needs := fault(problem)):
+            raise ValueError(f"sampling='rounds' needs {needs}; sampling='auto' takes rounds where they serve")
+
     def state(self, problem: Problem) -> State:
         V = problem.zeros()
         if problem.shift is not None:
             V[:, : problem.n_outputs] = problem.shift
+        kept: State = {}
+        if self.output != "last":
+            kept = {"kept_dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype)}
+            kept["kept_bias"] = np.zeros(problem.n_outputs, problem.dtype)
         return {
+            **kept,
             "iteration": np.zeros((), np.int64),
             "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
             "V": V,
@@ -122,11 +171,11 @@ class SDCA(Solver):
         size = problem.dtype.itemsize
         return {
             "weights": problem.n_features * problem.n_columns * size,
-            "dual variables": problem.n_samples * problem.n_outputs * size,
+            "dual variables": (1 + (self.output != "last")) * problem.n_samples * problem.n_outputs * size,
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        epoch = Epoch(problem, self._loss(problem), self._bias_step(problem))
+        epoch = Epoch(problem, self._loss(problem), self._bias_step(problem), self._rounds(problem))
         while True:
             done = int(state["iteration"])
             live = state["bias"] + state["pull"]
@@ -136,8 +185,35 @@ class SDCA(Solver):
             if problem.intercept:
                 state["pull"] = live - state["bias"]
                 state["bias"] = live
+            if self.output != "last":
+                self._keep(state, seed, done + 1)
             state["iteration"] = np.asarray(done + 1, np.int64)
             yield Progress(done + 1, float(state["passes"]))
+
+    def _keep(self, state: State, seed: int, number: int) -> None:
+        """Update the point that ``output`` asks for, after an epoch."""
+        count = number - (1 << (number.bit_length() - 1)) + 1  # epochs since the last power of 2
+        drawn = np.random.default_rng([seed, number, 1]).random() * count < 1
+        for kept, now in (("kept_dual", state["dual"]), ("kept_bias", state["bias"])):
+            if self.output == "average":
+                state[kept] += (now - state[kept]) / state[kept].dtype.type(count)
+            elif drawn:
+                state[kept][:] = now
+
+    def _kept(self, problem: Problem, state: State) -> tuple[Array, Array, Array]:
+        """Dual variables, their image, and the intercept of the point that ``output`` asks for."""
+        some = int(state["iteration"]) > 0
+        dual, bias = state["kept_dual" if some else "dual"].copy(), state["kept_bias" if some else "bias"]
+        if problem.intercept:
+            problem.balance(dual)
+        V = np.zeros_like(state["V"])
+        problem.dual_image(dual, V)
+        return dual, V, bias
+
+    def _rounds(self, problem: Problem) -> Rounds | None:
+        if self.option != "I" or self.sampling not in IN_ROUNDS:
+            return None
+        return rounds_of(problem, self._bias_step(problem), wanted=self.sampling == "rounds")
 
     @staticmethod
     def _bias_step(problem: Problem) -> float:
@@ -165,7 +241,7 @@ class SDCA(Solver):
         """The samples of an epoch; depends on seed and epoch only, so that a resumed run draws the same ones."""
         rng = np.random.default_rng([seed, epoch])
         n = problem.n_samples
-        if self.sampling == "permutation":
+        if self.sampling in ("permutation", *IN_ROUNDS):
             return np.asarray(rng.permutation(n), np.int32)
         if self.sampling == "uniform":
             return np.asarray(rng.integers(n, size=n, dtype=np.int32))
@@ -178,11 +254,18 @@ class SDCA(Solver):
         return np.asarray(np.minimum(drawn, n - 1), np.int32)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
+        if epoch.rounds is not None:
+            for begin, end in tasks(epoch.problem, len(order), ROUND)[0]:
+                epoch.rounds.steps(epoch.problem, epoch.loss, epoch.bias_step, state, order[begin:end], live)
+            return
         calls, outputs, threads = tasks(epoch.problem, len(order))
         for begin, end in calls:
             run(partial(_step, epoch, state, order[begin:end], live), outputs, threads)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        if self.output != "last":
+            dual, V, bias = self._kept(problem, state)
+            return problem.certificate(V, bias, dual)
         if problem.intercept:
             problem.balance(state["dual"])
             state["pull"] = np.zeros_like(state["pull"])
@@ -191,6 +274,9 @@ class SDCA(Solver):
         return problem.certificate(state["V"], state["bias"], state["dual"])
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
+        if self.output != "last":
+            _, V, bias = self._kept(problem, state)
+            return np.ascontiguousarray(problem.primal(V)[:, : problem.n_outputs]), bias.copy()
         return np.ascontiguousarray(problem.primal(state["V"])[:, : problem.n_outputs]), state["bias"]
 
 
@@ -212,6 +298,14 @@ class AsyncSDCA(SDCA):
     summary = "Prox-SDCA with lock-free threads; certified, not reproducible"
     synonyms: ClassVar[tuple[str, ...]] = ("hogwild", "passcode")
     reproducible = False
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **SDCA._step_constraints,
+        "sampling": [StrOptions(set(SAMPLINGS))],
+    }
+
+    def __init__(self, *, option: str = "I", sampling: str = "permutation") -> None:
+        self.option = option
+        self.sampling = sampling
 
     def prepare(self, problem: Problem) -> Solver:
         """A checked copy; for Crammer-Singer with many classes, `AsyncActiveSetSDCA`."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["Array", "as_double", "is_foreign", "like", "to_numpy"]
+__all__ = ["Array", "as_double", "is_foreign", "like", "plain_array", "to_numpy"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -22,7 +22,7 @@ _KNOWN = ("torch", "cupy")
 
 def is_foreign(X: Any) -> bool:
     """Whether X is an array of another library than NumPy and SciPy."""
-    if isinstance(X, np.ndarray) or sp.issparse(X):
+    if isinstance(X, (np.ndarray, np.generic)) or sp.issparse(X):
         return False
     return _library(X) in _KNOWN or hasattr(X, "__array_namespace__")
 
@@ -32,10 +32,16 @@ def to_numpy(array: Any) -> Array:
     if isinstance(array, np.ndarray):
         return array
     if _library(array) == "torch":
-        return np.asarray(array.detach().cpu().numpy())
+        held = array.detach().cpu()
+        return np.asarray((held.float() if held.dtype == sys.modules["torch"].bfloat16 else held).numpy())
     if _library(array) == "cupy":
         return np.asarray(array.get())
     return np.asarray(np.from_dlpack(array))
+
+
+def plain_array(array: Any) -> Any:
+    """An array of another library as a NumPy array, a copy if it is on a device; anything else as it came."""
+    return to_numpy(array) if is_foreign(array) else array
 
 
 def like(array: Array, other: Any) -> Any:

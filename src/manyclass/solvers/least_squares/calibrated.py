@@ -91,8 +91,8 @@ def calibrated_rounds(
 ) -> Iterator[Round]:
     """Rounds of Algorithm 2, without end; each takes two passes and changes ``predictions`` in place.
 
-    If alpha = 0 and the identity is in the span of G, the weighted squared error never increases from one half-step to
-    the next.
+    If the identity is in the span of G, the weighted squared error never increases from one half-step to the next,
+    because W = 0 and the identity are among the candidates.
 
     Parameters
     ----------

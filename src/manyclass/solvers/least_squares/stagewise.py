@@ -17,8 +17,9 @@ from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.calibrated import fit_calibration, squared_error
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.generalized import Link, apply_link, generalized_steps
+from manyclass.solvers.least_squares.systems import Factor
 
-__all__ = ["BlockFit", "StageRecord", "StagewiseRun", "Update", "calibrated", "linear", "logistic"]
+__all__ = ["BlockFit", "StageRecord", "StagewiseRun", "Update", "appended", "calibrated", "linear", "logistic"]
 
 #: Rows that are processed at a time.
 _ROWS = 8192
@@ -34,7 +35,8 @@ class BlockFit:
 
 
 #: A function of design, targets, scores, alpha, and earlier weights of the same block or None. It updates the scores in
-#: place and returns the change of the weights, and the calibration, if any, that it has applied to the scores.
+#: place and returns the change of the weights, and the calibration, if any, that it has applied to the scores: after
+#: adding those of the block, or before if its domain is None.
 Update = Callable[[Design, Array, Array, float, "Array | None"], tuple[Array, "Calibration | None"]]
 
 
@@ -68,6 +70,40 @@ def calibrated(basis: Basis, domain: str | None) -> Update:
         return W, calibration
 
     return update
+
+
+def appended(
+    design: Design, targets: Array, scores: Array, alpha: float, before: Array | None
+) -> tuple[Array, Calibration | None]:
+    """Fit the residuals by ridge regression on a block and, as more features, the scores so far; two passes.
+
+    With the second moments A of the block, B of block and scores, and G of the scores, the weights D of the scores
+    solve (G + alpha I - B' A^-1 B) D = (cross product of scores and residuals) - B' A^-1 (cross product of the block).
+    """
+    n, K = scores.shape
+    moments = design.moments(alpha, np.hstack([targets - scores, scores]))
+    cross = np.zeros((0, 2 * K)) if moments.cross is None else np.asarray(moments.cross, np.float64)
+    solved = moments.factor(alpha).solve(cross)
+    gram, tilt = alpha * np.eye(K), np.zeros((K, K))
+    for begin, end in ranges(n, _ROWS):
+        s, y = scores[begin:end].astype(np.float64), targets[begin:end]
+        weighted = s if design.weights is None else s * design.weights[begin:end, None]
+        gram += weighted.T @ s / n
+        tilt += weighted.T @ (y - s) / n
+    gram -= cross[:, K:].T @ solved[:, K:]
+    tilt -= cross[:, K:].T @ solved[:, :K]
+    D = Factor(gram, _SCHUR).solve(tilt)
+    W: Array = solved[:, :K] - solved[:, K:] @ D
+    coefficients = np.vstack([np.zeros(K), np.eye(K) + D])
+    calibration = Calibration("linear", coefficients.astype(scores.dtype), None)
+    calibration(scores, out=scores)
+    design.add_scores(W, scores)
+    return W, calibration
+
+
+#: Rounding error of the second moments of the scores less what the block explains of them, relative to its diagonal:
+#: scores that the block explains, such as their constant sum, get no weight.
+_SCHUR = 1e-9
 
 
 def logistic(link: Link, lipschitz: float, steps: int, tol: float) -> Update:
@@ -206,6 +242,11 @@ class StagewiseRun:
                 )
             if before is not None and at is not None:
                 self.stages[at] = BlockFit(block, before + grown)
+            elif calibration is not None and calibration.domain is None:
+                if self.stages:  # else the scores were 0
+                    last = self.stages[-1]
+                    self.stages[-1] = BlockFit(last.block, last.weights, calibration)
+                self.stages.append(BlockFit(block, grown))
             else:
                 self.stages.append(BlockFit(block, grown, calibration))
             loss = self.loss(self.scores)

@@ -12,22 +12,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels.rows import CSRRows
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
-from manyclass.models.prune import rate
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, Solver, State, row_matrix
-from manyclass.solvers.memoir.learner import (
-    TRUNCATIONS,
-    MemoirLearner,
-    Passed,
-    pack_weights,
-    takes_table,
-    unpack_weights,
-)
+from manyclass.solvers.memoir.learner import TRUNCATIONS, MemoirLearner, Passed, takes_table
 
-__all__ = ["METRICS", "Memoir", "MemoirStream"]
+__all__ = ["Memoir", "MemoirStream"]
 
-METRICS = ("accuracy", "f1_macro")
 #: Default batch size: minimum, maximum, and number of classes per row. With many classes the rows of a batch rarely
 #: affect each other's rivals.
 _LEAST, _MOST, _CLASSES = 16, 1024, 8
@@ -65,13 +56,6 @@ class Memoir(Solver):
     truncation : {"lazy", "touched"}, default="lazy"
         How an l1 part is applied. "lazy": exactly, when a row has the feature. "touched": as in the paper, to the
         classes R_t of a batch, K / abs(R_t) times as much.
-    validation_fraction : float, optional
-        Fraction of the rows that is held out, in (0, 1); the weights of the epoch that is best on them are returned.
-        None: all rows are used, and the weights of the last epoch are returned.
-    validation_metric : {"accuracy", "f1_macro"}, default="accuracy"
-        The score on the held-out rows.
-    patience : int, default=5
-        Number of epochs without a better score on the held-out rows after which the fit ends, >= 1.
 
     References
     ----------
@@ -104,9 +88,6 @@ class Memoir(Solver):
         "eta_step": [Interval(Real, 0, None, closed="left"), None],
         "average": ["boolean", StrOptions({"auto"})],
         "truncation": [StrOptions(set(TRUNCATIONS))],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
-        "validation_metric": [StrOptions(set(METRICS))],
-        "patience": [Interval(Integral, 1, None, closed="left")],
     }
 
     def __init__(
@@ -118,9 +99,6 @@ class Memoir(Solver):
         eta_step: float | None = None,
         average: bool | str = "auto",
         truncation: str = "lazy",
-        validation_fraction: float | None = None,
-        validation_metric: str = "accuracy",
-        patience: int = 5,
     ) -> None:
         self.search = search
         self.batch_size = batch_size
@@ -128,9 +106,6 @@ class Memoir(Solver):
         self.eta_step = eta_step
         self.average = average
         self.truncation = truncation
-        self.validation_fraction = validation_fraction
-        self.validation_metric = validation_metric
-        self.patience = patience
 
     def check_problem(self, problem: Problem) -> None:
         if problem.loss.name != "crammer_singer" or problem.loss.gamma:
@@ -145,11 +120,6 @@ class Memoir(Solver):
                 "average=True needs l1_ratio=0, got an l1 part, whose truncated weights have no sparse mean: give "
                 "average='auto'"
             )
-        if self.validation_fraction is not None and problem.n_samples < 2:
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction!r} needs at least 2 rows, got {problem.n_samples}: "
-                "leave validation_fraction=None"
-            )
         eta0, batch = self._eta0(problem), self._batch(problem.n_outputs)
         decay = eta0 * _split(problem)[0] * batch
         if not decay < 1:
@@ -161,8 +131,7 @@ class Memoir(Solver):
     # --- a fit ------------------------------------------------------------------------------------------------------
 
     def state(self, problem: Problem) -> State:
-        learner = self.learner(problem)
-        state: Any = {"iteration": np.zeros((), np.int64), "learner": learner, "met": Passed(), "best": (-1.0, 0, None)}
+        state: Any = {"iteration": np.zeros((), np.int64), "learner": self.learner(problem), "met": Passed()}
         return state  # type: ignore[no-any-return]
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -174,9 +143,8 @@ class Memoir(Solver):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         X, y, c = row_matrix(problem), problem.targets.y, np.asarray(problem.sample_weight)  # type: ignore[union-attr]
-        held = self._held_out(problem, seed)
-        kept = np.setdiff1d(np.arange(len(y)), held)
-        weights = None if np.all(c == c[0]) else c / c[kept].mean()
+        kept = np.flatnonzero(c > 0)  # rows of weight 0, such as held-out ones, take no part
+        weights = None if np.all(c[kept] == c[kept[0]]) else c / c[kept].mean()
         learner: Any = state["learner"]
         while True:
             epoch = int(state["iteration"])
@@ -187,12 +155,12 @@ class Memoir(Solver):
             state["iteration"] = np.asarray(epoch + 1, np.int64)
             yield Progress(epoch + 1, float(epoch + 1))
 
-    def report(self, problem: Problem, state: State, seed: int) -> tuple[dict[str, float], str | None]:
-        """Statistics of the last epoch, and "patience" if the score on the held-out rows ends the fit."""
+    def report(self, problem: Problem, state: State) -> dict[str, float]:
+        """Statistics of the last epoch."""
         learner: Any = state["learner"]
         met: Any = state["met"]
-        W, done = learner.weights(), None
-        found = {
+        W = learner.weights()
+        return {
             "loss": met.loss,
             "update_rate": met.updates / max(met.rows, 1),
             "recall": met.recall,
@@ -200,45 +168,21 @@ class Memoir(Solver):
             "nonzeros": float(W.nnz if sp.issparse(W) else np.count_nonzero(W)),
             "nbytes": float(learner.nbytes),
         }
-        held = self._held_out(problem, seed)
-        if len(held):
-            y = problem.targets.y[held]  # type: ignore[union-attr]
-            judged = rate(W, row_matrix(problem)[held], y, self.validation_metric, problem.n_threads)
-            found["validation"] = judged
-            best: Any = state["best"]
-            if judged > best[0]:
-                state["best"] = (judged, int(state["iteration"]), W)  # type: ignore[assignment]
-            elif int(state["iteration"]) - best[1] >= self.patience:
-                done = "patience"
-        return found, done
 
     def pack(self, state: State) -> dict[str, Array]:
         learner: Any = state["learner"]
-        best: Any = state["best"]
-        found = {"iteration": state["iteration"], "best": np.array(best[:2], np.float64)}
-        found |= {f"learner.{name}": array for name, array in learner.pack().items()}
-        if best[2] is not None:
-            found |= {f"best.{name}": array for name, array in pack_weights(best[2]).items()}
-        return found
+        return {"iteration": state["iteration"], **{f"learner.{name}": part for name, part in learner.pack().items()}}
 
     def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
-        parts: dict[str, dict[str, Array]] = {"learner": {}, "best": {}}
-        for name, array in arrays.items():
-            kind, dot, rest = name.partition(".")
-            if dot:
-                parts[kind][rest] = array
         learner: Any = state["learner"]
-        learner.unpack(parts["learner"])
-        score, epoch = arrays["best"].tolist()
-        W = unpack_weights(parts["best"], learner.U.dtype) if parts["best"] else None
-        state["iteration"], state["best"] = arrays["iteration"], (score, int(epoch), W)  # type: ignore[assignment]
+        parts = {name.removeprefix("learner."): array for name, array in arrays.items() if name != "iteration"}
+        learner.unpack(parts)
+        state["iteration"] = arrays["iteration"]
 
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
-        best: Any = state["best"]
         learner: Any = state["learner"]
         # Valid within an epoch too, after an interrupt.
-        W = learner.weights() if best[2] is None else best[2]
-        return W, np.zeros(problem.n_outputs, problem.dtype)
+        return learner.weights(), np.zeros(problem.n_outputs, problem.dtype)
 
     def warm(self, problem: Problem, state: State) -> State:
         """Continue from the weights of another run."""
@@ -246,13 +190,6 @@ class Memoir(Solver):
         fresh: Any = self.state(problem)
         fresh["learner"].start(W)
         return fresh  # type: ignore[no-any-return]
-
-    def _held_out(self, problem: Problem, seed: int) -> Array:
-        if self.validation_fraction is None:
-            return np.zeros(0, np.int64)
-        n = problem.n_samples
-        size = min(n - 1, max(1, round(float(self.validation_fraction) * n)))
-        return np.sort(np.random.default_rng([seed, n]).permutation(n)[:size])
 
     # --- a stream ---------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,6 @@ class BlockFit:
                 *(*self.store.shape, self.store.n_stored, self.store.n_outputs),
                 *(self.store.files[-1].sha256, self.store.files[0].sha256),
             ],
-            "ranks": comm.size,
             "dtype": task.dtype.name,
             "blocks": len(self.bounds) - 1,
             "alpha": task.alpha,
@@ -94,7 +93,7 @@ class BlockFit:
             "window_bytes": solver.window_bytes,
             "random_state": self.seed,
         }
-        self.work = Work(work, identity, self.bounds, d, task.dtype, self.steps)
+        self.work = Work(work, identity, self.bounds, d, task.dtype, self.steps, comm.size)
         self.work.resume()
         if comm.rank == 0 and not self.work.has_left(self.path):
             refuse_existing(self.path)
@@ -159,8 +158,7 @@ class BlockFit:
         """Run the remaining epochs, and compute the certificates."""
         work, certificate, history = self.work, self.solver.certificate, self.history
         widths = [hi - lo for lo, hi in zip(self.bounds[:-1], self.bounds[1:])]
-        file = work.path / f"sums-{self.comm.rank:05d}.bin"
-        sums = LogSums(file, len(self.view), widths, fresh=not work.done)
+        sums = self._sums(widths)
         self.seconds = history.last.seconds if len(history) else 0.0
         with Reporter(self.task.verbose if self.comm.rank == 0 else 0, self.task.tol, self.max_iter) as shown:
             while work.done < self.max_iter * self.steps:
@@ -174,6 +172,27 @@ class BlockFit:
                         return
             if certificate is not None and not self._evaluated():
                 self._evaluate(shown)
+
+    def _sums(self, widths: list[int]) -> LogSums:
+        """The log-sum-exps of the rows of this rank; taken from the files of another number of ranks, if it was."""
+        work, comm, view = self.work, self.comm, self.view
+        # A fit that was interrupted in its first epoch has changed some blocks.
+        other = work.sums_of != comm.size
+        file = work.sums_file(comm.rank, comm.size)
+        sums = LogSums(file, len(view), widths, fresh=other or not work.begun)
+        if other:
+            for rank in range(work.sums_of):
+                part = self.store.parts(rank, work.sums_of)
+                first, last = max(view.begin, part.begin), min(view.end, part.end)
+                if first < last:
+                    rows = first - view.begin, first - part.begin, last - part.begin
+                    sums.take(work.sums_file(rank, work.sums_of), len(part), *rows)
+            comm.barrier()
+            if comm.rank == 0:
+                work.write()  # from now on the sums of this number of ranks are those of the weights
+            work.sums_of = comm.size
+            comm.barrier()
+        return sums
 
     def _by_class(self) -> Array | None:
         """The weight of each class, of the rows of all ranks."""

@@ -61,17 +61,34 @@ class Work:
         Type of the weights.
     steps : int
         Steps per epoch.
+    ranks : int
+        Number of processes.
+
+    Attributes
+    ----------
+    done : int
+        Steps so far. A fit that goes on with another number of processes begins the epoch anew that was interrupted.
+    sums_of : int
+        Number of processes that have written the log-sum-exps of the rows.
     """
 
     def __init__(
-        self, path: Path, identity: dict[str, Any], bounds: list[int], n_features: int, dtype: np.dtype[Any], steps: int
+        self,
+        path: Path,
+        identity: dict[str, Any],
+        bounds: list[int],
+        n_features: int,
+        dtype: np.dtype[Any],
+        steps: int,
+        ranks: int,
     ) -> None:
         self.path = path
         self.bounds = bounds
         self.n_features = n_features
         self.dtype = dtype
         self.steps = steps
-        self.done = 0
+        self.ranks = self.sums_of = ranks
+        self.done = self._base = 0  # versions of files count from the base
         self._left: str | None = None
         self.history: list[list[float]] = []
         self._versions = [0] * self.n_blocks
@@ -81,6 +98,11 @@ class Work:
     def n_blocks(self) -> int:
         """Number of blocks."""
         return len(self.bounds) - 1
+
+    @property
+    def begun(self) -> bool:
+        """Whether a block has been saved."""
+        return any(self._versions)
 
     def resume(self) -> None:
         """Continue from the manifest, if the folder exists.
@@ -98,17 +120,21 @@ class Work:
                 f"checkpoint {self.path} belongs to another fit (found {found.get('identity')}, expected "
                 f"{self._identity}): remove it, or give the same data and parameters"
             )
-        self.done = int(found["done"])
+        self.done, self._base, self.sums_of = (int(found[name]) for name in ("done", "base", "ranks"))
         self._versions = [int(version) for version in found["versions"]]
         self.history = [[float(value) for value in row] for row in found["history"]]
         self._left = found["left"]
+        if self.sums_of != self.ranks:
+            last = self._base + self.done
+            self.done = self.done // int(found["steps"]) * self.steps
+            self._base = last - self.done
 
     def settle(self, blocks: list[int], *, write: bool) -> None:
         """Count a step, in which these blocks were saved; one of the ranks has ``write`` and writes the manifest."""
         stale = [self._file(block) for block in blocks]
         self.done += 1
         for block in blocks:
-            self._versions[block] = self.done
+            self._versions[block] = self._base + self.done
         if write:
             self.write()
             for file in stale:
@@ -116,7 +142,8 @@ class Work:
 
     def write(self) -> None:
         """Write the manifest."""
-        facts = {"epoch": self.done // self.steps, "done": self.done, "versions": self._versions}
+        facts = {"epoch": self.done // self.steps, "done": self.done, "base": self._base, "versions": self._versions}
+        facts |= {"ranks": self.ranks, "steps": self.steps}
         facts |= {"history": self.history, "left": self._left}
         write_manifest(self.path, _BLOCK.format, _BLOCK.version, {"identity": self._identity, **facts})
 
@@ -155,7 +182,7 @@ class Work:
         arrays = {"W": state.W, "bias": state.bias}
         if state.averaging:
             arrays.update(mean=state.mean, mean_bias=state.mean_bias)
-        write_arrays(self._file(block, self.done + 1), _BLOCK, arrays)
+        write_arrays(self._file(block, self._base + self.done + 1), _BLOCK, arrays)
 
     def result(self, block: int) -> tuple[Array, Array]:
         """Weights (a memory map) and intercept of the model: the mean, if there is one."""
@@ -165,6 +192,10 @@ class Work:
         with open_file(self._file(block), _BLOCK) as file:
             names = ("mean", "mean_bias") if "mean" in file.names else ("W", "bias")
             return file.window(names[0]), file.read(names[1])
+
+    def sums_file(self, rank: int, ranks: int) -> Path:
+        """The file of `LogSums` of one of so many processes."""
+        return self.path / f"sums-{ranks}-{rank:05d}.bin"
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -198,6 +229,16 @@ class LogSums:
                     for begin in range(0, n, self._PIECE):
                         size = min(self._PIECE, n - begin)
                         file.write(np.full(size, np.log(width), np.float32).tobytes())
+
+    def take(self, path: Path, n: int, begin: int, first: int, last: int) -> None:
+        """Copy rows ``first`` to ``last - 1`` of a file with n rows to the rows from ``begin`` on."""
+        if self._blocks > 1:
+            with open(path, "rb") as file:
+                for block in range(self._blocks):
+                    for at in range(first, last, self._PIECE):
+                        file.seek(4 * (block * n + at))
+                        values = np.fromfile(file, np.float32, min(self._PIECE, last - at))
+                        self.put(block, begin + at - first, values)
 
     def others(self, block: int, begin: int, end: int) -> Array:
         """The log-sum-exp over all other blocks, for rows begin to end - 1, in float64; -inf if there is none."""

@@ -74,11 +74,11 @@ class BatchSolver(PrimalSolver):
         }
 
     @staticmethod
-    def _ended(state: State, passes: int) -> Progress:
+    def _ended(state: State, passes: int, estimate: Certificate | None = None) -> Progress:
         """Add an iteration of ``passes`` passes over the data to the state."""
         state["iteration"] = np.asarray(state["iteration"] + 1)
         state["passes"] = np.asarray(state["passes"] + passes)
-        return Progress(int(state["iteration"]), float(state["passes"]))
+        return Progress(int(state["iteration"]), float(state["passes"]), estimate=estimate)
 
     @staticmethod
     def _split(problem: Problem, point: Array) -> tuple[Array, Array]:
@@ -99,6 +99,7 @@ class BatchSolver(PrimalSolver):
 
 def fill_scores(problem: Problem, W: Array, bias: Array, scores: Array) -> None:
     """Set ``scores`` to X W + b; one pass over the data."""
+    W, bias = problem.raw(W, bias)
     pieces = ranges(problem.n_samples, ROWS)
     run(lambda b, e: kernels.scores(problem.rows, W, bias, PLAIN, scores, b, e), pieces, problem.n_threads)
 

@@ -99,7 +99,7 @@ class ConjugateGradient(DescentSolver):
                     # The previous gradient is in ``buffer``, which may be overwritten.
                     self._turn(problem, gradient, np.subtract(gradient, buffer, out=buffer), direction)
             state["last"] = np.asarray(last)
-            yield self._ended(state, tried)
+            yield self._ended(state, tried, self._estimate(problem, gradient, value))
 
     def _turn(self, problem: Problem, gradient: Array, turn: Array, direction: Array) -> None:
         """Replace the direction by the next one; ``turn`` is the change of the gradient, y."""

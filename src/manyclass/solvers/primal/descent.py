@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manyclass.objective.problem import Array, Problem
+from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.primal.base import BatchSolver, curvature
 
@@ -152,6 +152,15 @@ class DescentSolver(BatchSolver):
             return new, problem.inner_product(gradient, direction)
 
         return line_search(evaluate, value, fall, rounding(problem.dtype, value), first=first, within=within)
+
+    @staticmethod
+    def _estimate(problem: Problem, gradient: Array, value: float) -> Certificate:
+        """P and D where gradient and objective are these: with an l2 penalty P - D = ||grad P||^2 / (2 lam).
+
+        D is that at the negative gradients of the losses there, before an intercept has balanced them.
+        """
+        steep = gradient[:-1]
+        return Certificate(value, value - problem.inner_product(steep, steep) / (2.0 * problem.lam))
 
     def _cautious(self, problem: Problem) -> float:
         """The first trial step along the negative gradient."""

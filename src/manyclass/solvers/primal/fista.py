@@ -62,6 +62,7 @@ class FISTA(BatchSolver):
     summary = "accelerated proximal gradient descent"
     synonyms = ("apg", "proximal_gradient")
     needs_penalty = frozenset({"prox"})
+    takes_standard = True
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)

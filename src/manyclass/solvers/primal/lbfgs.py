@@ -55,6 +55,7 @@ class LBFGS(DescentSolver):
 
     name = "lbfgs"
     summary = "limited-memory quasi-Newton"
+    takes_standard = True
     synonyms: ClassVar[tuple[str, ...]] = ("l_bfgs", "bfgs")
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -89,7 +90,7 @@ class LBFGS(DescentSolver):
         point = state["point"]
         gradient, direction, trial, buffer = (np.empty_like(point) for _ in range(4))
         if state["iteration"] == 0:  # a new run, possibly a warm start
-            state["pairs"], state["passes"] = np.zeros((), np.int64), np.ones(())
+            self._start(problem, state, seed)
         # Not in the state: a warm start may have other data, and so another objective.
         value = self._descend(problem, point, state, gradient)
         while True:
@@ -107,7 +108,11 @@ class LBFGS(DescentSolver):
             else:
                 # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
                 state["pairs"] = np.zeros((), np.int64)
-            yield self._ended(state, found.tried)
+            yield self._ended(state, found.tried, self._estimate(problem, gradient, value))
+
+    def _start(self, problem: Problem, state: State, seed: int) -> None:
+        """Set what iterations change, of the state of a new run; its ``passes`` include that of the first gradient."""
+        state["pairs"], state["passes"] = np.zeros((), np.int64), np.ones(())
 
     def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, buffer: Array) -> None:
         """Set ``direction = -H gradient`` by the two-loop recursion."""

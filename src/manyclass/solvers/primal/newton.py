@@ -99,7 +99,7 @@ class Newton(DescentSolver):
                 state["point"], trial = trial, state["point"]
                 passes += 1
             state["size"], state["forcing"] = np.asarray(size), np.asarray(forcing)
-            yield self._ended(state, passes)
+            yield self._ended(state, passes, self._estimate(problem, gradient, value))
 
     def _respond(self, problem: Problem, point: Array, state: State, scores: Array, gradient: Array) -> float:
         """P at ``point``; writes its ``scores`` and its ``gradient``."""

@@ -1,0 +1,67 @@
+"""Data frames (pandas, polars, pyarrow) as input: what scikit-learn converts without a clear word is told here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["check_frame", "plain_labels"]
+
+
+def check_frame(X: Any, name: str = "X") -> None:
+    """Raise a ValueError that names the columns of a data frame that are categories, texts or dates; arrays pass."""
+    wrong = {column: kind for column, kind in _kinds(X).items() if kind is not None}
+    if not wrong:
+        return
+    listed = ", ".join(f"{column!r} ({kind})" for column, kind in list(wrong.items())[:5])
+    raise ValueError(
+        f"{name} has columns that are not numbers: {listed}{', ...' * (len(wrong) > 5)}: encode them first "
+        "(sklearn.preprocessing.OneHotEncoder for categories, manyclass.TextVectorizer for texts), or leave them out"
+    )
+
+
+def _kinds(X: Any) -> dict[Any, str | None]:
+    """Column -> its type if that is none of numbers, else None; empty for what is no data frame."""
+    if hasattr(X, "column_names") and hasattr(X, "schema"):  # pyarrow
+        numbers = ("int", "uint", "float", "double", "halffloat", "bool", "decimal")
+        types = [str(field.type) for field in X.schema]
+        return {column: None if kind.startswith(numbers) else kind for column, kind in zip(X.column_names, types)}
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
+        return {}
+    if isinstance(X.dtypes, list):  # polars
+        return {
+            column: None if kind.is_numeric() or str(kind) in ("Boolean", "Null") else str(kind)
+            for column, kind in zip(X.columns, X.dtypes)
+        }
+    return {column: _kind(X.iloc[:, place], kind) for place, (column, kind) in enumerate(X.dtypes.items())}
+
+
+def _kind(column: Any, dtype: Any) -> str | None:
+    """The type of a column of pandas if that is none of numbers."""
+    if str(dtype) == "category" or getattr(dtype, "kind", "O") not in "biufO":
+        return str(dtype)
+    if getattr(dtype, "kind", "O") != "O":
+        return None
+    try:  # numbers as objects, which scikit-learn converts
+        np.asarray(column.dropna(), np.float64)
+    except (TypeError, ValueError):
+        return str(dtype)
+    return None
+
+
+def plain_labels(y: Any, name: str = "y") -> Any:
+    """y; integers and booleans of a nullable type as those of NumPy: scikit-learn converts them to floats.
+
+    Raises
+    ------
+    ValueError
+        If a value of a pandas or polars Series is missing.
+    """
+    if not (hasattr(y, "to_numpy") and hasattr(y, "dtype")) or isinstance(y, np.ndarray):
+        return y
+    missing = y.isna().sum() if hasattr(y, "isna") else y.null_count() if hasattr(y, "null_count") else 0
+    if missing:
+        raise ValueError(f"{name} has {int(missing)} missing values: leave these rows out")
+    nullable = not isinstance(y.dtype, np.dtype) and getattr(y.dtype, "kind", "") in ("i", "u", "b")
+    return y.to_numpy(dtype={"i": "int64", "u": "uint64", "b": "bool"}[y.dtype.kind]) if nullable else y

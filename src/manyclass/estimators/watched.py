@@ -1,0 +1,244 @@
+"""Held-out rows and callbacks of a fit: early stopping, scikit-learn's callbacks, and a plain function."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _check_feature_names, _check_n_features, column_or_1d
+
+from manyclass.estimators.alpha_search import FRACTION as SEARCHED
+from manyclass.estimators.base import LinearEstimator, check_rows
+from manyclass.estimators.frames import check_frame, plain_labels
+from manyclass.estimators.labels import is_indicator, read_indicator
+from manyclass.kernels.rows import check_sparse
+from manyclass.kernels.targets import RealTargets
+from manyclass.objective.history import FitProgress
+from manyclass.objective.problem import Array, Problem
+from manyclass.optimize.columns import WIDTH, minimize_columns
+from manyclass.optimize.loop import Result
+from manyclass.optimize.validation import Judge, Validation, held_out_rows
+from manyclass.solvers.least_squares.arrays import plain_array
+
+if TYPE_CHECKING:
+    from manyclass.solvers import Solver
+
+__all__ = ["Watch", "WatchedEstimator"]
+
+#: Fraction of the rows that early stopping holds out, and its patience in iterations: scikit-learn's defaults.
+_FRACTION, _PATIENCE = 0.1, 5
+
+
+class Watch(NamedTuple):
+    """The arguments of ``fit`` that say what is to be watched, and the data for scikit-learn's callbacks."""
+
+    X_val: Any
+    y_val: Any
+    callback: Callable[[FitProgress], Any] | None
+    X: Any
+    y: Any
+    sample_weight: Any
+
+    def refuse(self, estimator: WatchedEstimator, who: str) -> None:
+        """Raise a ValueError, in the words of ``who``, if anything is to be watched."""
+        asked = {
+            "X_val": self.X_val is not None or self.y_val is not None,
+            "early_stopping": estimator._patience is not None,
+            "callback": self.callback is not None,
+            "set_callbacks": bool(getattr(estimator, "_skl_callbacks", ())),
+        }
+        for name, given in asked.items():
+            if given:
+                raise ValueError(f"{who} does not support {name}: leave it out, or choose another solver")
+
+
+def _interrupt(progress: FitProgress) -> None:
+    """End a fit as Ctrl-C does, after an iteration at the best alpha of a search that Ctrl-C has ended."""
+    raise KeyboardInterrupt
+
+
+def _has_callbacks(estimator: Any) -> bool:
+    # A cross-validation fits other estimators.
+    return find_spec("sklearn.callback") is not None and not hasattr(estimator, "_plain")
+
+
+class WatchedEstimator(LinearEstimator):
+    """Base class of the estimators whose fits can be watched."""
+
+    early_stopping: Any
+    classes_: Array
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearEstimator._parameter_constraints,
+        "early_stopping": ["boolean", Interval(Integral, 1, None, closed="left")],
+    }
+
+    @property
+    def _patience(self) -> int | None:
+        """The number of iterations that ``early_stopping`` asks for; None if it is off, also as ``numpy.False_``."""
+        if isinstance(self.early_stopping, bool | np.bool_):
+            return _PATIENCE if self.early_stopping else None
+        return int(self.early_stopping)
+
+    def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
+        """Set the model."""
+        raise NotImplementedError
+
+    def _watched(
+        self,
+        problem: Problem,
+        solver: Solver | None,
+        facts: dict[str, Any],
+        watch: Watch,
+        settings: dict[str, Any],
+        checkpoint: Any,
+    ) -> Callable[[], Result]:
+        """The fitting loop, watched as asked for, with alpha chosen; not called here, to keep the call stack of a fit
+        short.
+
+        Early stopping after a search for alpha holds out rows that the search did, whose warm start has not seen them.
+        """
+        patience, search = self._patience, None
+        judge: Judge | None = None
+        if watch.X_val is not None or watch.y_val is not None:
+            judge = self._judge(problem, facts["task"], watch.X_val, watch.y_val)
+        if self.alpha == "auto":
+            problem, search = self._choose_alpha(problem, solver)
+            if search.interrupted:
+                watch = watch._replace(callback=_interrupt)
+        if judge is None and patience is not None:
+            if search is None:
+                rng = np.random.default_rng([settings["seed"], problem.n_samples])
+                held = held_out_rows(problem, rng, _FRACTION, f"early_stopping={self.early_stopping!r}")
+            else:
+                held = search.held[:: round(SEARCHED / _FRACTION)]
+            judge = Judge.of(problem, held)
+            weights = np.array(problem.sample_weight, np.float64)
+            weights[held] = 0.0  # no rows are copied
+            problem = replace(problem, sample_weight=weights)
+        if judge is not None:
+            settings["validation"] = Validation(judge, patience)
+        loop = self._loop(problem, solver, checkpoint, search and search.state, whole=patience is not None)
+        run = partial(loop, **settings)
+        if not getattr(self, "_skl_callbacks", ()):
+            return partial(run, callback=watch.callback)
+        from sklearn.callback import with_callbacks
+
+        n_iter = settings["max_iter"] or loop.args[1].default_max_iter  # type: ignore[attr-defined]
+        if loop.func is minimize_columns:  # type: ignore[attr-defined]
+            n_iter = -(-problem.n_outputs // WIDTH)
+        return partial(with_callbacks(WatchedEstimator._called_back), self, run, facts, watch, n_iter)
+
+    # --- held-out rows ----------------------------------------------------------------------------------------------
+
+    def _judge(self, problem: Problem, task: str, X_val: Any, y_val: Any) -> Judge:
+        """The judge on the rows that were given, checked as those of the fit."""
+        if X_val is None or y_val is None:
+            one, other = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
+            raise ValueError(f"{one} was given without {other}: pass both, or neither")
+        X_val, y_val = plain_array(X_val), plain_array(y_val)
+        check_sparse(X_val, "X_val")
+        check_frame(X_val, "X_val")
+        y_val = plain_labels(y_val, "y_val")
+        check_sparse(y_val, "y_val")
+        _check_feature_names(self, X_val, reset=False)
+        X = check_array(X_val, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X_val")
+        _check_n_features(self, X, reset=False)
+        check_consistent_length(X, y_val)
+        return Judge(check_rows(X), self._truth(problem, task, y_val), None, problem.n_threads)
+
+    def _truth(self, problem: Problem, task: str, y_val: Any) -> Any:
+        """What is right for the held-out rows, see `truth_of`; classes that y does not have have the number -1."""
+        K = problem.n_outputs
+        if isinstance(problem.targets, RealTargets):
+            y = np.asarray(check_array(y_val, ensure_2d=False, dtype=np.float64, input_name="y_val"))
+            y = y.reshape(len(y), -1)
+            if y.shape[1] != K:
+                raise ValueError(f"y_val must have {K} targets for each row, as y, got {y.shape[1]}")
+            return y
+        if task == "multilabel":
+            if not is_indicator(y_val):
+                raise ValueError("y_val must be a multi-label indicator, as y, got labels: pass 0/1 columns")
+            truth = read_indicator(y_val)
+            if truth.shape[1] != K:
+                raise ValueError(f"y_val must have {K} columns, as y, got {truth.shape[1]}")
+            return truth
+        number = {label: k for k, label in enumerate(self.classes_.tolist())}
+        truth = np.array([number.get(label, -1) for label in column_or_1d(y_val, warn=True).tolist()], np.int64)
+        if (truth < 0).all():
+            raise ValueError(
+                f"y_val has none of the classes of y, such as {next(iter(number))!r}: pass labels of the same type"
+            )
+        return truth
+
+    # --- scikit-learn's callbacks -----------------------------------------------------------------------------------
+
+    @available_if(_has_callbacks)  # type: ignore[untyped-decorator]
+    def set_callbacks(self, *callbacks: Any) -> Any:
+        """Set callbacks that follow scikit-learn's protocol, such as ``sklearn.callback.ProgressBar()``.
+
+        Requires scikit-learn 1.9, where the protocol is experimental. Each iteration of a fit is a task "iteration"; a
+        callback whose ``on_fit_task_end`` returns True ends the fit.
+
+        Parameters
+        ----------
+        *callbacks : callback instances
+            The callbacks of the following fits; none removes those that were set.
+
+        Returns
+        -------
+        estimator
+            The estimator itself.
+        """
+        from sklearn.callback import CallbackSupportMixin
+
+        return CallbackSupportMixin.set_callbacks(self, *callbacks)
+
+    def _called_back(self, run: Callable[..., Result], facts: dict[str, Any], watch: Watch, n_iter: int) -> Result:
+        """Run the fit with scikit-learn's callbacks: a task for the fit, and one for each iteration."""
+        from sklearn.callback import CallbackSupportMixin
+
+        weight = watch.sample_weight
+        told = {
+            "estimator": self,
+            "X": watch.X,
+            "y": watch.y,
+            "metadata": None if weight is None else {"sample_weight": weight},
+        }
+        root = CallbackSupportMixin._init_callback_context(self, max_subtasks=n_iter)
+        root.call_on_fit_task_begin(**told)
+
+        def begin() -> Any:
+            return root.subcontext(task_name="iteration").call_on_fit_task_begin(**told)
+
+        def fitted(weights: Callable[[], tuple[Any, Array]]) -> dict[str, Any]:
+            """The attributes that an estimator with these weights has."""
+            trial = copy.copy(self)
+            W, intercept = weights()
+            trial._finish(W.copy(), intercept, facts, {})
+            return {name: value for name, value in vars(trial).items() if vars(self).get(name) is not value}
+
+        task = begin()
+
+        def each(progress: FitProgress) -> bool:
+            nonlocal task
+            stop = watch.callback is not None and bool(watch.callback(progress))
+            ended = task.call_on_fit_task_end(**told, reconstruction_attributes=partial(fitted, progress.weights))
+            stop = bool(ended) or stop
+            if not (stop or progress.finished):
+                task = begin()
+            return stop
+
+        result = run(callback=each)
+        attributes = partial(fitted, lambda: (result.weights, result.intercept))
+        root.call_on_fit_task_end(**told, reconstruction_attributes=attributes)
+        return result

@@ -1,0 +1,114 @@
+"""Reads the rows of JSON lines, Parquet and Arrow files as those of a table of texts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .errors import DataFormatError
+from .streams import StrPath, check_regular, open_bytes, refuse_bomb
+
+__all__ = ["TYPED", "pyarrow", "typed_rows"]
+
+#: Formats of tables whose columns have names and types.
+TYPED = ("jsonl", "parquet", "arrow")
+
+
+def pyarrow(what: str) -> Any:
+    """The optional package pyarrow; a ValueError that says how to install it if it is missing."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ValueError(
+            f"{what} needs the package 'pyarrow': install it with  python -m pip install 'manyclass[arrow]'"
+        ) from None
+    return pyarrow
+
+
+@contextmanager
+def typed_rows(path: StrPath, format: str, separator: str | None) -> Iterator[Iterator[tuple[list[str], int]]]:
+    """The names of the columns, then the rows, as texts, each with its number from 1.
+
+    What is missing is an empty text. A list is joined by ``separator``, which it needs.
+    """
+    if format == "jsonl":
+        with open_bytes(path) as source:
+            yield _json_rows(path, source.text_lines(), separator)
+    else:
+        yield _arrow_rows(path, format, separator)
+
+
+def _json_rows(path: StrPath, lines: Iterator[str], separator: str | None) -> Iterator[tuple[list[str], int]]:
+    names: list[str] | None = None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataFormatError(path, f"is no JSON ({error}); expected an object on each line", number) from error
+        if not isinstance(row, dict):
+            raise DataFormatError(path, f"has a JSON {type(row).__name__}; expected an object on each line", number)
+        if names is None:
+            names = list(row)
+            yield names, number
+        yield [_text(path, name, row.get(name), separator, number) for name in names], number
+
+
+def _arrow_rows(path: StrPath, format: str, separator: str | None) -> Iterator[tuple[list[str], int]]:
+    check_regular(path)
+    arrow = pyarrow(f"{os.fspath(path)} has the format {format!r}, which")
+    number, made, size = 0, 0, os.path.getsize(path)
+    try:
+        for place, (names, batch) in enumerate(_batches(path, format)):
+            if place == 0:
+                yield names, 1
+            columns = [column.to_pylist() for column in batch.columns]
+            for row in zip(*columns):
+                number += 1
+                texts = [_text(path, name, value, separator, number) for name, value in zip(names, row)]
+                made += sum(map(len, texts)) + len(texts)
+                refuse_bomb(path, size, made)
+                yield texts, number
+    except arrow.ArrowException as error:
+        raise DataFormatError(path, f"cannot be read as {format} ({error}): copy or write it again") from error
+
+
+def _batches(path: StrPath, format: str) -> Iterator[tuple[list[str], Any]]:
+    """The batches of rows, and the names of their columns."""
+    if format == "parquet":
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            groups = range(file.metadata.num_row_groups)
+            refuse_bomb(path, os.path.getsize(path), sum(file.metadata.row_group(k).total_byte_size for k in groups))
+            for batch in file.iter_batches():
+                yield batch.schema.names, batch
+        return
+    from pyarrow import ipc
+
+    with open(path, "rb") as raw:
+        whole = raw.read(6) == b"ARROW1"  # a file with an index, or a stream
+        raw.seek(0)
+        reader = ipc.open_file(raw) if whole else ipc.open_stream(raw)
+        for batch in (reader.get_batch(k) for k in range(reader.num_record_batches)) if whole else reader:
+            yield batch.schema.names, batch
+
+
+def _text(path: StrPath, name: str, value: Any, separator: str | None, number: int) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, list | tuple):
+        if separator is None:
+            raise DataFormatError(
+                path, f"{name!r} has a list; expected one value: pass label_separator= for lists of labels", number
+            )
+        return separator.join(_text(path, name, each, None, number) for each in value)
+    return json.dumps(value) if isinstance(value, dict) else str(value)

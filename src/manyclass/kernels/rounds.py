@@ -1,0 +1,230 @@
+"""Dual ascent in rounds: the steps of a few sparse rows at the same weights, by threads that wait for each other.
+
+Scores and updates are divided by features or by outputs, dual steps by rows. No thread reads weights that another one
+writes, and no number depends on which thread computes it: the result is the same on any number of threads.
+
+The steps of a round are computed at the same weights and all taken. For a random round of B of the n rows,
+
+    E || sum_i x_i d_i^T ||^2 <= (B / n) sum_i v_i ||d_i||^2,  v_i = sum_j (1 + (B - 1) (m_j - 1) / (n - 1)) x_ij^2,
+
+where m_j rows have feature j (Richtarik & Takac 2016, Parallel coordinate descent methods for big data optimization,
+section 5). So v_i takes the place of ||x_i||^2; the two are close for rows that share few features.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from manyclass.kernels.jit import inline, jit
+from manyclass.kernels.operations import dual_step, primal
+from manyclass.kernels.targets import target_row
+
+__all__ = ["APART", "ROUND", "SHARDS", "sdca_rounds", "is_sorted", "shared_norms"]
+
+#: Rows of a round.
+ROUND = 8
+#: Ranges of features by which scores and updates of few outputs are divided; the sums by range are added in order.
+SHARDS = 8
+#: A thread looks this often whether the others have arrived, then lets others run in between.
+_PATIENCE = 2000
+#: Ints between two counters of arrivals, so that each has its own cache lines.
+APART = 16
+
+#: Lets other threads of the machine run.
+_yield = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
+
+
+def _store(context: Any, counters: Any, at: Any, value: Any) -> Any:
+    """Store ``counters[at] = value`` after everything that this thread wrote before."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = target.make_array(signature.args[0])(target, builder, args[0])
+        builder.store_atomic(args[2], builder.gep(array.data, [args[1]]), "release", 8)
+        return target.get_dummy_value()
+
+    return types.void(counters, types.intp, types.int64), generate
+
+
+def _load(context: Any, counters: Any, at: Any) -> Any:
+    """Load ``counters[at]`` before everything that this thread reads afterwards."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = target.make_array(signature.args[0])(target, builder, args[0])
+        return builder.load_atomic(builder.gep(array.data, [args[1]]), "acquire", 8)
+
+    return types.int64(counters, types.intp), generate
+
+
+_publish: Any = intrinsic(_store)
+_observe: Any = intrinsic(_load)
+
+
+@inline
+def _meet(arrived, me, threads, number):
+    """Wait until all threads have come to meeting ``number``."""
+    if threads == 1:
+        return
+    _publish(arrived, me * APART, number)
+    for other in range(threads):
+        looks = 0
+        while _observe(arrived, other * APART) < number:
+            looks += 1
+            if looks > _PATIENCE:
+                _yield()
+
+
+@jit
+def is_sorted(rows):
+    """Whether the features of each row are in ascending order."""
+    for i in range(rows.indptr.shape[0] - 1):
+        for t in range(rows.indptr[i] + 1, rows.indptr[i + 1]):
+            if rows.indices[t] < rows.indices[t - 1]:
+                return False
+    return True
+
+
+@jit
+def shared_norms(rows, order, counts, out):
+    """v_i of the n rows of ``order`` in random rounds of ``ROUND``; ``counts`` has a zero for each feature."""
+    n = order.shape[0]
+    for position in range(n):
+        i = order[position]
+        for t in range(rows.indptr[i], rows.indptr[i + 1]):
+            counts[rows.indices[t]] += 1
+    rate = (ROUND - 1.0) / max(n - 1, 1)
+    for position in range(n):
+        i = order[position]
+        total = 0.0
+        for t in range(rows.indptr[i], rows.indptr[i + 1]):
+            total += (1.0 + rate * (counts[rows.indices[t]] - 1)) * np.float64(rows.data[t]) ** 2
+        out[i] = total
+
+
+@inline
+def _position(rows, i, begin, edges, f):
+    """The first position of row i from ``begin`` on whose feature is in a shard after f."""
+    end = rows.indptr[i + 1]
+    if f == edges.shape[0]:
+        return end
+    while begin < end:
+        middle = (begin + end) // 2
+        if rows.indices[middle] < edges[f]:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@jit
+def sdca_rounds(
+    rows,
+    targets,
+    weights,
+    norms,
+    order,
+    loss,
+    reg,
+    V,
+    bias,
+    dual,
+    idle,
+    inv_lam_n,
+    bias_step,
+    edges,
+    cuts,
+    scores,
+    steps,
+    arrived,
+    me,
+    threads,
+):
+    """What thread ``me`` of ``threads`` does of an epoch in rounds (`manyclass.kernels.sdca.sdca_epoch`).
+
+    ``norms`` are those of `shared_norms`. Scores and updates are divided by features, if there are ``SHARDS - 1`` inner
+    ``edges`` of the shards, or by outputs: the thread's are cuts[me] <= k < cuts[me + 1]. Shared: ``scores``,
+    (len(edges) + 1) x ROUND x columns of V, ``steps``, ROUND x columns of V, zero, and ``arrived``, zero.
+    """
+    real = V.dtype.type
+    outputs = dual.shape[1]
+    shards = scores.shape[0]
+    divided = shards > 1
+    first = me * shards // threads if divided else 0
+    last = (me + 1) * shards // threads if divided else 1
+    spans = np.empty((ROUND, SHARDS + 1), np.int64)
+    lo = cuts[0] if divided else cuts[me]
+    hi = cuts[threads] if divided else cuts[me + 1]
+    known = max(min(hi, outputs), lo)
+    buffer = np.empty(outputs, V.dtype)
+    new = np.empty(outputs, V.dtype)
+    total = np.empty(outputs, V.dtype)
+    meetings = 0
+    for start in range(0, order.shape[0], ROUND):
+        end = min(start + ROUND, order.shape[0])
+        for r in range(end - start):
+            i = order[start + r]
+            for f in range(first, last):
+                for k in range(lo, hi):
+                    scores[f, r, k] = 0
+            begin = rows.indptr[i]
+            for f in range(first, last):
+                until = _position(rows, i, begin, edges, f)
+                if f == first and f > 0:
+                    begin = _position(rows, i, begin, edges, f - 1)
+                spans[r, f - first] = begin
+                spans[r, f - first + 1] = until
+                s = scores[f, r, lo:hi]
+                for t in range(begin, until):
+                    x = real(rows.data[t])
+                    v = V[rows.indices[t], lo:hi]
+                    for k in range(hi - lo):
+                        s[k] += x * primal(reg, v[k])
+                begin = until
+        meetings += 1
+        _meet(arrived, me, threads, meetings)
+        for position in range(start + me, end, threads):
+            i = order[position]
+            r = position - start
+            step = steps[r]
+            c = real(weights[i])
+            change = real(0)
+            if c > 0:
+                for k in range(outputs):
+                    total[k] = bias[k]
+                for f in range(shards):
+                    s = scores[f, r]
+                    for k in range(outputs):
+                        total[k] += s[k]
+                q = c * (real(norms[i]) * real(inv_lam_n) + real(end - start) * real(bias_step))
+                a = dual[i]
+                dual_step(loss, total, a, target_row(targets, i, 0, outputs, buffer), q, new)
+                for k in range(outputs):
+                    delta = new[k] - a[k]
+                    a[k] = new[k]
+                    change = max(change, abs(delta))
+                    step[k] = c * delta
+            if change > 0:
+                idle[i] = 0
+            else:
+                idle[i] = min(idle[i] + 1, 100)
+                step[0] = np.nan  # nothing to add
+        meetings += 1
+        _meet(arrived, me, threads, meetings)
+        for r in range(end - start):
+            step = steps[r]
+            if np.isnan(step[0]):
+                continue
+            d = step[lo:hi]
+            if bias_step > 0 and (me == 0 or not divided):
+                for k in range(lo, known):
+                    bias[k] += real(bias_step) * step[k]
+            i = order[start + r]
+            for t in range(spans[r, 0], spans[r, last - first]):
+                x = real(rows.data[t]) * real(inv_lam_n)
+                v = V[rows.indices[t], lo:hi]
+                for k in range(hi - lo):
+                    v[k] += x * d[k]

@@ -1,0 +1,178 @@
+"""Held-out rows of a fit: their choice, their score at given weights, and the weights with the best score."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels.scoring import Scorer
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
+from manyclass.objective.history import Validated
+from manyclass.objective.problem import Array, Problem
+from manyclass.solvers.base import Solver, row_matrix
+
+__all__ = ["Judge", "Score", "Validation", "held_out_rows", "truth_of"]
+
+#: Maximum number of held-out rows: enough for a small standard error.
+_MOST = 20_000
+
+
+def held_out_rows(problem: Problem, rng: np.random.Generator, fraction: float, wanted_by: str) -> Array:
+    """Indices of the held-out rows, sorted: this fraction of each class, but never the only row of a class.
+
+    Raises
+    ------
+    ValueError
+        If fewer than two rows can be left out; the message names the parameter ``wanted_by``.
+    """
+    n, weights = problem.n_samples, np.asarray(problem.sample_weight)
+    order = rng.permutation(n)
+    if isinstance(problem.targets, ClassTargets):
+        group = problem.targets.y
+    elif isinstance(problem.targets, SignTargets):
+        indptr, indices = problem.targets.indptr, problem.targets.indices
+        first = np.minimum(indptr[:-1], max(len(indices) - 1, 0))
+        group = np.where(np.diff(indptr) > 0, indices[first] if len(indices) else 0, -1)
+    else:
+        group = np.zeros(n, np.int64)
+    order = order[np.argsort(group[order], kind="stable")]
+    sizes = np.unique(group, return_counts=True)
+    alone = np.isin(group, sizes[0][sizes[1] == 1]) if len(sizes[0]) > 1 else np.zeros(n, bool)
+    order = order[(weights[order] > 0) & ~alone[order]]
+    size = min(_MOST, max(1, round(fraction * len(order))))
+    if len(order) < 2:
+        raise ValueError(
+            f"{wanted_by} needs rows to hold out, got {len(order)} rows that can be left out: pass more rows, or leave "
+            f"out {wanted_by}"
+        )
+    places = (np.arange(size) + rng.random()) * (len(order) / size)
+    return np.sort(order[places.astype(np.int64)])
+
+
+def truth_of(targets: Targets, held: Array) -> Any:
+    """What is right for the rows ``held``: class numbers, a 0/1 CSR matrix of label sets, or real targets (n, K).
+
+    One-vs-rest targets with one label for each row are classes.
+    """
+    if isinstance(targets, RealTargets):
+        return targets.y[held]
+    if isinstance(targets, ClassTargets):
+        return targets.y[held]
+    counts, K = np.diff(targets.indptr), targets.n_outputs
+    if K == 1:
+        return counts[held].astype(np.int32)
+    ones = np.ones(len(targets.indices), np.int8)
+    found = sp.csr_matrix((ones, targets.indices, targets.indptr), shape=(len(counts), K))[held]
+    return found.indices if np.all(counts == 1) else found
+
+
+class Score(NamedTuple):
+    """A score, and those of the held-out rows if it is their mean."""
+
+    score: float
+    parts: Array | None = None
+
+
+class Judge:
+    """The score on held-out rows: accuracy, micro-F1 (multilabel) or minus the mean squared error (regression).
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (n, d)
+        The rows.
+    truth : array or CSR matrix
+        What is right for them, see `truth_of`; a negative class number is never right.
+    weights : array of shape (n,), optional
+        Sample weights.
+    n_threads : int
+        Number of threads.
+    """
+
+    def __init__(self, X: Any, truth: Any, weights: Array | None, n_threads: int) -> None:
+        self._X, self._truth, self._n_threads = X, truth, n_threads
+        self._weights = None if weights is None else np.asarray(weights, np.float64)
+
+    @classmethod
+    def of(cls, problem: Problem, held: Array) -> Judge:
+        """The judge on some rows of a problem, with their weights."""
+        weights = np.asarray(problem.sample_weight, np.float64)[held]
+        return cls(row_matrix(problem)[held], truth_of(problem.targets, held), weights, problem.n_threads)
+
+    def __call__(self, W: Any, intercept: Array) -> Score:
+        scorer, truth, n = Scorer(W, np.asarray(intercept)), self._truth, self._n_threads
+        if sp.issparse(truth):
+            found = scorer.positive(self._X, n)
+            common = float(found.multiply(truth).sum())
+            return Score(2.0 * common / max(float(found.sum() + truth.sum()), 1.0))
+        if truth.ndim == 2:
+            return self._mean(-((scorer.scores(self._X, n) - truth) ** 2).mean(axis=1))
+        if scorer.n_outputs == 1:
+            return self._mean(np.diff(scorer.positive(self._X, n).indptr) == truth)
+        return self._mean(scorer.best(self._X, 1, n)[0][:, 0] == truth)
+
+    def _mean(self, parts: Array) -> Score:
+        parts = parts.astype(np.float64)
+        return Score(float(np.average(parts, weights=self._weights)), parts)
+
+
+class Validation:
+    """The scores of held-out rows along a fit, and the weights of the best one.
+
+    Parameters
+    ----------
+    judge : Judge
+        Gives the score of weights.
+    patience : int, optional
+        Number of iterations without a better score after which the fit ends, >= 1. None: scores are recorded only.
+    """
+
+    def __init__(self, judge: Judge, patience: int | None) -> None:
+        self.patience = patience
+        self._judge = judge
+        self._best: tuple[int, float, Any, Array] | None = None
+
+    def look(self, iteration: int, seconds: float, W: Any, intercept: Array) -> Validated:
+        """The score of these weights, which are kept if it is the best so far and the fit may end early."""
+        score = self._judge(W, intercept).score
+        if self.patience is not None and (self._best is None or score > self._best[1]):
+            self._best = iteration, score, W.copy(), np.array(intercept)
+        return Validated(iteration, seconds, score)
+
+    def over(self, iteration: int) -> bool:
+        """Whether the fit is to end after this iteration."""
+        return self.patience is not None and self._best is not None and iteration - self._best[0] >= self.patience
+
+    @property
+    def best(self) -> tuple[Any, Array] | None:
+        """``(W, b)`` of the best score; None if they are not kept."""
+        return None if self._best is None else self._best[2:]
+
+    def nbytes(self, problem: Problem, solver: Solver) -> dict[str, int]:
+        """Size in bytes of the weights that are kept: at most what the solver needs, as they may be sparse."""
+        if self.patience is None:
+            return {}
+        dense = problem.n_features * problem.n_outputs * problem.dtype.itemsize
+        return {"best weights on held-out rows": min(dense, sum(solver.nbytes(problem).values()))}
+
+    def pack(self) -> dict[str, Array]:
+        """What is kept, as arrays, for a checkpoint."""
+        if self._best is None:
+            return {}
+        iteration, score, W, intercept = self._best
+        found = {"best": np.array([iteration, score], np.float64), "intercept": intercept}
+        if not sp.issparse(W):
+            return {**found, "weights": W}
+        shape = np.array(W.shape, np.int64)
+        return {**found, "data": W.data, "indices": W.indices, "indptr": W.indptr, "shape": shape}
+
+    def unpack(self, arrays: dict[str, Array]) -> None:
+        """Load what `pack` returned; nothing, from the checkpoint of a fit that could not end early."""
+        if self.patience is None or "best" not in arrays:
+            return
+        W = arrays.get("weights")
+        if W is None:
+            W = sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
+        iteration, score = arrays["best"].tolist()
+        self._best = int(iteration), score, W, arrays["intercept"]

@@ -1,0 +1,340 @@
+"""`write_report`: one self-contained HTML page about a model, and how it does on labeled rows."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.metrics import expected_calibration_error, log_loss, precision_at_k, reliability
+from manyclass.metrics._labels import positions
+from manyclass.models.base import Model
+from manyclass.models.linear import LinearModel
+from manyclass.models.partitioned import PartitionedModel
+from manyclass.runtime.files import atomic_path
+from manyclass.runtime.memory import human
+from manyclass.runtime.threads import ranges
+
+__all__ = ["write_report"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+#: At most as many classes have their features on the page, with as many features each.
+_CLASSES, _FEATURES = 10_000, 10
+#: Rows of tables, examples, and characters of a text that are shown.
+_ROWS, _EXAMPLES, _TEXT = 15, 15, 300
+#: Weights, or probabilities, that are in memory at a time.
+_PIECE = 1 << 22
+#: Upper bounds of the frequencies of classes by which rows are grouped.
+_FREQUENCIES = (1, 3, 10, 30, 100, 300, 1000, 10**4, 10**5)
+
+_STYLE = """
+:root{color-scheme:light dark}body{font:16px/1.45 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem}
+h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}.wide{overflow-x:auto}table{border-collapse:collapse}
+th,td{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top;overflow-wrap:anywhere}th{font-weight:600}
+tr{border-bottom:1px solid #8884}svg{width:100%;max-width:30rem;height:auto}input{font:inherit;width:100%;
+max-width:30rem;padding:.3rem}small{opacity:.75}article{border-bottom:1px solid #8884;padding:.4rem 0}
+"""
+#: Shows the features of the classes whose names contain what is typed; text only, no HTML is made of names.
+_SCRIPT = """
+const data=JSON.parse(document.getElementById("features").textContent),box=document.getElementById("search"),
+out=document.getElementById("found");
+function show(){const want=box.value.toLowerCase();out.textContent="";let n=0;
+for(const[name,parts]of data){if(!name.toLowerCase().includes(want))continue;if(++n>20){
+const more=document.createElement("p");more.textContent="more classes match: type more of the name";
+out.append(more);break}
+const item=document.createElement("article"),head=document.createElement("b"),text=document.createElement("div");
+head.textContent=name;text.textContent=parts.map(([f,w])=>f+" "+w).join(", ");item.append(head,text);out.append(item)}}
+box.addEventListener("input",show);show();
+"""
+
+
+def write_report(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any = None, *, n_jobs: Any = None) -> None:
+    """Write one HTML page about a model: settings, certificate, accuracy, calibration, errors, heaviest features.
+
+    The page needs no network and no other file. Names and texts from the data are escaped.
+
+    Parameters
+    ----------
+    model : model or fitted estimator
+        A model of this package, or an estimator with one.
+    path : path
+        The file, written atomically.
+    X : array or CSR matrix of shape (n, n_features), or list of str, optional
+        Labeled rows on which the model is judged; rows of the fit would flatter it. Texts for a model of texts.
+    y : array of shape (n,), or indicator of shape (n, n_classes), optional
+        Their labels or targets.
+    n_jobs : int, optional
+        Threads; None is 1, -1 all cores.
+
+    Raises
+    ------
+    ValueError
+        If only one of X and y is given, they do not match, or the model is none of this package.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from sklearn.datasets import load_iris
+    >>> from manyclass import LinearClassifier, write_report
+    >>> X, y = load_iris(return_X_y=True)
+    >>> path = os.path.join(tempfile.mkdtemp(), "report.html")
+    >>> write_report(LinearClassifier(random_state=0).fit(X[::2], y[::2]), path, X[1::2], y[1::2])
+    >>> os.path.getsize(path) < 30_000
+    True
+    """
+    found = getattr(model, "model_", model)
+    if not isinstance(found, Model):
+        raise ValueError(f"model must be a model or a fitted estimator of this package, got {type(model).__name__}")
+    if isinstance(found, PartitionedModel):
+        raise ValueError(
+            "write_report is for one process: save the model, open it with manyclass.load, and report that"
+        )
+    if (X is None) != (y is None):
+        raise ValueError("X and y must be given together, got one of them")
+    parts = [_about(found), _fit(found)]
+    if X is not None:
+        rows = found.rows(X)
+        if rows.shape[0] != (y.shape[0] if hasattr(y, "shape") else len(y)) or not rows.shape[0]:
+            raise ValueError(f"y must have an entry for each row of X, at least one, got {rows.shape[0]} rows")
+        texts = X if rows is not X else None
+        parts += _judged(found, rows, y if sp.issparse(y) else np.asarray(y), texts, n_jobs)
+    parts += _features(found)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>manyclass: {_text(found.task)} model</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+
+
+# --- HTML -----------------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        value = f"{float(value):.4g}"
+    return escape(str(value))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    head = "".join(f"<th>{_text(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table>{f"<tr>{head}</tr>" if columns else ""}{body}</table></div>'
+
+
+def _section(title: str, *content: str) -> str:
+    return f"<section><h2>{_text(title)}</h2>{''.join(content)}</section>"
+
+
+def _curve(title: str, points: Sequence[tuple[float, float]], ends: Sequence[str], diagonal: bool = False) -> str:
+    """A curve of points in [0, 1] x [0, 1]; ``ends`` name the ends of both axes."""
+    at = " ".join(f"{20 + 260 * x:.1f},{150 - 130 * y:.1f}" for x, y in points)
+    dots = "".join(f'<circle cx="{20 + 260 * x:.1f}" cy="{150 - 130 * y:.1f}" r="2.5"/>' for x, y in points)
+    line = '<path d="M20 150L280 20" stroke="#8888" fill="none"/>' if diagonal else ""
+    left, right, bottom, top = map(_text, ends)
+    return (
+        f'<svg viewBox="0 0 300 175" role="img" aria-label="{_text(title)}" fill="currentColor" font-size="9">{line}'
+        f'<path d="M20 20V150H280" stroke="currentColor" fill="none"/>{dots}'
+        f'<polyline points="{at}" stroke="currentColor" fill="none"/><text x="20" y="165">{left}</text>'
+        f'<text x="280" y="165" text-anchor="end">{right}</text><text x="24" y="148">{bottom}</text>'
+        f'<text x="24" y="18">{top}</text></svg>'
+    )
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+def _about(model: Model) -> str:
+    facts = model.summary()
+    rows = [
+        ("features", f"{model.n_features:,}"),
+        ("classes" if model.classes is not None else "outputs", f"{facts['n_classes'] or model.n_outputs:,}"),
+        ("weights", f"{facts['n_nonzero']:,} not zero, {facts['dtype']}, {human(facts['nbytes'])}"),
+        ("probabilities", f"{model.link}, temperature {model.temperature:.4g}" if model.link != "identity" else "none"),
+        ("library", model.library_version),
+    ]
+    settings = [(name, value) for name, value in model.parameters.items() if value is not None]
+    return f"<h1>{_text(model.task.capitalize())} model</h1>" + _table((), rows) + _section(
+        "Settings", _table((), settings)
+    )  # fmt: skip
+
+
+def _fit(model: Model) -> str:
+    record = model.record
+    gap = record.get("relative_gap")
+    history = record.get("history") or {}
+    records = history.get("records", [])
+    rows = [
+        ("how it ended", record.get("outcome")),
+        ("solver", record.get("solver")),
+        ("objective", record.get("objective")),
+        ("relative duality gap", gap),
+        ("iterations", record.get("n_iter")),
+        ("seconds of the solver", records[-1].get("seconds") if records else None),
+        ("seconds of compilation", history.get("compile_seconds")),
+    ]
+    rows += [(f"data: {name}", value) for name, value in _data(record.get("data") or {})]
+    meaning = ""
+    if isinstance(gap, float):
+        meaning = f"<p>No other weights have an objective that is lower by more than {gap:.2%} of it.</p>"
+    shown = _table((), [row for row in rows if row[1] is not None])
+    return _section("Fit and certificate", meaning, shown, _gaps(records))
+
+
+def _data(facts: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, facts.get(name)) for name in ("source", "format", "rows")]
+
+
+def _gaps(records: list[dict[str, Any]]) -> str:
+    known = [(r["seconds"], r["relative_gap"]) for r in records if (r.get("relative_gap") or 0) > 0]
+    if len(known) < 2:
+        return ""
+    logs = [math.log10(gap) for _, gap in known]
+    low, high, last = min(logs), max(logs), max(known[-1][0], 1e-12)
+    points = [(second / last, (log - low) / ((high - low) or 1.0)) for (second, _), log in zip(known, logs)]
+    ends = ("0 s", f"{last:.3g} s", f"gap {10**low:.1e}", f"gap {10**high:.1e}")
+    return "<p>Relative gap during the fit:</p>" + _curve("relative gap against seconds", points, ends)
+
+
+def _features(model: Model) -> list[str]:
+    """The heaviest features of each class, as data that the script of the page searches."""
+    if not isinstance(model, LinearModel) or model.n_outputs > _CLASSES:
+        return []
+    names = model.names()
+    columns: Any = model.weights
+    columns = columns.tocsc() if model.is_sparse else columns
+    found = []
+    k = min(_FEATURES, model.n_features)
+    for lo, hi in ranges(model.n_outputs, max(1, _PIECE // model.n_features)):
+        part = columns[:, lo:hi].toarray() if sp.issparse(columns) else np.asarray(columns[:, lo:hi])
+        best = np.argpartition(-part, k - 1, axis=0)[:k]
+        for column in range(hi - lo):
+            order = best[np.argsort(-part[best[:, column], column], kind="stable"), column]
+            pairs = [(str(j if names is None else names[j]), f"{part[j, column]:+.3g}") for j in order]
+            label = (
+                lo + column if model.classes is None else model.classes[1 if model.task == "binary" else lo + column]
+            )
+            found.append((str(label), pairs))
+    # "<" would end the script element, or begin a comment in it.
+    text = json.dumps(found, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    return [
+        _section(
+            "Heaviest features of a class",
+            '<label>Class: <input id="search" type="search" autocomplete="off"></label><div id="found"></div>'
+            f'<script type="application/json" id="features">{text}</script><script>{_SCRIPT}</script>',
+        )
+    ]
+
+
+# --- the rows -------------------------------------------------------------------------------------------------------
+
+
+def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
+    n = int(X.shape[0])
+    if model.task == "regression":
+        wanted, scores = np.asarray(y, np.float64).reshape(n, -1), model.scores(X, n_jobs)
+        error = scores - wanted
+        spread = float(((wanted - wanted.mean(axis=0)) ** 2).sum())
+        facts: list[Any] = [("rows", n), ("root mean squared error", float(np.sqrt((error**2).mean())))]
+        facts.append(("R2", 1.0 - float((error**2).sum()) / spread if spread else float("nan")))
+        return [_section("On the given rows", _table((), facts))]
+    assert model.classes is not None
+    ks = [k for k in (1, 3, 5) if k <= len(model.classes)]
+    labels = model.topk(X, ks[-1], n_jobs)[0]
+    if model.task == "multilabel":
+        own = sp.csr_matrix(y)
+        columns = positions(model.classes, labels)
+        facts = [("rows", n), *((f"P@{k}", precision_at_k(own, columns, k)) for k in ks)]
+        return [_section("On the given rows", _table((), facts))]
+    from sklearn.metrics import f1_score
+
+    if labels.dtype.kind in "US":
+        y = y.astype(str)
+    if not np.isin(y, model.classes).any():
+        known = model.classes[:1].tolist()[0]
+        raise ValueError(f"y has none of the classes of the model, such as {known!r}: pass labels of the same type")
+    predicted = labels[:, 0]
+    correct = predicted == y
+    facts = [("rows", n), ("accuracy", float(correct.mean()))]
+    facts.append(("macro F1", float(f1_score(y, predicted, average="macro", zero_division=0))))
+    facts += [(f"P@{k}", float((labels[:, :k] == y[:, None]).any(axis=1).sum() / (k * n))) for k in ks]
+    parts = [_section("On the given rows", _table((), facts))]
+    if model.link != "identity" or hasattr(model, "stages"):
+        parts += _calibration(model, X, y, correct, n_jobs)
+    return [*parts, _classes(y, predicted), *_wrong(model, X, y, predicted, texts, n_jobs)]
+
+
+def _calibration(model: Model, X: Any, y: Array, correct: Array, n_jobs: Any) -> list[str]:
+    try:
+        confidence = model.topk_probabilities(X, 1, n_jobs)[1][:, 0]
+    except ValueError:  # a staged model without probabilities
+        return []
+    confidence = np.clip(confidence, 0.0, 1.0)
+    facts = [("expected calibration error", expected_calibration_error(correct, confidence))]
+    known = np.flatnonzero(np.isin(y, np.asarray(model.classes)))
+    total = 0.0
+    for begin, end in ranges(len(known), max(1, _PIECE // model.n_outputs)):
+        rows = known[begin:end]
+        total += log_loss(y[rows], model.probabilities(X[rows], n_jobs), classes=model.classes, normalize=False)
+    if len(known):
+        facts.append(("log loss", total / len(known)))
+    bins = reliability(correct, confidence, n_bins=10)
+    points = [(c, a) for c, a, w in zip(*bins) if w]
+    ends = ("confidence 0", "1", "accuracy 0", "accuracy 1")
+    return [_section("Calibration", _table((), facts), _curve("accuracy against confidence", points, ends, True))]
+
+
+def _classes(y: Array, predicted: Array) -> str:
+    names, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+    hits = np.bincount(index, predicted == y, len(names))
+    recall = hits / counts
+    worst = np.lexsort((-counts, recall))[:_ROWS]
+    rows = [(names[c], int(counts[c]), float(recall[c])) for c in worst if recall[c] < 1]
+    wrong = np.flatnonzero(predicted != y)
+    pairs: dict[tuple[str, str], int] = {}
+    for i in wrong.tolist():
+        pair = str(y[i]), str(predicted[i])
+        pairs[pair] = pairs.get(pair, 0) + 1
+    often = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))[:_ROWS]
+    bounds = np.array([0, *_FREQUENCIES, np.iinfo(np.int64).max])
+    groups = []
+    for low, high in zip(bounds[:-1], bounds[1:]):
+        inside = (counts > low) & (counts <= high)
+        if inside.any():
+            size = f"{low + 1}" if high == low + 1 else f"{low + 1} to {high}" if high < 10**6 else f"over {low}"
+            groups.append(
+                (size, int(inside.sum()), int(counts[inside].sum()), hits[inside].sum() / counts[inside].sum())
+            )
+    return (
+        _section("Classes by frequency", _table(("rows of a class", "classes", "rows", "accuracy"), groups))
+        + _section("Worst classes", _table(("class", "rows", "recall"), rows))
+        + _section("Confusions", _table(("class", "predicted", "rows"), [(*pair, n) for pair, n in often]))
+    )
+
+
+def _wrong(model: Model, X: Any, y: Array, predicted: Array, texts: Any, n_jobs: Any) -> list[str]:
+    wrong = np.flatnonzero(predicted != y)[:_EXAMPLES]
+    if not len(wrong):
+        return []
+    why = model.explain(X[wrong], 8, n_jobs=n_jobs) if isinstance(model, LinearModel) else [""] * len(wrong)
+    items = []
+    for i, reason in zip(wrong.tolist(), why):
+        text = "" if texts is None else f"<div>{_text(str(texts[i])[:_TEXT])}</div>"
+        items.append(
+            f"<article><b>row {i}: {_text(y[i])}, predicted {_text(predicted[i])}</b>{text}"
+            f"<small>{_text(reason)}</small></article>"
+        )
+    return [_section("Examples that went wrong", *items)]

@@ -1,0 +1,117 @@
+"""Epochs of dual ascent in rounds, which threads share: see `manyclass.kernels.rounds`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from manyclass.kernels import rounds as kernels
+from manyclass.kernels.rows import CSRRows
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import cores, together
+
+__all__ = ["Rounds", "fault", "rounds_of"]
+
+#: Minimum number of outputs from which scores and updates are divided by outputs, not by features.
+_MANY = 128
+#: Rows that are drawn to find out how much the rows of a round have in common.
+_SAMPLE = 4096
+#: Rounds are not used where the mean of v_i is more than this times that of ||x_i||^2.
+_MOST = 1.5
+
+
+class Rounds:
+    """The rounds of a problem; they depend on the problem only, not on the number of threads.
+
+    Attributes
+    ----------
+    norms : ndarray of shape (n_samples,)
+        v_i for an epoch that visits all samples.
+    edges : ndarray
+        Bounds between the shards of features; empty if the work is divided by outputs.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        few = problem.n_outputs < _MANY
+        self.edges = np.array(problem.feature_edges(kernels.SHARDS)[1:-1] if few else [], np.int64)
+        self.norms = _shared_norms(problem, np.arange(problem.n_samples, dtype=np.int32))
+
+    def threads(self, problem: Problem) -> int:
+        """The number of threads that can share an epoch: at most one per core, because they wait without sleeping."""
+        most = kernels.SHARDS if len(self.edges) else min(kernels.ROUND, problem.n_columns // 64)
+        return max(1, min(problem.n_threads, cores(), most))
+
+    def steps(
+        self, problem: Problem, loss: Any, bias_step: float, state: dict[str, Array], order: Array, live: Array
+    ) -> None:
+        """One step on each sample of ``order``."""
+        V, threads = state["V"], self.threads(problem)
+        norms = self.norms if len(order) == problem.n_samples else _shared_norms(problem, order)
+        line = 64 // V.itemsize
+        first = -V.ctypes.data % 64 // V.itemsize  # each thread has whole cache lines
+        cuts = [first + V.shape[1] * part // threads // line * line for part in range(1, threads)]
+        scores = np.empty((len(self.edges) + 1, kernels.ROUND, V.shape[1]), V.dtype)
+        steps = np.zeros(scores.shape[1:], V.dtype)
+        arrived = np.zeros(kernels.APART * threads, np.int64)
+        together(
+            lambda me: kernels.sdca_rounds(
+                problem.rows,
+                problem.targets,
+                problem.sample_weight,
+                norms,
+                order,
+                loss,
+                problem.penalty,
+                V,
+                live,
+                state["dual"],
+                state["idle"],
+                problem.inv_lam_n,
+                bias_step,
+                self.edges,
+                np.array([0, *cuts, V.shape[1]]),
+                scores,
+                steps,
+                arrived,
+                me,
+                threads,
+            ),
+            threads,
+            give_up=lambda: arrived.fill(np.iinfo(np.int64).max),
+        )
+
+
+def rounds_of(problem: Problem, bias_step: float, *, wanted: bool) -> Rounds | None:
+    """The rounds of a problem that can have them; unless they are ``wanted``, only where they cost nothing.
+
+    This is so with many outputs, whose weights a thread reads and writes in whole cache lines, and rows that share few
+    features. An intercept is a feature that all rows share.
+    """
+    if not wanted:
+        if problem.n_outputs < _MANY or fault(problem):
+            return None
+        order = np.random.default_rng(0).permutation(problem.n_samples)[:_SAMPLE].astype(np.int32)
+        constant = len(order) * bias_step / problem.inv_lam_n
+        alone = problem.norms[order].sum(dtype=np.float64) + constant
+        shared = _shared_norms(problem, order)[order].sum(dtype=np.float64) + kernels.ROUND * constant
+        if shared > _MOST * alone:
+            return None
+    return Rounds(problem)
+
+
+def fault(problem: Problem) -> str:
+    """Why the epochs of a problem cannot go in rounds; empty if they can."""
+    if not problem.loss.joint:
+        return f"a joint loss, and the outputs of {problem.loss.name!r} are separate (threads share them as they are)"
+    if not isinstance(problem.rows, CSRRows):
+        return "sparse rows, and these are dense"
+    if problem.n_outputs < _MANY and not kernels.is_sorted(problem.rows):
+        return "rows with sorted features: call X.sort_indices()"
+    return ""
+
+
+def _shared_norms(problem: Problem, order: Array) -> Array:
+    norms = np.empty(problem.n_samples, problem.dtype)
+    kernels.shared_norms(problem.rows, order, np.zeros(problem.n_features, np.int32), norms)
+    return norms

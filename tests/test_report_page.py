@@ -1,0 +1,197 @@
+"""`write_report`: one page that parses, refers to nothing outside, escapes names, with the numbers of the metrics."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.metrics import f1_score
+
+import manyclass
+from manyclass import LinearClassifier, LinearModel, LinearRegressor, StagewiseClassifier, write_report
+from manyclass.metrics import log_loss
+from manyclass.models.partitioned import Columns, PartitionedModel
+from test_cli_support import digits, refused, run, texts
+
+VOID = {"meta", "input", "br", "link", "path", "circle", "polyline"}
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and keeps text, attributes, tables and the data of the script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.words, self.cells, self.attributes, self.data = [], [], [], [], [], ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.cells.append([])
+
+    def handle_endtag(self, tag):
+        assert tag in VOID or self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "script" in self.open:
+            self.data = self.data or data
+        else:
+            self.words.append(data)
+            if self.open and self.open[-1] in ("td", "th"):
+                self.cells[-1].append(data)
+
+    def row(self, name):
+        return next(row for row in self.cells if row and row[0] == name)
+
+
+def page(path):
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def self_contained(found):
+    """No address, no frame, no image: the policy would forbid them, too."""
+    assert not {"img", "iframe", "link", "object", "a", "base"} & set(found.tags)
+    assert not {"src", "href", "onclick", "onload"} & {name for name, _ in found.attributes}
+    assert any("default-src 'none'" in (value or "") for _, value in found.attributes)
+
+
+def test_the_page_has_the_numbers_of_the_model_and_of_the_rows(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    model = LinearClassifier(alpha=1e-3, random_state=0).fit(X[:900] / 16, y[:900])
+    write_report(model, tmp_path / "r.html", X[900:] / 16, y[900:])
+    found = page(tmp_path / "r.html")
+    self_contained(found)
+    predicted = model.predict(X[900:] / 16)
+    assert found.row("accuracy")[1] == f"{np.mean(predicted == y[900:]):.4g}"
+    assert found.row("macro F1")[1] == f"{f1_score(y[900:], predicted, average='macro'):.4g}"
+    assert found.row("log loss")[1] == f"{log_loss(y[900:], model.predict_proba(X[900:] / 16)):.4g}"
+    assert found.row("relative duality gap")[1] == f"{model.duality_gap_:.4g}"
+    best = model.predict_topk(X[900:] / 16, 3)[0]
+    assert found.row("P@3")[1] == f"{(best == y[900:, None]).mean():.4g}"
+    recall = {c: np.mean(predicted[y[900:] == c] == c) for c in range(10)}
+    worst = min(recall, key=lambda c: (recall[c], -np.sum(y[900:] == c)))
+    table = [row for row in found.cells if row and row[0] == str(worst) and row[-1] == f"{recall[worst]:.4g}"]
+    assert table
+    features = json.loads(found.data)
+    assert [name for name, _ in features] == list(map(str, range(10)))
+    top, weights = model.model_.top_features(3)
+    assert features[3][1] == [[str(j), f"{w:+.3g}"] for j, w in zip(top, weights)]
+    assert found.tags.count("svg") == 2
+    assert (tmp_path / "r.html").stat().st_size < 60_000
+
+
+EVIL = "</script><script>alert(1)</script>&\"'<img src=x onerror=alert(1)>"
+
+
+def test_names_and_texts_of_strangers_stay_text(tmp_path):
+    model = LinearModel(
+        np.ascontiguousarray(np.eye(3)[:, [1, 0, 2]]),
+        np.zeros(3),
+        np.array([EVIL, "<b>two", "<!--"]),
+        "multiclass",
+        parameters={"loss": EVIL},
+        record={"outcome": EVIL, "data": {"source": EVIL}},
+        feature_names=np.array([EVIL, "x", "</style>"]),
+    )
+    write_report(model, tmp_path / "r.html", np.eye(3), model.classes)
+    found = page(tmp_path / "r.html")
+    self_contained(found)
+    assert found.tags.count("script") == 2
+    assert found.tags.count("style") == 1
+    assert found.row("loss")[1] == EVIL
+    assert json.loads(found.data)[0][0] == EVIL
+    wrong = " ".join(found.words)
+    assert f"{EVIL}, predicted <b>two" in wrong
+
+
+@pytest.mark.parametrize("kind", ["binary", "multilabel", "regression", "staged", "sparse", "calibrated"])
+def test_every_kind_of_model_has_a_page(tmp_path, kind):
+    X, y = load_digits(return_X_y=True)
+    X = X / 16
+    if kind == "multilabel":
+        X, y = make_multilabel_classification(random_state=0)
+        model = LinearClassifier("log_loss").fit(X, y)
+        y = sp.csr_matrix(y)
+    elif kind == "regression":
+        model = LinearRegressor().fit(X, y)
+    elif kind == "staged":
+        model = StagewiseClassifier("fourier", n_blocks=1, block_size=32, update="linear", random_state=0).fit(X, y)
+    else:
+        y = np.where(y < 5, "few", "many") if kind == "binary" else y
+        model = LinearClassifier("squared_hinge", alpha=0.01, random_state=0).fit(X[:900], y[:900])
+        if kind == "sparse":
+            model, X = model.model_.sparsify(), sp.csr_matrix(X)
+        if kind == "calibrated":
+            model.calibrate(X[900:], y[900:])
+    write_report(model, tmp_path / "r.html", X, y)
+    found = page(tmp_path / "r.html")
+    self_contained(found)
+    name = {"multilabel": "P@1", "regression": "R2"}.get(kind, "accuracy")
+    assert 0.3 < float(found.row(name)[1]) <= 1
+    assert ("log loss" in " ".join(found.words)) == (kind == "calibrated")
+    write_report(model, tmp_path / "only.html")
+    self_contained(page(tmp_path / "only.html"))
+
+
+def test_ten_thousand_classes_are_searchable_on_a_small_page(tmp_path):
+    rng = np.random.default_rng(0)
+    names = np.array([f"word{j}" for j in range(40)])
+    W = rng.normal(size=(40, 10_000)).astype(np.float32)
+    model = LinearModel(W, np.zeros(10_000, np.float32), np.arange(10_000), "multiclass", feature_names=names)
+    write_report(model, tmp_path / "r.html")
+    features = json.loads(page(tmp_path / "r.html").data)
+    assert len(features) == 10_000
+    for c in (0, 4321):
+        top, weights = model.top_features(c)
+        assert features[c][1] == [[name, f"{w:+.3g}"] for name, w in zip(top, weights)]
+    assert (tmp_path / "r.html").stat().st_size < 4 << 20
+
+
+def test_wrong_input_is_refused(tmp_path):
+    model = LinearModel(np.eye(2), np.zeros(2), np.array([0, 1]), "multiclass")
+    with pytest.raises(ValueError, match="given together"):
+        write_report(model, tmp_path / "r.html", np.eye(2))
+    with pytest.raises(ValueError, match="of this package"):
+        write_report(object(), tmp_path / "r.html")
+    with pytest.raises(ValueError, match="an entry for each row"):
+        write_report(model, tmp_path / "r.html", np.eye(2), [0])
+    with pytest.raises(ValueError, match="y has none of the classes of the model, such as 0: pass labels of the same"):
+        write_report(model, tmp_path / "r.html", np.eye(2), ["a", "b"])
+    parts = PartitionedModel(Columns((0, 2), (0,), {0: np.eye(2)}, (2, 2), np.dtype(float)), np.zeros(2), None,
+                             np.array([0, 1]), "multiclass")  # fmt: skip
+    with pytest.raises(ValueError, match="write_report is for one process: save the model"):
+        write_report(parts, tmp_path / "r.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_of_wrong_examples_are_shown(tmp_path):
+    from sklearn.pipeline import make_pipeline
+
+    rows, labels = texts()
+    pipeline = make_pipeline(manyclass.TextVectorizer(), LinearClassifier(random_state=0)).fit(rows, labels)
+    manyclass.save(pipeline, tmp_path / "m")
+    wrong = ["loan" if label == "card" else label for label in labels]
+    write_report(manyclass.load(tmp_path / "m"), tmp_path / "r.html", rows, np.array(wrong))
+    words = page(tmp_path / "r.html").words
+    assert rows[0] in words
+    assert any("card against" in word for word in words)
+
+
+def test_the_command_writes_the_page(capsys, tmp_path):
+    X, y = digits()
+    manyclass.io.write_svmlight(tmp_path / "d.svm", X, y)
+    assert run(capsys, "fit", tmp_path / "d.svm", "-o", tmp_path / "m", "--quiet").code == 0
+    assert run(capsys, "report", tmp_path / "m", tmp_path / "d.svm", "-o", tmp_path / "r.html").code == 0
+    found = page(tmp_path / "r.html")
+    assert float(found.row("accuracy")[1]) > 0.9
+    assert run(capsys, "report", tmp_path / "m", "-o", tmp_path / "only.html").code == 0
+    refused(run(capsys, "report", tmp_path / "m", "-o", tmp_path / "no" / "r.html"), "does not exist")

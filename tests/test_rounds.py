@@ -1,0 +1,145 @@
+"""Dual ascent in rounds: the optimum, the same bits on any number of threads, the bound that its steps rest on."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings, strategies as st
+
+from helpers import make_data, make_problem, same_bits
+from manyclass import SDCA, AcceleratedSDCA, LinearClassifier
+from manyclass.kernels import rounds as kernels
+from manyclass.kernels.rows import make_rows
+from manyclass.objective.penalties import L2, ElasticNet
+from manyclass.optimize.loop import Outcome, minimize
+from manyclass.runtime.threads import together
+from manyclass.solvers.dual import _rounds
+from manyclass.solvers.dual._rounds import rounds_of
+from registry import LOSSES
+
+JOINT = [name for name, case in LOSSES.items() if case.loss.joint]
+
+
+def sparse_problem(name, K, *, n=160, d=40, density=0.1, **options):
+    loss = LOSSES[name].loss
+    return make_problem(loss, make_data(loss.targets, n=n, d=d, K=K, density=density, weighted=True), **options)
+
+
+@pytest.mark.parametrize("reg", [L2(), ElasticNet(0.2)], ids=["l2", "net"])
+@pytest.mark.parametrize("K", [3, 130])
+@pytest.mark.parametrize("name", JOINT)
+def test_rounds_reach_the_optimum(name, K, reg):
+    problem = sparse_problem(name, K, reg=reg, lam=0.02, intercept=K == 3)
+    tol = 1e-6 if problem.loss.smoothness else 1e-2
+    best = minimize(problem, SDCA(sampling="permutation"), tol=tol, max_iter=20_000).certificate
+    for solver in (SDCA(sampling="rounds"), AcceleratedSDCA(sampling="rounds")):
+        found = minimize(problem, solver, tol=tol, max_iter=20_000)
+        assert found.outcome is Outcome.CONVERGED
+        assert best.dual - 1e-12 <= found.certificate.primal <= best.primal * (1 + 1.01 * tol)
+
+
+@pytest.mark.parametrize("solver", [SDCA, AcceleratedSDCA])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("loss", "K"), [("multinomial", 3), ("crammer_singer", 20), ("multinomial", 150)])
+def test_rounds_give_the_same_bits_on_any_number_of_threads(loss, K, dtype, solver, monkeypatch):
+    monkeypatch.setattr(_rounds, "cores", lambda: 16)  # more threads than cores wait longer, and end too
+    rng = np.random.default_rng(0)
+    X = sp.random(501, 300, 0.02, "csr", random_state=0, dtype=dtype)
+    y = (X @ rng.normal(size=(300, K))).argmax(axis=1)
+    settings = {"alpha": 1e-3, "max_iter": 4, "tol": 1e-9, "random_state": 0, "fit_intercept": True}
+    with pytest.warns(match="max_iter"):
+        fits = [
+            LinearClassifier(loss, solver=solver(sampling="rounds"), n_jobs=n_jobs, **settings).fit(X, y)
+            for n_jobs in (1, 2, 3, 8, 11)
+        ]
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.coef_, fits[0].coef_)
+        np.testing.assert_array_equal(fit.intercept_, fits[0].intercept_)
+        assert fit.duality_gap_ == fits[0].duality_gap_
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.05, 1.0))
+def test_the_norms_of_rounds_bound_the_mean_over_all_rounds(seed, density):
+    """E ||sum_i x_i d_i^T||^2 <= (B / n) sum_i v_i ||d_i||^2 over all rounds of B = 8 of n rows; equal for 8 copies."""
+    n, B = 10, kernels.ROUND
+    X = sp.random(n, 6, density, "csr", random_state=seed)
+    steps = np.random.default_rng(seed).normal(size=(n, 3))
+    v = np.empty(n)
+    kernels.shared_norms(make_rows(X), np.arange(n, dtype=np.int32), np.zeros(6, np.int32), v)
+    x = X.toarray()
+    mean = np.mean([np.sum((x[[*some]].T @ steps[[*some]]) ** 2) for some in itertools.combinations(range(n), B)])
+    assert mean <= B / n * v @ np.sum(steps**2, axis=1) * (1 + 1e-12)
+    copies = make_rows(sp.csr_matrix(np.ones((B, 1)) * x[:1]))
+    kernels.shared_norms(copies, np.arange(B, dtype=np.int32), np.zeros(6, np.int32), v[:B])
+    np.testing.assert_allclose(v[:B], B * (x[0] @ x[0]))
+
+
+def test_auto_takes_rounds_where_they_cost_nothing():
+    few, many = sparse_problem("multinomial", 20), sparse_problem("multinomial", 150, d=4000, density=0.002)
+    assert rounds_of(few, 0.0, wanted=False) is None
+    assert rounds_of(many, 0.0, wanted=False) is not None
+    assert rounds_of(many, 10 * many.inv_lam_n, wanted=False) is None  # an intercept is shared by all rows
+    assert rounds_of(sparse_problem("multinomial", 150, density=0.6), 0.0, wanted=False) is None
+    assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), 0.0, wanted=False) is None
+    runs = [minimize(many, SDCA(sampling=sampling), tol=1e-4) for sampling in ("auto", "rounds")]
+    same_bits(*runs)
+
+
+def test_rounds_are_refused_where_they_cannot_be():
+    dense = sparse_problem("multinomial", 3, view="dense")
+    rows = sparse_problem("multinomial", 3).rows
+    unsorted = replace(sparse_problem("multinomial", 3), rows=rows._replace(indices=rows.indices[::-1].copy()))
+    for problem, why in (
+        (dense, "sparse rows, and these are dense"),
+        (sparse_problem("log_loss", 3), "joint loss"),
+        (unsorted, "sort_indices"),
+    ):
+        for solver in (SDCA(sampling="rounds"), AcceleratedSDCA(sampling="rounds")):
+            with pytest.raises(ValueError, match=why):
+                minimize(problem, solver)
+    with pytest.raises(ValueError, match="needs option='I'"):
+        minimize(unsorted, SDCA(sampling="rounds", option="II"))
+
+
+def test_tasks_that_wait_for_each_other_run_together():
+    meeting = threading.Barrier(4, timeout=20)
+    seen = []
+    together(lambda me: seen.append((meeting.wait() >= 0, me)[1]), 4, give_up=lambda: pytest.fail("none failed"))
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+@pytest.mark.parametrize("error", [ArithmeticError, KeyboardInterrupt])
+def test_a_task_that_fails_frees_the_others(failing, error):
+    left = threading.Event()
+    begun, ended = [], []
+
+    def task(me):
+        if me == failing:
+            raise error("one")
+        begun.append(me)
+        assert left.wait(timeout=20)
+        ended.append(me)
+
+    with pytest.raises(error, match="one"):
+        together(task, 3, give_up=left.set)
+    assert sorted(ended) == sorted(begun)
+
+
+def test_no_task_runs_where_a_thread_cannot_be_started(monkeypatch):
+    start = threading.Thread.start
+
+    def second_fails(thread):
+        if thread._args == (2,):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        together(lambda me: pytest.fail("ran"), 3, give_up=lambda: None)

@@ -1,0 +1,241 @@
+"""`calibrate`: the temperature that minimizes the log loss, its probabilities, and scikit-learn's own calibration."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits
+from sklearn.frozen import FrozenEstimator
+
+import manyclass
+from manyclass import GeneralizedLeastSquaresClassifier, LinearClassifier, LinearModel, StagewiseClassifier
+from manyclass.metrics import expected_calibration_error, log_loss, reliability
+from manyclass.models.splitting import split_model
+from models import model_of, rows_of
+from test_cli_support import refused, run
+
+
+def halves(noise=6.0):
+    X, y = load_digits(return_X_y=True)
+    X = X / 16 + noise / 16 * np.random.default_rng(0).normal(size=X.shape)
+    return X[:600], y[:600], X[600:1200], y[600:1200], X[1200:], y[1200:]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, *rest = halves()
+    return LinearClassifier("crammer_singer", alpha=1e-2, random_state=0).fit(X, y), *rest
+
+
+@pytest.mark.parametrize("task", ["multiclass", "one-vs-rest", "binary", "multilabel"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_temperature_minimizes_the_log_loss(monkeypatch, task, weighted):
+    rng = np.random.default_rng(3)
+    sigmoids, task = task == "one-vs-rest", "multiclass" if task == "one-vs-rest" else task
+    model = model_of(rng, k=1 if task == "binary" else 5, task=task)
+    X = rows_of(rng, 200)
+    scores = model.scores(X)
+    w = rng.uniform(0, 2, 200) if weighted else np.ones(200)
+    if task == "multiclass":
+        logits = log_expit(scores / 0.2) if sigmoids else scores / 0.4
+        y = (logits + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+        def loss(T):
+            logits = log_expit(scores / T) if sigmoids else scores / T
+            return -(w * log_softmax(logits, axis=1)[np.arange(200), y]).sum()
+    else:
+        y = (rng.random(scores.shape) < expit(scores / 0.4)).astype(int)
+
+        def loss(T):
+            return -(w[:, None] * np.log(expit(np.where(y > 0, scores, -scores) / T))).sum()
+
+    labels = {"multiclass": lambda: model.classes[y], "binary": lambda: model.classes[y[:, 0]], "multilabel": lambda: y}
+    best = minimize_scalar(loss, bounds=(0.01, 10), method="bounded", options={"xatol": 1e-10}).x
+    found = model.calibrate(X, labels[task](), w if weighted else None)
+    assert found.link == ("softmax" if task == "multiclass" and not sigmoids else "sigmoid")
+    assert found.temperature == pytest.approx(best, rel=1e-5)
+    assert model.temperature == 1.0
+    np.testing.assert_array_equal(found.scores(X), scores)
+    monkeypatch.setattr(manyclass.models.temperature, "_PIECE", 50)  # scores recomputed in blocks
+    again = model.calibrate(sp.csr_matrix(X), labels[task](), w if weighted else None)
+    assert again.temperature == pytest.approx(found.temperature, rel=1e-7)
+
+
+def test_probabilities_are_links_of_scores_over_the_temperature():
+    rng = np.random.default_rng(0)
+    X = rows_of(rng, 30)
+    model = model_of(rng, link="softmax", temperature=0.5)
+    expected = softmax(model.scores(X) / 0.5, axis=1)
+    np.testing.assert_allclose(model.probabilities(X), expected, rtol=1e-12)
+    binary = model_of(rng, k=1, task="binary", link="sigmoid", temperature=2.0)
+    np.testing.assert_allclose(binary.probabilities(X)[:, 1], expit(binary.scores(X)[:, 0] / 2.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("task", "link"), [("multiclass", "softmax"), ("multiclass", "sigmoid"), ("binary", "sigmoid"),
+                       ("multilabel", "sigmoid")]
+)  # fmt: skip
+def test_the_best_probabilities_are_those_of_all_classes(monkeypatch, task, link):
+    rng = np.random.default_rng(1)
+    model = model_of(rng, k=1 if task == "binary" else 6, task=task, link=link, temperature=0.7)
+    X = rows_of(rng, 40)
+    monkeypatch.setattr(manyclass.kernels.predict, "_CLASSES", 4)  # several tiles
+    labels, best = model.topk_probabilities(X, 2)
+    np.testing.assert_array_equal(labels, model.topk(X, 2)[0])
+    whole = model.probabilities(X)
+    columns = np.searchsorted(model.classes, labels)
+    np.testing.assert_allclose(best, np.take_along_axis(whole, columns, axis=1), rtol=1e-12)
+
+
+def test_the_best_probabilities_of_many_classes_need_no_array_of_all():
+    n, K = 2000, 20_000
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(4, K)).astype(np.float32)
+    model = LinearModel(W, np.zeros(K, np.float32), np.arange(K), "multiclass", "softmax")
+    X = rng.normal(size=(n, 4)).astype(np.float32)
+    model.topk_probabilities(X[:2], 3)  # compiles
+    tracemalloc.start()
+    model.topk_probabilities(X, 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n * K * 4 / 2
+
+
+def test_a_calibrated_estimator_has_probabilities_and_keeps_its_ranking(fitted, tmp_path):
+    model, X, y, X_test, _ = fitted
+    plain = LinearClassifier("crammer_singer", alpha=1e-2, random_state=0).fit(*halves()[:2])
+    assert not hasattr(plain, "predict_proba")
+    with pytest.raises(ValueError, match="calibrate it on held-out rows"):
+        plain.predict_topk(X, proba=True)
+    assert plain.calibrate(X, y) is plain
+    proba = plain.predict_proba(X_test)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_array_equal(plain.classes_[proba.argmax(axis=1)], model.predict(X_test))
+    labels, best = plain.predict_topk(X_test, 3, proba=True)
+    np.testing.assert_array_equal(labels, model.predict_topk(X_test, 3)[0])
+    np.testing.assert_allclose(best[:, 0], proba.max(axis=1))
+    with pytest.raises(ValueError, match="leave index=None"):
+        plain.predict_topk(X_test, 3, proba=True, index=plain.build_index())
+    plain.save(tmp_path / "m")
+    kept = manyclass.load(tmp_path / "m")
+    assert kept.temperature == plain.model_.temperature != 1.0
+    np.testing.assert_array_equal(kept.probabilities(X_test), proba)
+    split_model(kept, tmp_path / "blocks", block_classes=4)
+    blocks = manyclass.load(tmp_path / "blocks")
+    np.testing.assert_allclose(blocks.probabilities(X_test), proba)
+    np.testing.assert_allclose(blocks.topk_probabilities(X_test, 3)[1], best)
+    assert blocks.assemble().temperature == kept.temperature
+    plain.fit(X, y)
+    assert not hasattr(plain, "predict_proba")
+
+
+def test_calibration_is_at_least_as_good_as_that_of_scikit_learn(fitted):
+    model, X, y, X_test, y_test = fitted
+    own = model.model_.calibrate(X, y).probabilities(X_test)
+    own_loss = log_loss(y_test, own)
+    for method in ("temperature", "sigmoid"):
+        peer = CalibratedClassifierCV(FrozenEstimator(model), method=method).fit(X, y)
+        assert own_loss <= log_loss(y_test, peer.predict_proba(X_test)) + 0.02
+    uniform = np.log(10)
+    assert own_loss < 0.7 * uniform
+
+
+def test_scikit_learn_calibrates_by_cross_validation():
+    X, y, X_test, y_test, *_ = halves()
+    known = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 8)
+    peer = CalibratedClassifierCV(
+        LinearClassifier("hinge", alpha=1e-2, random_state=0),
+        method="temperature" if known else "sigmoid",
+        ensemble=False,
+        cv=3,
+    )
+    assert log_loss(y_test, peer.fit(X, y).predict_proba(X_test)) < 1.5
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LinearClassifier("hinge", alpha=1e-2, random_state=0),
+        LinearClassifier("log_loss", random_state=0),
+        GeneralizedLeastSquaresClassifier(link="identity"),
+        StagewiseClassifier("fourier", n_blocks=1, block_size=64, update="linear", random_state=0),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_every_classifier_can_be_calibrated(estimator, tmp_path):
+    X, y, X_cal, y_cal, X_test, y_test = halves(noise=3.0)
+    estimator.fit(X, y).calibrate(X_cal, y_cal)
+    proba = estimator.predict_proba(X_test)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-6)
+    correct = estimator.classes_[proba.argmax(axis=1)] == y_test
+    assert log_loss(y_test, proba) < 1.0
+    assert expected_calibration_error(correct, proba.max(axis=1)) < 0.1
+    estimator.save(tmp_path / "m")
+    np.testing.assert_array_equal(manyclass.load(tmp_path / "m").probabilities(X_test), proba)
+
+
+def test_separated_rows_give_a_finite_temperature():
+    model = LinearModel(np.eye(2), np.zeros(2), np.array([0, 1]), "multiclass")
+    sure = model.calibrate(np.eye(2), np.array([0, 1]))
+    assert 0 < sure.temperature < 0.1
+    wrong = model.calibrate(np.eye(2), np.array([1, 0]))
+    np.testing.assert_allclose(wrong.probabilities(np.eye(2)), 0.5, atol=1e-4)
+    empty = LinearModel(np.zeros((2, 2)), np.zeros(2), np.array([0, 1]), "multiclass")
+    assert np.isfinite(empty.calibrate(np.eye(2), np.array([0, 1])).temperature)
+
+
+def test_wrong_input_is_refused():
+    rng = np.random.default_rng(0)
+    model, X = model_of(rng), rows_of(rng, 5)
+    with pytest.raises(ValueError, match="got the label 'other'"):
+        model.calibrate(X, np.array(["class 0"] * 4 + ["other"]))
+    with pytest.raises(ValueError, match="a label for each row"):
+        model.calibrate(X, model.classes[:3])
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.calibrate(X, model.classes[:5], -np.ones(5))
+    with pytest.raises(ValueError, match="regression"):
+        model_of(rng, task="regression").calibrate(X, np.ones(5))
+    with pytest.raises(ValueError, match="temperature must be"):
+        model_of(rng, temperature=0.0)
+    labels = model_of(rng, task="multilabel")
+    with pytest.raises(ValueError, match="indicator with 11 columns"):
+        labels.calibrate(X, np.ones((5, 3)))
+
+
+def test_reliability_is_the_mean_in_each_bin():
+    rng = np.random.default_rng(0)
+    confidence, w = np.r_[rng.random(500), 1.0], rng.uniform(0, 2, 501)
+    correct = rng.random(501) < confidence**2
+    bins = reliability(correct, confidence, n_bins=7, sample_weight=w)
+    error = 0.0
+    for b in range(7):
+        inside = (confidence >= b / 7) & ((confidence < (b + 1) / 7) | (b == 6))
+        assert bins.confidence[b] == pytest.approx(np.average(confidence[inside], weights=w[inside]))
+        assert bins.accuracy[b] == pytest.approx(np.average(correct[inside], weights=w[inside]))
+        error += w[inside].sum() * abs(bins.confidence[b] - bins.accuracy[b])
+    ece = expected_calibration_error(correct, confidence, n_bins=7, sample_weight=w)
+    assert ece == pytest.approx(error / w.sum())
+    with pytest.raises(ValueError, match="probabilities, not scores"):
+        reliability([True], [3.0])
+
+
+def test_a_model_is_calibrated_from_the_command_line(capsys, tmp_path, fitted):
+    model, X, y, *_ = fitted
+    model.model_.save(tmp_path / "one.model")
+    manyclass.io.write(tmp_path / "held.npz", manyclass.io.Dataset(sp.csr_matrix(X.astype(np.float32)), y))
+    ran = run(capsys, "calibrate", tmp_path / "one.model", tmp_path / "held.npz", "-o", tmp_path / "two.model")
+    made, known = manyclass.load(tmp_path / "two.model"), model.model_.calibrate(X, y)
+    assert (made.link, made.temperature) == (known.link, pytest.approx(known.temperature, rel=1e-4))
+    assert made.link in ran.err
+    unseen = manyclass.io.Dataset(sp.csr_matrix(X.astype(np.float32)), y + 100)
+    manyclass.io.write(tmp_path / "other.npz", unseen)
+    words = ["calibrate", tmp_path / "one.model", tmp_path / "other.npz", "-o", tmp_path / "three.model"]
+    refused(run(capsys, *words), "the fit has not seen")
+    assert not (tmp_path / "three.model").exists()
