@@ -269,6 +269,10 @@ def test_what_is_no_fitted_model_is_refused():
     fitted = LogisticRegression().fit(X, y)
     with pytest.raises(ValueError, match="got the label 'z' besides"):
         certify(fitted, X, np.where(y == "a", "z", y))
+    with pytest.raises(ValueError, match="got the label '7' besides"):
+        certify(fitted, X, np.full(len(y), 7, dtype=object))
+    with pytest.raises(ValueError, match="y has strings but the model has integers"):
+        certify(LogisticRegression().fit(X, y == "a"), X, y)
     with pytest.raises(ValueError, match="refine"):
         certify(fitted, X, y, refine=-1)
 

@@ -175,6 +175,7 @@ def test_alpha_chosen_on_held_out_rows(capsys, tmp_path):
     expected = LinearClassifier(alpha="auto", random_state=0).fit(data.X, data.y)
     np.testing.assert_array_equal(model.weights, expected.model_.weights)
     assert f"alpha = {expected.alpha_:g}, the best of {len(expected.validation_scores_)}" in ran.out
+    assert " at alpha = 1 / rows; memory besides the data: " in ran.err
 
 
 @pytest.mark.parametrize(

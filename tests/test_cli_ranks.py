@@ -39,6 +39,13 @@ def test_options_that_do_not_go_together_are_refused(capsys, tmp_path, words, ne
     refused(ran, needle)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are of POSIX")
+def test_a_checkpoint_that_is_a_pipe_is_refused(capsys, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", *SOLVER, "--checkpoint", tmp_path / "pipe")
+    refused(ran, "is a pipe: give the name of a folder")
+
+
 def test_a_checkpoint_is_not_overwritten_and_is_resumed(capsys, tmp_path):
     path, kept = make("svm", tmp_path), tmp_path / "state"
     command = ["fit", path, "-o", tmp_path / "m", *SOLVER, "--tol", "1e-7", "--dtype", "float64", "--alpha", "1e-3"]

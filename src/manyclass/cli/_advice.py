@@ -137,14 +137,16 @@ def cost_of(estimator: Any, data: Dataset) -> list[str]:
 
     if type(estimator) not in (LinearClassifier, LinearRegressor):
         return []
-    own = clone(estimator)
+    own, at = clone(estimator), ""
+    if own.alpha == "auto":
+        own.alpha, at = None, " at alpha = 1 / rows"
     asked = own._asked_solver()
     problem, _ = own._build(data.X, data.y, None, *([asked] if isinstance(own, LinearClassifier) else []))
     solver = (choose(problem) if asked is None else asked).prepare(problem)
     sizes = solver.nbytes(problem)
     parts = ", ".join(f"{name} {human(size)}" for name, size in sizes.items())
     there = available()
-    first = f"solver {solver.name}; memory besides the data: {parts or 'what the weights that are not zero take'}"
+    first = f"solver {solver.name}{at}; memory besides the data: {parts or 'what the weights that are not zero take'}"
     lines = [first + ("" if there is None else f"; {human(there)} are available")]
     if sum(sizes.values()) >= _MUCH and not data.multilabel and data.y.dtype.kind != "f":
         lines.append(f"  that is much; less take: {', '.join(_smaller(solver.name, data))}")

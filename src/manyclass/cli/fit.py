@@ -40,6 +40,7 @@ from manyclass.cli._estimators import (
 )
 from manyclass.cli._folders import describe_store, is_store
 from manyclass.cli.score import METRICS, evaluate, unseen_sentence, with_targets
+from manyclass.runtime.files import special
 
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
@@ -322,6 +323,8 @@ def _check_checkpoint(args: argparse.Namespace, screen: Screen, folder: bool) ->
         raise CommandError(f"--checkpoint-seconds must be at least 0, got {args.checkpoint_seconds:g}")
     if not folder:
         check_output("--checkpoint", path, args.data, args.output)
+    elif kind := special(path):
+        raise CommandError(f"--checkpoint {path} is {kind}: give the name of a folder")
     epoch = _kept_epoch(path)
     if epoch is None:
         if args.resume:

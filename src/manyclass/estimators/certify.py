@@ -16,7 +16,7 @@ from manyclass.estimators.labels import coded, is_indicator, read_indicator
 from manyclass.estimators.predicting import binary_targets
 from manyclass.kernels.rows import check_sparse, make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
-from manyclass.metrics._labels import first, positions
+from manyclass.metrics._labels import class_labels, first, positions, same_kind
 from manyclass.models.external import External, read_external
 from manyclass.objective.component import resolve
 from manyclass.objective.losses import CLASSIFICATION, REGRESSION, ClassificationLoss, Loss
@@ -316,12 +316,16 @@ def _targets(objective: _Objective, y: Any, known: External) -> tuple[Targets, A
 
 def _class_index(y: Array, classes: Array | None, K: int) -> Array:
     """The column of the class of each row; 0 and 1 for one column."""
-    n_classes = max(K, 2)
+    n_classes, y = max(K, 2), class_labels("y", y)
     if classes is None:
         numbers = y.dtype.kind in "iu" and y.min(initial=0) >= 0 and y.max(initial=0) < n_classes
         classes = np.arange(n_classes) if numbers else np.unique(y)
     if len(classes) != n_classes:
         raise ValueError(f"y must have labels of {n_classes} classes, as the model has {K} outputs, got {len(classes)}")
+    classes = class_labels("the classes of the model", classes)
+    if y.dtype.kind == "i" and classes.dtype.kind != "i":
+        y = y.astype(str)  # as files have them
+    same_kind("y", y, "the model", classes)
     index = positions(classes, y)
     if (index < 0).any():
         raise ValueError(f"y must have the classes of the model, got the label {first(y, index < 0)} besides")

@@ -185,8 +185,12 @@ class Solver(BaseSolver):
 
     def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
         """Raise a MemoryError if there is less memory than `nbytes` and ``more``; called before `state`."""
+        needs = {**self.nbytes(problem), **more}
+        if problem.standard is not None:
+            size = problem.n_features * problem.n_outputs * problem.dtype.itemsize
+            needs["weights for the columns as they are"] = size
         require(
-            {**self.nbytes(problem), **more},
+            needs,
             "dtype=np.float32, fewer features (hashing), or for Crammer-Singer solver='sdca_active'",
         )
 
