@@ -49,6 +49,7 @@ def fits(case: Any, data: Data, penalty: Any, lam: float, intercept: bool, dtype
                 yield name, minimize(problem, solver, tol=0.0, max_iter=max_iter, check_every=1, seed=0)
 
 
+@pytest.mark.slow  # every case compiles the kernels of all solvers for its loss
 @pytest.mark.parametrize("lam", [0.05, 1e-4] if ALL else [0.05], ids=lambda lam: f"lam-{lam}")
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("penalty", PENALTIES if ALL else ["l2"])
