@@ -52,9 +52,9 @@ def test_the_oldest_session_tests_the_oldest_versions():
 
 def test_the_conda_recipe_has_the_requirements_of_the_package():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    ours = re.findall(r'"([a-z-]+)>=([0-9.]+)"', re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)[1])
+    ours = re.findall(r'"([a-z-]+)>=([0-9.,<]+)"', re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)[1])
     recipe = (ROOT / "conda" / "meta.yaml").read_text(encoding="utf-8")
-    theirs = re.findall(r"- ([a-z-]+) >=([0-9.]+)", recipe.partition("  run:")[2])
+    theirs = re.findall(r"- ([a-z-]+) >=([0-9.,<]+)", recipe.partition("  run:")[2])
     assert sorted(theirs) == sorted([*ours, ("python", re.search(r'requires-python = ">=([0-9.]+)"', text)[1])])
 
 
