@@ -123,6 +123,15 @@ def test_what_does_not_fit_into_memory_may_stay_on_disk():
     assert told == [False, True, True]
 
 
+def test_early_stopping_is_named_for_very_many_classes():
+    known = Facts(100_000, 50_000, 10**7, 20, "classes", sparse=True)
+    told = [
+        any("early_stopping=True" in other for other in advise(replace(known, n_outputs=K)).alternatives)
+        for K in (20, 5000)
+    ]
+    assert told == [False, True]
+
+
 def test_infinite_numbers_are_null(capsys, tmp_path):
     model = LinearModel(np.eye(2), np.zeros(2), classes=None, task="regression", record={"dual": float("-inf")})
     model.save(tmp_path / "m")

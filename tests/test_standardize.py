@@ -129,3 +129,10 @@ def test_x_is_neither_changed_nor_copied():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.75 * rows.nbytes + 40_000 * 40
+
+
+def test_weights_for_the_columns_as_they_are_count_in_the_memory(monkeypatch):
+    asked = []
+    monkeypatch.setattr("manyclass.solvers.base.require", lambda needs, remedy: asked.append(needs))
+    LinearClassifier(standardize=True, solver="lbfgs", dtype=np.float32, alpha=0.1).fit(X, Y)
+    assert asked[0]["weights for the columns as they are"] == 9 * 3 * 4  # features, classes, bytes

@@ -1,7 +1,7 @@
 """The best classes of texts or rows as JSON, on Starlette: one model, limits on what comes in, errors as JSON.
 
-python -m pip install manyclass starlette uvicorn
-MANYCLASS_MODEL=queue.model uvicorn service:app --workers 2
+python -m pip install . starlette uvicorn
+MANYCLASS_MODEL=queue.model uvicorn service:app --app-dir examples/service --workers 2
 
 curl localhost:8000/health
 curl localhost:8000/topk -d '{"rows": ["I lost my password"], "k": 3}'

@@ -318,7 +318,7 @@ def _class_index(y: Array, classes: Array | None, K: int) -> Array:
     """The column of the class of each row; 0 and 1 for one column."""
     n_classes, y = max(K, 2), class_labels("y", y)
     if classes is None:
-        numbers = y.dtype.kind in "iu" and y.min(initial=0) >= 0 and y.max(initial=0) < n_classes
+        numbers = y.dtype.kind == "i" and y.min(initial=0) >= 0 and y.max(initial=0) < n_classes
         classes = np.arange(n_classes) if numbers else np.unique(y)
     if len(classes) != n_classes:
         raise ValueError(f"y must have labels of {n_classes} classes, as the model has {K} outputs, got {len(classes)}")
