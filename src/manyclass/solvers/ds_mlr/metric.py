@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from manyclass.distributed import Communicator
@@ -16,10 +17,10 @@ from manyclass.runtime.threads import ranges
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Share, Worker
 
-__all__ = ["Diagonal", "Metric", "Spectral", "Spectrum", "bends", "curvatures", "spectrum"]
+__all__ = ["CHUNK", "Diagonal", "Metric", "Spectral", "Spectrum", "bends", "curvatures", "spectrum"]
 
 #: Elements of dense rows that are processed at a time.
-_CHUNK = 1 << 22
+CHUNK = 1 << 22
 
 
 class Spectrum(NamedTuple):
@@ -68,10 +69,18 @@ class Diagonal(NamedTuple):
 
 def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
     """The `Spectrum` of the rows of all processes, with ``d`` features; computed in every process."""
+    total = comm.allreduce(_moments(share, d))
+    total /= n
+    # In place, and with no workspace of the size of the matrix (dsyevr; NumPy's dsyevd has twice that).
+    return Spectrum(*scipy.linalg.eigh(total.T, driver="evr", overwrite_a=True, check_finite=False))
+
+
+def _moments(share: Share, d: int) -> Array:
+    """The sum of c_i x_i x_i^T over the rows of this process, its constant feature included."""
     total = np.zeros((d + 1, d + 1))
     rows = share.rows
     many = len(share.weights)
-    for begin, end in ranges(many, max(1, _CHUNK // (d + 1))):
+    for begin, end in ranges(many, max(1, CHUNK // (d + 1))):
         c = np.asarray(share.weights[begin:end], np.float64)
         if isinstance(rows, CSRRows):
             at = rows.indptr[begin : end + 1]
@@ -86,7 +95,7 @@ def spectrum(share: Share, comm: Communicator, n: int, d: int) -> Spectrum:
         total[d, :d] += share.constant * np.asarray(weighted.sum(axis=0)).reshape(-1)
         total[d, d] += share.constant**2 * c.sum()
     total[:d, d] = total[d, :d]
-    return Spectrum(*np.linalg.eigh(comm.allreduce(total) / n))
+    return total
 
 
 def curvatures(worker: Worker, scores: Scores, blocks: Mapping[int, tuple[Array, Array]], n: int) -> None:

@@ -12,6 +12,7 @@ from manyclass.distributed import Communicator
 from manyclass.models.splitting import BLOCK_BYTES
 from manyclass.runtime import memory
 from manyclass.solvers.ds_mlr.grid import make_grid
+from manyclass.solvers.ds_mlr.metric import CHUNK
 
 if TYPE_CHECKING:
     from manyclass.solvers.ds_mlr.solver import DSMLR
@@ -77,7 +78,9 @@ def needs(solver: DSMLR, job: Job, processes: int, kind: str, keeps: bool) -> di
     if job.row_bytes:
         sent = {"rows": -(-job.row_bytes * rows // max(1, job.rows)), **sent}
     if kind == "spectrum":
-        sent["second moments of the features"] = 4 * 8 * (job.features + 1) ** 2
+        width = job.features + 1
+        # The sums, in transit or with their vectors, and a chunk of rows, as it is and weighted.
+        sent["second moments of the features"] = 8 * (4 * width**2 + 2 * min(CHUNK, rows * width))
     if keeps:
         sent["scores (none with keep_scores=False)"] = 2 * rows * job.classes * job.itemsize
     else:
