@@ -45,9 +45,8 @@ THIS_PYTHON = "{}.{}".format(*sys.version_info)
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
-#: The first case of one test in three, without the tests of the benchmarks: these are tools of this repository that no
-#: user installs, and run in the commands of README.md and in the complete set. One process: the other lane has the
-#: other core.
+#: The first case of one test in four, without the tests of the benchmarks: these are tools of this repository that no
+#: user installs, and run in the complete set. One process: the other lane has the other core.
 PART = (*PYTEST, "-n0", "--level", "brief", "-m", "not benchmarks")
 #: numpydoc's checks of the public interface.
 DOCSTRINGS = (*PYTEST, "-n0", "--full", "tests/test_docstrings.py", "-k", "public")
@@ -83,14 +82,14 @@ SESSIONS = [
     ),
     Session(
         "oldest",
-        "one test in three, but for the benchmarks, with the oldest dependencies (every night `nox -s oldest`: all)",
+        "one test in four, but for the benchmarks, with the oldest dependencies (every night `nox -s oldest`: all)",
         OLDEST,
         20,
         [PART],
         [".[test]", "--constraint", "constraints-oldest.txt"],
     ),
     *(
-        Session(f"tests-{version}", "one test in three, but for the benchmarks", version, 20, [PART], [".[test]"])
+        Session(f"tests-{version}", "one test in four, but for the benchmarks", version, 20, [PART], [".[test]"])
         for version in PYTHONS
         if version != THIS_PYTHON
     ),

@@ -1,9 +1,10 @@
 """Fixtures over the registry, and what a run consists of.
 
 `pytest` runs a sample that is the same on every machine: of each test function the first case, and of the others one in
-`ONE_IN`, chosen by a hash of the case's name. `pytest --level brief` runs the first case of one function in
-`FUNCTIONS_ONE_IN`, `pytest --full` every case and the tests marked `slow`; so does `pytest` with names of tests. Where
-none are named they run in parallel, one process for each core, if pytest-xdist is installed.
+`ONE_IN`, chosen by a hash of the case's name; of the tests of the benchmarks only what the next level has.
+`pytest --level brief` runs the first case of one function in `FUNCTIONS_ONE_IN`, `pytest --full` every case and the
+tests marked `slow`; so does `pytest` with names of tests. Where none are named they run in parallel, one process for
+each core, if pytest-xdist is installed.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
 
 #: Of the cases of a test function beyond the first, `pytest` runs one in this many.
-ONE_IN = 33
-#: Of the test functions, `pytest --level brief` runs the first case of one in this many.
-FUNCTIONS_ONE_IN = 3
+ONE_IN = 40
+#: Of the test functions, `pytest --level brief` runs the first case of one in this many; so does `pytest` of those of the
+#: benchmarks, which are tools of this repository that no user installs.
+FUNCTIONS_ONE_IN = 4
 
 #: More processes than this gain little: most of the time goes into a few long files and into compiling.
 MOST_PROCESSES = 8
@@ -82,7 +84,7 @@ def pytest_collection_modifyitems(config, items):
         function = item.nodeid.partition("[")[0]
         first = function not in known
         known.add(function)
-        if level == "quick":
+        if level == "quick" and item.get_closest_marker("benchmarks") is None:
             sampled = first or _chosen(item.nodeid, ONE_IN)
         else:
             sampled = first and _chosen(function, FUNCTIONS_ONE_IN)
