@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -43,6 +44,7 @@ from manyclass.solvers.least_squares.arrays import plain_array
 __all__ = [
     "LinearEstimator",
     "check_rows",
+    "check_squares",
     "check_sample_weight",
     "check_number",
     "penalty_strength",
@@ -392,6 +394,34 @@ def check_rows(X: Any) -> Any:
         X = X.copy()
         X.sum_duplicates()
     return X
+
+
+def check_squares(X: Any, dtype: np.dtype[Any]) -> None:
+    """Raise a ValueError if sums of squares of the columns of X overflow ``dtype``, or squares of all values vanish.
+
+    Values that are 1e10 times as large as most of about 1000 rows, or of as many entries, are a UserWarning: the digits
+    of the others are lost in sums with them.
+    """
+    values = X.data if sp.issparse(X) else X
+    if not values.size:
+        return
+    largest = max(float(values.max()), -float(values.min()))
+    limits = np.finfo(dtype)
+    if largest > math.sqrt(float(limits.max) / X.shape[0]):
+        raise ValueError(f"X has values of size {largest:.1e}, whose squares overflow {dtype.name}: scale the features")
+    if 0 < largest < math.sqrt(float(limits.tiny)):
+        raise ValueError(
+            f"the largest value of X is {largest:.1e}, whose square underflows {dtype.name}: scale the features"
+        )
+    part = np.abs(values[:: max(1, len(values) // 1000)])
+    typical = float(np.median(part[part > 0])) if part.any() else 0.0
+    if typical and largest > 1e10 * typical:
+        warnings.warn(
+            f"X has values of size {largest:.1e}, most are of size {typical:.1e}: scale the features, or remove the "
+            "rows that are wrong",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def check_number(

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -21,7 +22,9 @@ from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import make_stage, require_same
 from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
 from manyclass.objective.links.calibrated import check_basis
+from manyclass.optimize.loop import warn_of_zeros
 from manyclass.runtime.memory import require
+from manyclass.solvers.least_squares.arrays import is_foreign
 from manyclass.solvers.least_squares.calibrated import calibrated_rounds
 from manyclass.solvers.least_squares.stagewise import BlockFit, StageRecord, clock, report
 from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
@@ -225,6 +228,9 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             assert stage.calibration is not None  # every round has one
             stage.calibration(predictions, out=predictions)
         self.alpha_ = penalty_strength(self.alpha, n, kept)
+        if self.features is None and not is_foreign(X):
+            values = (X.data if sp.issparse(X) else X).reshape(-1)
+            warn_of_zeros(float(values @ values) / n, self.alpha_)
         rounds = calibrated_rounds(
             design,
             targets,

@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from manyclass import features as blocks
-from manyclass.estimators.base import check_rows, plain
+from manyclass.estimators.base import check_rows, check_squares, plain
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.kernels.rows import check_sparse
@@ -94,6 +94,7 @@ class StreamedMixin:
             multi_output=True,
             y_numeric=False,
         )
+        check_squares(X, self._working_dtype(X))
         return check_rows(X), y
 
     def _check_predict_input(self, X: Any) -> Any:

@@ -14,6 +14,8 @@ __all__ = ["GaussianBlock", "median_squared_distance"]
 
 #: Number of rows for the median of pairwise distances: half a million pairs.
 _SAMPLE = 1000
+#: Scales of the kernel are below this and above its inverse: their roots divide random weights, which are float32.
+_SCALES = 1e66
 
 
 class GaussianBlock(Block):
@@ -46,6 +48,11 @@ class GaussianBlock(Block):
             self.scale_ = float(self.bandwidth) * median_squared_distance(X, self._generator(1))
         else:
             self.scale_ = float(self.scale)
+        if not 1.0 / _SCALES < self.scale_ < _SCALES:
+            raise ValueError(
+                f"the scale of the kernel is {self.scale_:.1e}, and random weights are float32: scale the features, so "
+                f"that squared distances of rows are between {1.0 / _SCALES:.0e} and {_SCALES:.0e}"
+            )
 
 
 def median_squared_distance(X: Any, rng: np.random.Generator) -> float:

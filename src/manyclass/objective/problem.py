@@ -170,6 +170,10 @@ class Problem:
             raise ValueError(
                 f"row {worst} of X has a squared norm that overflows {self.dtype.name}: scale the features{remedy}"
             )
+        if n and norms.max() < np.finfo(self.dtype).tiny:
+            values = self.rows.data if isinstance(self.rows, CSRRows) else self.rows.x
+            if np.any(values):
+                raise ValueError(f"the squared norms of all rows of X underflow {self.dtype.name}: scale the features")
         assign(self, "norms", norms)
 
     def feature_squares(self) -> Array:

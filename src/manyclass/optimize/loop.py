@@ -394,7 +394,9 @@ class _Run:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def warn(self) -> None:
-        """Issue a ConvergenceWarning if ``tol`` was not reached."""
+        """Issue a ConvergenceWarning if ``tol`` was not reached, a UserWarning if the model cannot be of any use."""
+        if self.outcome is Outcome.CONVERGED:
+            warn_of_zeros(_mean_norm(self.problem), self.problem.lam)
         if self.outcome in (Outcome.CONVERGED, Outcome.PATIENCE, Outcome.STOPPED):
             return
         if self.solver.certified:
@@ -468,6 +470,28 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
     )
 
 
+#: A mean squared norm below this multiple of lam: scores of the optimum are as much smaller than the targets.
+_NOTHING = 1e-8
+
+
+def warn_of_zeros(mean: float, lam: float) -> None:
+    """Warn of a solution that is right, and zero for all purposes: rows of a tiny mean squared norm."""
+    if 0 < mean < _NOTHING * lam:
+        warnings.warn(
+            f"the weights are near zero: the squared norms of the rows are about {mean:.1e}, the penalty is {lam:.1e}; "
+            f"{_SCALE}, or lower alpha",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def _mean_norm(problem: Problem) -> float:
+    """The mean squared norm of the rows."""
+    return float(np.average(problem.norms, weights=problem.sample_weight))
+
+
+_SCALE = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows)"
+
 #: Bad scale: a mean squared norm of the rows outside of [1e-5, 1e5], or a feature with 1e5 times the median mean
 #: square.
 _SCALES = 1e5
@@ -475,15 +499,14 @@ _SCALES = 1e5
 
 def _bad_scale(problem: Problem) -> str | None:
     """Advice about the scale of the features if that makes the fit slow; else None."""
-    mean = float(np.average(problem.norms, weights=problem.sample_weight))
-    remedy = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows)"
+    mean = _mean_norm(problem)
     if mean and not 1 / _SCALES < mean < _SCALES:
-        return f"the squared norms of the rows are about {mean:.1e}: {remedy}"
+        return f"the squared norms of the rows are about {mean:.1e}: {_SCALE}"
     if problem.standard is not None:
         return None
     squares = problem.feature_squares()
     typical = float(np.median(squares[squares > 0])) if squares.any() else 0.0
     if typical and float(squares.max()) > _SCALES * typical:
         times = (float(squares.max()) / typical) ** 0.5
-        return f"feature {int(squares.argmax())} is {times:.0f} times as large as most: {remedy}"
+        return f"feature {int(squares.argmax())} is {times:.0f} times as large as most: {_SCALE}"
     return None
