@@ -81,3 +81,22 @@ def test_no_certificate_lies(loss, penalty, intercept, lam, dtype):
         assert certificate.relative_gap >= 32 * np.finfo(dtype).eps, name
         for record in result.history:
             assert record.dual <= best + max(certificate.resolution, 1e-12) * max(abs(best), 1e-12), (name, record)
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+@pytest.mark.parametrize("loss", [name for name in LOSSES if "hinge" in name or "singer" in name])
+def test_float32_says_how_well_it_knows_a_small_objective(loss, scale):
+    """Hinge losses of separable rows: 1 minus a score keeps the rounding of a score, however small the objective is."""
+    case, lam = LOSSES[loss], 1e-4
+    for seed in range(10):
+        data = make_data(case.loss.targets, n=40, d=60, K=1 if loss == "softplus_hinge" else 3, seed=seed)
+        rows = scale * np.random.default_rng(seed).normal(size=data.X.shape)
+        data = representable(data._replace(X=rows))
+        problem = make_problem(case.loss, data, lam=lam, dtype=np.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            result = minimize(problem, SOLVERS["sdca"], tol=0.0, max_iter=300, seed=0)
+        exact = objective(case.formula, data, L2(), lam, result.weights, np.asarray(result.intercept, np.float64))
+        certificate = result.certificate
+        assert exact < 0.1
+        assert abs(certificate.primal - exact) <= certificate.resolution * max(exact, certificate.primal)

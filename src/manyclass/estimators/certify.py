@@ -212,7 +212,7 @@ def certify(
         primal=primal,
         dual=dual,
         best=best,
-        resolution=problem.resolution,
+        resolution=problem.bounds(primal, dual).resolution,
         loss=str(objective.loss.name),
         alpha=strength,
         l1_ratio=float(objective.l1_ratio),
@@ -371,7 +371,7 @@ def _bounds_of(problem: Problem, W: Array, bias: Array, refine: int) -> tuple[fl
         tol = max(_SHARE * known.relative_gap, _FLOOR)
         found = minimize(problem, solver, tol=tol, max_iter=left, state=state, warn=False)
         left, state = refine - found.n_iter, found.state
-        known = Certificate(first.primal, max(known.dual, found.certificate.dual), problem.resolution)
+        known = problem.bounds(first.primal, max(known.dual, found.certificate.dual))
         best = min(best, found.certificate.primal)
         near = best - known.dual <= max(_SHARE * known.gap, _FLOOR * abs(known.primal))
         if near or found.outcome is not Outcome.CONVERGED:

@@ -12,6 +12,7 @@ suboptimality. lam multiplies the penalty, relative to the MEAN loss (scikit-lea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -23,7 +24,7 @@ import scipy.sparse as sp
 
 from manyclass.kernels import respond, sdca as kernels
 from manyclass.kernels.rows import CSRRows, Rows
-from manyclass.kernels.targets import ClassTargets, Targets
+from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.standard import Standard
 from manyclass.runtime.threads import ranges, run
@@ -249,6 +250,32 @@ class Problem:
         """
         return 32.0 * float(np.finfo(self.dtype).eps)
 
+    def bounds(self, primal: float, dual: float) -> Certificate:
+        """The certificate of P and D that were computed in ``dtype``.
+
+        A hinge loss subtracts scores from 1, and a loss of regression from the targets: half a unit in the last place
+        of these remains, times the slope of the loss, however small P is. With m the mean square of these numbers, the
+        mean of the products is at most sqrt(2 P m / gamma), gamma being ``loss.smoothness``, or m without it.
+        """
+        resolution = self.resolution
+        if self._subtracted:
+            size, gamma = max(abs(primal), abs(dual), 1e-12), self.loss.smoothness
+            products = math.sqrt(2.0 * size * self._subtracted / gamma) if gamma else self._subtracted
+            resolution = max(resolution, min(1.0, products * float(np.finfo(self.dtype).eps) / (2.0 * size)))
+        return Certificate(primal, dual, resolution)
+
+    @cached_property
+    def _subtracted(self) -> float:
+        """The mean square, summed over the units, of the numbers that the loss subtracts scores from; 0 if none."""
+        if isinstance(self.targets, RealTargets):
+            return (
+                float(np.einsum("i,ik,ik", np.asarray(self.sample_weight), self.targets.y, self.targets.y))
+                / self.n_samples
+            )
+        if self.loss.probability is not None:
+            return 0.0
+        return 1.0 if self.loss.joint else float(self.n_outputs)
+
     def objective(self, losses: float, g: float) -> float:
         """P from the weighted sum of losses and g(W)."""
         return losses / self.n_samples + self.lam * g
@@ -272,10 +299,9 @@ class Problem:
         )
         losses, conjugates = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
         g, conjugate = self.penalty_sums(V)
-        return Certificate(
+        return self.bounds(
             primal=self.objective(float(losses), g),
             dual=-float(conjugates) / self.n_samples - self.lam * conjugate,
-            resolution=self.resolution,
         )
 
     def respond(self, W: Array, bias: Array, dual: Array) -> float:
@@ -333,10 +359,9 @@ class Problem:
             self.n_threads,
         )
         conjugate = 0.0 if isinstance(self.penalty, L1) else self.penalty_sums(V)[1]
-        return Certificate(
+        return self.bounds(
             primal=self.objective(losses, self.penalty_value(W)),
             dual=-float(np.sum(parts)) / self.n_samples - self.lam * conjugate,
-            resolution=self.resolution,
         )
 
     def penalty_sums(self, V: Array) -> tuple[float, float]:

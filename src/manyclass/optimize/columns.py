@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from manyclass.kernels.jit import compile_clock
 from manyclass.kernels.targets import RealTargets, SignTargets, Targets
 from manyclass.objective.history import FitProgress, History, Record, Reporter
-from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.optimize.validation import Validation
 from manyclass.runtime.memory import require
@@ -140,7 +140,7 @@ def minimize_columns(
     return Result(
         weights=W,
         intercept=intercept,
-        certificate=Certificate(last.primal, last.dual, problem.resolution),
+        certificate=problem.bounds(last.primal, last.dual),
         history=history,
         outcome=tally.outcome,
         n_iter=tally.n_iter,
@@ -271,7 +271,7 @@ class _Tally:
         parts = [self._parts[lo] for lo in sorted(self._parts)]
         if primal is None:
             primal = sum(part.certificate.primal for part in parts)
-        found = Certificate(primal, sum(part.certificate.dual for part in parts), self._problem.resolution)
+        found = self._problem.bounds(primal, sum(part.certificate.dual for part in parts))
         record = Record(
             len(parts),
             sum(part.history.last.passes for part in parts) / max(len(parts), 1),

@@ -304,7 +304,7 @@ class _Run:
         due, near = self.iteration >= self.check, self.near
         if estimate is not None and self.every is None:
             # What is not a number is told to the user at once.
-            due = due and not estimate.relative_gap > max(self.tol, self.problem.resolution)
+            due = due and not estimate.relative_gap > max(self.tol, estimate.resolution)
             near, self.estimate = True, estimate
             if not due:
                 self.reporter.estimated(self.iteration, estimate, self.seconds)
@@ -411,14 +411,14 @@ class _Run:
         history.compile_seconds = compile_clock.seconds - self.compiled
         history.evaluation_seconds = time.perf_counter() - self.begun - self.wall
         last = history.last if len(history) else None
-        found = Certificate(last.primal, last.dual, self.problem.resolution) if last else Certificate(np.nan, np.nan)
+        found = self.problem.bounds(last.primal, last.dual) if last else Certificate(np.nan, np.nan)
         best = None if self.validation is None else self.validation.best
         if best is not None and (outcome is Outcome.PATIENCE or not self.solver.certified):
             at = W, intercept = best
             if self.solver.certified:
                 if self.problem.standard is not None:
                     at = self.problem.standard.standardized(W, intercept)
-                found = Certificate(self.solver.value(self.problem, *at), found.dual, self.problem.resolution)
+                found = self.problem.bounds(self.solver.value(self.problem, *at), found.dual)
         else:
             W, intercept = self._weights()
         return Result(W, intercept, found, history, outcome, self.iteration, self.state, self.solver)
@@ -453,8 +453,9 @@ def _next_check(history: History, first: int, tol: float, every: int | None, fre
 def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> None:
     last = history.last
     advice = "raise max_iter, alpha or tol"
-    if tol < problem.resolution:
-        advice = f"{problem.dtype.name} arithmetic certifies gaps down to {problem.resolution:.1e}: raise tol"
+    resolution = problem.bounds(last.primal, last.dual).resolution
+    if tol < resolution:
+        advice = f"{problem.dtype.name} arithmetic certifies gaps down to {resolution:.1e}: raise tol"
         if problem.dtype == np.float32:
             advice += ", or fit with dtype=np.float64"
     elif outcome is Outcome.INTERRUPTED:

@@ -91,10 +91,9 @@ class DataParallelLBFGS(DistributedSolver, LBFGS):
         conjugates = respond.conjugate_rows(problem.targets, c, problem.loss, dual, 0, problem.n_samples)
         losses, conjugates = self._comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
         self._image_of_all(problem, dual, V)
-        return Certificate(
+        return problem.bounds(
             primal=losses / n + problem.lam * problem.penalty_value(W),
             dual=-conjugates / n - problem.lam * problem.penalty_sums(V)[1],
-            resolution=problem.resolution,
         )
 
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:

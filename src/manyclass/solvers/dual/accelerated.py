@@ -319,7 +319,7 @@ class AcceleratedSDCA(SDCA):
         value = self._raise_best(problem, state, answer, image)
         if self.rule != "gap":
             value = max(value, primal - float(state["bound"]))
-        found = Certificate(primal, value, problem.resolution)
+        found = problem.bounds(primal, value)
         if not problem.loss.smoothness:
             self._sharpen(problem, state, found.gap)
         return found

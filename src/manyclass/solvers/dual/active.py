@@ -247,10 +247,9 @@ class ActiveSetSDCA(SDCA):
         losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
         g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(problem.sample_weight, _gamma(problem), state["indptr"], state["b"])
-        certificate = Certificate(
+        certificate = problem.bounds(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
-            resolution=problem.resolution,
         )
         state["gap"] = np.asarray(certificate.relative_gap)
         return certificate, rivals

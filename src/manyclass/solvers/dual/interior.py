@@ -168,10 +168,9 @@ class InteriorPoint(Solver):
         state["V"][:, : problem.n_outputs] = V
         state["bias"] = state["live"].astype(problem.dtype)
         value = float(np.sum(weights * domain.objective(dual))) / problem.n_samples
-        return Certificate(
+        return problem.bounds(
             primal=problem.value(self.weights(problem, state)[0], state["bias"]),
             dual=value - 0.5 * problem.lam * float(np.vdot(V, V)),
-            resolution=problem.resolution,
         )
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:

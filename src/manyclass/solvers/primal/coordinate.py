@@ -122,7 +122,7 @@ class CoordinateDescent(Solver):
             iteration = int(state["iteration"]) + 1
             state["iteration"], state["passes"] = np.asarray(iteration, np.int64), np.asarray(passes)
             primal, dual = sides.sum(axis=0).tolist()
-            yield Progress(iteration, passes, Certificate(primal, dual, problem.resolution))
+            yield Progress(iteration, passes, problem.bounds(primal, dual))
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)

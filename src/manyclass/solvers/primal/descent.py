@@ -160,7 +160,7 @@ class DescentSolver(BatchSolver):
         D is that at the negative gradients of the losses there, before an intercept has balanced them.
         """
         steep = gradient[:-1]
-        return Certificate(value, value - problem.inner_product(steep, steep) / (2.0 * problem.lam))
+        return problem.bounds(value, value - problem.inner_product(steep, steep) / (2.0 * problem.lam))
 
     def _cautious(self, problem: Problem) -> float:
         """The first trial step along the negative gradient."""
