@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import sklearn
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
@@ -66,6 +66,66 @@ def test_the_temperature_minimizes_the_log_loss(monkeypatch, task, weighted):
     monkeypatch.setattr(manyclass.models.temperature, "_PIECE", 50)  # scores recomputed in blocks
     again = model.calibrate(sp.csr_matrix(X), labels[task](), w if weighted else None)
     assert again.temperature == pytest.approx(found.temperature, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("task", "link"), [("multiclass", "softmax"), ("multiclass", "sigmoid"), ("binary", ""), ("multilabel", "")]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_shifted_intercepts_minimize_the_log_loss_and_half_of_their_squares(monkeypatch, task, link, weighted):
+    rng = np.random.default_rng(4)
+    model = model_of(rng, k=1 if task == "binary" else 4, task=task)
+    X = rows_of(rng, 300)
+    scores, K = model.scores(X), model.n_outputs
+    w = rng.integers(0, 3, 300).astype(float) if weighted else np.ones(300)
+    drift = np.linspace(-2, 2, K) if K > 1 else np.array([1.5])
+    logits = scores / 0.3 + drift
+    if task == "multiclass":
+        y = ((log_expit(logits) if link == "sigmoid" else logits) + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    else:
+        y = (rng.random(scores.shape) < expit(logits)).astype(int)
+    labels = {"multiclass": lambda: model.classes[y], "binary": lambda: model.classes[y[:, 0]], "multilabel": lambda: y}
+
+    def loss(point, chosen):
+        z = point[0] * scores + point[1:]
+        if task == "multiclass":
+            z = log_expit(z) if chosen == "sigmoid" else z
+            return -(w * log_softmax(z, axis=1)[np.arange(300), y]).sum() + (point[1:] ** 2).sum() / 2
+        return -(w[:, None] * log_expit(np.where(y > 0, z, -z))).sum() + (point[1:] ** 2).sum() / 2
+
+    found = model.calibrate(X, labels[task](), w if weighted else None, bias=True)
+    shift = (found.intercept - model.intercept) / found.temperature
+    reached = loss(np.concatenate([[1 / found.temperature], shift]), found.link)
+    best = minimize(loss, np.concatenate([[1.0], np.zeros(K)]), found.link, method="BFGS", options={"gtol": 1e-6})
+    assert reached <= best.fun * (1 + 1e-8)
+    np.testing.assert_allclose(np.concatenate([[1 / found.temperature], shift]), best.x, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(model.scores(X), scores)
+    monkeypatch.setattr(manyclass.models.temperature, "_PIECE", 50)  # scores recomputed in blocks
+    again = model.calibrate(X, labels[task](), w if weighted else None, bias=True)
+    np.testing.assert_allclose(again.intercept, found.intercept, rtol=1e-4, atol=1e-5)
+
+
+def test_intercepts_follow_the_frequencies_of_the_classes():
+    """The classes of the fit are equally frequent, and later three of them are most."""
+    X, y, X_cal, y_cal, X_test, y_test = halves(noise=14.0)
+    rng = np.random.default_rng(0)
+
+    def drawn(y):
+        chance = np.where(y < 3, 8.0, 1.0)
+        return rng.choice(len(y), 400, p=chance / chance.sum())
+
+    some, later = drawn(y_cal), drawn(y_test)
+    model = LinearClassifier("multinomial", alpha=1e-2, random_state=0).fit(X, y).model_
+    plain = model.calibrate(X_cal[some], y_cal[some])
+    shifted = model.calibrate(X_cal[some], y_cal[some], bias=True)
+    losses = [log_loss(y_test[later], found.probabilities(X_test[later])) for found in (plain, shifted)]
+    assert losses[1] < 0.9 * losses[0]
+    accuracy = [np.mean(found.predict(X_test[later]) == y_test[later]) for found in (plain, shifted)]
+    assert accuracy[1] > accuracy[0]
+    with pytest.raises(ValueError, match="bias=True changes the intercept of a LinearModel"):
+        StagewiseClassifier("fourier", n_blocks=1, block_size=16, update="linear").fit(X, y).calibrate(
+            X_cal, y_cal, bias=True
+        )
 
 
 def test_probabilities_are_links_of_scores_over_the_temperature():
@@ -234,6 +294,10 @@ def test_a_model_is_calibrated_from_the_command_line(capsys, tmp_path, fitted):
     made, known = manyclass.load(tmp_path / "two.model"), model.model_.calibrate(X, y)
     assert (made.link, made.temperature) == (known.link, pytest.approx(known.temperature, rel=1e-4))
     assert made.link in ran.err
+    words = ["calibrate", tmp_path / "one.model", tmp_path / "held.npz", "--bias", "-o", tmp_path / "bias.model"]
+    assert "intercepts" in run(capsys, *words).err
+    changed = manyclass.load(tmp_path / "bias.model").intercept
+    np.testing.assert_allclose(changed, model.model_.calibrate(X, y, bias=True).intercept, rtol=1e-3, atol=1e-3)
     unseen = manyclass.io.Dataset(sp.csr_matrix(X.astype(np.float32)), y + 100)
     manyclass.io.write(tmp_path / "other.npz", unseen)
     words = ["calibrate", tmp_path / "one.model", tmp_path / "other.npz", "-o", tmp_path / "three.model"]

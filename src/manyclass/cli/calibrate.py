@@ -15,7 +15,7 @@ HELP = "give a model of any loss probabilities that fit held-out rows"
 DESCRIPTION = """\
 Write the model with a link and a temperature T that minimize the log loss on labeled DATA that the fit has not seen,
 some hundreds of rows: softmax of scores / T, the normalized sigmoid, or for two classes and label sets the sigmoid. The
-order of the classes does not change."""
+order of the classes does not change, unless --bias changes their intercepts."""
 EPILOG = """\
 examples:
   manyclass calibrate codes.model held.svm.gz -o calibrated.model
@@ -28,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
     parser.add_argument("data", metavar="DATA", help="labeled data that the fit has not seen")
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
+    parser.add_argument(
+        "--bias",
+        action="store_true",
+        help="change the intercepts as well: for classes that are more or less frequent than in the fit",
+    )
     parser.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     add_model_data_options(parser)
 
@@ -49,7 +54,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     y = truth.y
     if model.task != "multilabel" and y.dtype != model.classes.dtype:
         y = y.astype(model.classes.dtype)
-    made = model.calibrate(data.X, y, n_jobs=args.n_jobs)
+    made = model.calibrate(data.X, y, n_jobs=args.n_jobs, bias=args.bias)
     made.save(args.output)
-    screen.say(f"wrote {args.output}: {made.link} of scores / {made.temperature:.4g}")
+    change = ", other intercepts" if args.bias else ""
+    screen.say(f"wrote {args.output}: {made.link} of scores / {made.temperature:.4g}{change}")
     return 0

@@ -153,11 +153,12 @@ class PredictingMixin:
             labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs, candidates=candidates)
         return np.asarray(labels), np.asarray(scores)
 
-    def calibrate(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def calibrate(self, X: Any, y: Any, sample_weight: Any = None, *, bias: bool = False) -> Any:
         """Give the fitted model probabilities, whatever its loss: a link of scores / T that fits the given rows.
 
         The link is softmax or the normalized sigmoid, for two classes and multilabel y the sigmoid; it and the
-        temperature T minimize the log loss. The ranking of the classes does not change. The next ``fit`` forgets both.
+        temperature T minimize the log loss. The ranking of the classes does not change, unless ``bias`` is asked for.
+        The next ``fit`` forgets both.
 
         Parameters
         ----------
@@ -168,6 +169,9 @@ class PredictingMixin:
             Their labels.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0.
+        bias : bool, default=False
+            Whether the intercept of each class is found as well, see `Model.calibrate`: for classes that are more or
+            less frequent than in the fit. Predictions change. For linear models.
 
         Returns
         -------
@@ -175,7 +179,7 @@ class PredictingMixin:
             The estimator, whose ``model_.temperature`` is T.
         """
         X = self._check_predict_input(X)
-        self.model_ = self.model_.calibrate(X, y, sample_weight, n_jobs=self.n_jobs)
+        self.model_ = self.model_.calibrate(X, y, sample_weight, n_jobs=self.n_jobs, bias=bias)
         return self
 
 

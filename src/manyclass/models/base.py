@@ -404,7 +404,9 @@ class Model(ABC):
         columns, scores = self._best(X, k, n_jobs, normalizer=normalizer)
         return self.classes[columns], normalizer.probabilities(scores)
 
-    def calibrate(self: M, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None) -> M:
+    def calibrate(
+        self: M, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None, *, bias: bool = False
+    ) -> M:
         """The same model with probabilities that fit the given rows: a link of scores / T.
 
         The link is softmax or the normalized sigmoid for one class per row, else the sigmoid. It and the temperature
@@ -421,27 +423,41 @@ class Model(ABC):
             Weights of the rows, >= 0.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
+        bias : bool, default=False
+            Whether the intercept of each class is found as well, with T, so that the log loss plus half the squares of
+            the changes over T is smallest: for classes that are more or less frequent than among the rows of the fit.
+            Predictions change. For a linear model in one file.
 
         Returns
         -------
         Model
-            A new model with another ``link`` and ``temperature``; this one is not changed.
+            A new model with another ``link`` and ``temperature``, and with ``bias`` another intercept; this one is not
+            changed.
 
         Raises
         ------
         ValueError
-            If it is a regression model, or y has labels that the model does not know.
+            If it is a regression model, y has labels that the model does not know, or ``bias`` is asked of a model that
+            is not linear or in blocks.
 
         References
         ----------
         Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
         """
-        from manyclass.models.temperature import best_link  # imports this module
+        from manyclass.models.temperature import Held  # imports this module
 
-        link, temperature = best_link(self, X, y, sample_weight, n_jobs)
+        held = Held(self, X, y, sample_weight, n_jobs)
+        link, temperature = held.link()
         changed: Any = {"link": link, "temperature": temperature}
+        if bias:
+            changed["temperature"], shifts = held.shifts(link, temperature)
+            changed["intercept"] = self._shifted(shifts)
         found: M = replace(self, **changed)  # type: ignore[type-var]
         return found
+
+    def _shifted(self, shifts: Array) -> Array:
+        """The intercept plus ``shifts``."""
+        raise ValueError(f"bias=True changes the intercept of a LinearModel, and this is a {type(self).__name__}")
 
     # --- file -------------------------------------------------------------------------------------------------------
 

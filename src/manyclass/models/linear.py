@@ -350,6 +350,9 @@ class LinearModel(Model):
         weights: Any = self.weights
         return replace(self, weights=weights.toarray()) if self.is_sparse else self
 
+    def _shifted(self, shifts: Array) -> Array:
+        return (self.intercept + shifts).astype(self.dtype)
+
     def astype(self, dtype: Any) -> LinearModel:
         """The same model with weights and intercept of another dtype.
 

@@ -198,7 +198,9 @@ class PartitionedModel(BlockModel):
         with opened(self.comm) as comm:
             return LinearModel(self.columns.assemble(comm), self.intercept, **self.common())
 
-    def calibrate(self, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None) -> PartitionedModel:
+    def calibrate(
+        self, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None, *, bias: bool = False
+    ) -> PartitionedModel:
         """Not supported: each process would find another temperature, from its own rows."""
         raise ValueError(
             "calibrate is for one process: save the model, open it with manyclass.load, and calibrate that"

@@ -1,4 +1,4 @@
-"""The link and the temperature of a model, which make its scores probabilities."""
+"""The link, the temperature and the shifts of a model, which make its scores probabilities."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_softmax, softmax
 
 from manyclass.metrics._labels import first, positions, row_weights
 from manyclass.models.base import Model
 from manyclass.runtime.threads import ranges
 
-__all__ = ["best_link"]
+__all__ = ["Held"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -26,43 +27,91 @@ _STEPS = 60
 _FLAT = 1e-7
 
 
-def best_link(model: Model, X: Any, y: Any, sample_weight: Any, n_jobs: int | None) -> tuple[str, float]:
-    """The link and the T > 0 that minimize the log loss of ``model`` on these rows, see `Model.calibrate`."""
-    X = model.rows(X)
-    n = int(X.shape[0])
-    target = _targets(model, y)
-    if not n or target.shape[0] != n:
-        raise ValueError(f"y must have a label for each row of X, at least one, got {target.shape[0]} for {n} rows")
-    own = row_weights(sample_weight, n)
-    weights = np.ones(n) if own is None else own
-    pieces = ranges(n, max(1, _PIECE // model.n_outputs))
-    kept = model.scores(X, n_jobs).astype(np.float64) if len(pieces) == 1 else None
+class Held:
+    """Held-out rows of a model: their scores, targets and weights, in pieces."""
 
-    def blocks() -> Iterator[tuple[Array, Any, Array]]:
-        for begin, end in pieces:
-            scores = model.scores(X[begin:end], n_jobs) if kept is None else kept
-            part = target[begin:end]
+    def __init__(self, model: Model, X: Any, y: Any, sample_weight: Any, n_jobs: int | None) -> None:
+        self._model, self._n_jobs = model, n_jobs
+        self._X = model.rows(X)
+        n = int(self._X.shape[0])
+        self._target = _targets(model, y)
+        if not n or self._target.shape[0] != n:
+            got = self._target.shape[0]
+            raise ValueError(f"y must have a label for each row of X, at least one, got {got} for {n} rows")
+        own = row_weights(sample_weight, n)
+        self._weights = np.ones(n) if own is None else own
+        self.weight = float(self._weights.sum())
+        self._pieces = ranges(n, max(1, _PIECE // model.n_outputs))
+        self._kept = self._scores(0, n) if len(self._pieces) == 1 else None
+
+    def _scores(self, begin: int, end: int) -> Array:
+        return self._model.scores(self._X[begin:end], self._n_jobs).astype(np.float64)
+
+    def __iter__(self) -> Iterator[tuple[Array, Any, Array]]:
+        for begin, end in self._pieces:
+            part = self._target[begin:end]
             yield (
-                scores.astype(np.float64, copy=False),
+                self._scores(begin, end) if self._kept is None else self._kept,
                 part.toarray() if sp.issparse(part) else part,
-                weights[begin:end],
+                self._weights[begin:end],
             )
 
-    square = sum(float(w @ np.einsum("ik,ik->i", s, s)) for s, _, w in blocks()) / (weights.sum() * model.n_outputs)
-    start = 1.0 / (float(np.sqrt(square)) or 1.0)
+    def link(self) -> tuple[str, float]:
+        """The link and the T > 0 that minimize the log loss, see `Model.calibrate`."""
+        square = sum(float(w @ np.einsum("ik,ik->i", s, s)) for s, _, w in self)
+        start = 1.0 / (float(np.sqrt(square / (self.weight * self._model.n_outputs))) or 1.0)
 
-    flat = _FLAT * float(weights.sum())
+        def best(slopes: Any, start: float = start) -> float:
+            flat = _FLAT * self.weight
+            return _root(lambda beta: np.sum([slopes(beta, *block) for block in self], axis=0), start, flat)
 
-    def best(slopes: Any, start: float = start) -> float:
-        return _root(lambda beta: np.sum([slopes(beta, *block) for block in blocks()], axis=0), start, flat)
+        if self._model.task != "multiclass":
+            return "sigmoid", 1.0 / best(_signs)
+        smooth = best(_softmax)
+        found = {"softmax": smooth, "sigmoid": best(_sigmoids, smooth)}
+        losses = {link: sum(_loss(link, beta, *block) for block in self) for link, beta in found.items()}
+        link = min(losses, key=losses.__getitem__)
+        return link, 1.0 / found[link]
 
-    if model.task != "multiclass":
-        return "sigmoid", 1.0 / best(_signs)
-    smooth = best(_softmax)
-    found = {"softmax": smooth, "sigmoid": best(_sigmoids, smooth)}
-    losses = {link: sum(_loss(link, beta, *block) for block in blocks()) for link, beta in found.items()}
-    link = min(losses, key=losses.__getitem__)
-    return link, 1.0 / found[link]
+    def shifts(self, link: str, temperature: float) -> tuple[float, Array]:
+        """The T and the shifts of the outputs that minimize the log loss + ||shifts / T||^2 / 2."""
+        joint = self._model.task == "multiclass"
+
+        def value(point: Array) -> tuple[float, Array]:
+            # In units of the inverse temperature, which is found already.
+            beta, b = point[0] / temperature, point[1:]
+            loss, slope, slopes = 0.5 * float(b @ b), 0.0, b.copy()
+            for scores, target, weights in self:
+                z = beta * scores + b
+                if joint:
+                    losses, pull = _pull(link, z, target)
+                else:
+                    signs = np.where(target > 0, 1.0, -1.0)
+                    losses, pull = -log_expit(signs * z).sum(axis=1), -signs * expit(-signs * z)
+                pull *= weights[:, None]
+                loss += float(weights @ losses)
+                slope += float(np.vdot(pull, scores))
+                slopes += pull.sum(axis=0)
+            return loss / self.weight, np.concatenate([[slope / temperature], slopes]) / self.weight
+
+        start = np.zeros(1 + self._model.n_outputs)
+        start[0] = 1.0
+        bounds = [(1.0 / _WIDE, _WIDE), *[(None, None)] * self._model.n_outputs]
+        options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
+        found = minimize(value, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+        T = temperature / float(found[0])
+        return T, T * found[1:]
+
+
+def _pull(link: str, z: Array, target: Array) -> tuple[Array, Array]:
+    """The log loss of each row and its gradient with respect to z, before the link."""
+    logits = log_expit(z) if link == "sigmoid" else z
+    logs, n = log_softmax(logits, axis=1), np.arange(len(target))
+    pull = np.exp(logs)
+    pull[n, target] -= 1.0
+    if link == "sigmoid":
+        pull *= expit(-z)
+    return -logs[n, target], pull
 
 
 def _root(slope: Callable[[float], Any], start: float, flat: float) -> float:
