@@ -254,14 +254,16 @@ class Problem:
         """The certificate of P and D that were computed in ``dtype``.
 
         A hinge loss subtracts scores from 1, and a loss of regression from the targets: half a unit in the last place
-        of these remains, times the slope of the loss, however small P is. With m the mean square of these numbers, the
-        mean of the products is at most sqrt(2 P m / gamma), gamma being ``loss.smoothness``, or m without it.
+        of these remains, times the slope of the loss, however small P is. With m the mean square of these numbers and e
+        the root of the mean square of what remains, the mean of the products is at most e sqrt(2 P / gamma), gamma
+        being ``loss.smoothness``, and the curvature adds e^2 / (2 gamma); without gamma it is e sqrt(m).
         """
-        resolution = self.resolution
-        if self._subtracted:
-            size, gamma = max(abs(primal), abs(dual), 1e-12), self.loss.smoothness
-            products = math.sqrt(2.0 * size * self._subtracted / gamma) if gamma else self._subtracted
-            resolution = max(resolution, min(1.0, products * float(np.finfo(self.dtype).eps) / (2.0 * size)))
+        resolution, size = self.resolution, max(abs(primal), abs(dual))
+        if self._subtracted and math.isfinite(primal - dual):
+            root, gamma = math.sqrt(self._subtracted), self.loss.smoothness
+            e = 0.5 * float(np.finfo(self.dtype).eps) * root
+            error = e * math.sqrt(2.0 * size / gamma) + 0.5 * e * e / gamma if gamma else e * root
+            resolution = max(resolution, min(1.0, error / max(size, 1e-12)))
         return Certificate(primal, dual, resolution)
 
     @cached_property
