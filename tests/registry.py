@@ -19,6 +19,7 @@ from manyclass.objective.losses import CLASSIFICATION, REGRESSION
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.objective.problem import Problem
 from manyclass.solvers import Solver
+from manyclass.solvers.primal.base import BatchSolver
 
 
 class LossCase(NamedTuple):
@@ -86,6 +87,14 @@ PENALTIES = {
 
 #: Every solver of the fitting loop that a user can name, with its default parameters.
 SOLVERS: dict[str, Solver] = {name: solver() for name, solver in solvers.SOLVERS.items() if issubclass(solver, Solver)}
+#: Of these, the solvers on the weights that move all of them at once, for any smooth loss.
+BATCH = {
+    name: solver
+    for name, solver in SOLVERS.items()
+    if isinstance(solver, BatchSolver) and type(solver).__module__.startswith("manyclass.solvers.primal.")
+}
+STOCHASTIC = {"sgd": solvers.SGD(), "averaged sgd": solvers.SGD(average=True)}
+ON_WEIGHTS: dict[str, Solver] = {**BATCH, **STOCHASTIC}
 
 
 def problem_for(

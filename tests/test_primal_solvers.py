@@ -1,9 +1,8 @@
-"""The solvers on the weights: certified optima, the same bits again, honest counts, refusals by name."""
+"""The solvers on the weights: certified optima, the same bits again, refusals by name."""
 
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import references
 from helpers import Data, make_data, make_problem, objective
-from manyclass.kernels import primal as primal_kernels
 from manyclass.objective.losses import (
     CrammerSingerLoss,
     HuberLoss,
@@ -23,27 +21,16 @@ from manyclass.objective.losses import (
     SquaredLoss,
 )
 from manyclass.objective.penalties import L1, L2, ElasticNet
-from manyclass.objective.problem import Problem
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import FISTA, LBFGS, SDCA, SGD, PreconditionedLBFGS
-from manyclass.solvers.primal.base import BatchSolver
-from manyclass.solvers.primal.descent import DescentSolver
-from registry import LOSSES, SOLVERS as DECLARED
+from manyclass.solvers import FISTA, LBFGS, SDCA
+from registry import BATCH, LOSSES, ON_WEIGHTS, STOCHASTIC
 
 NET = ElasticNet(0.25)
-#: The declared solvers that move all weights at once, for any smooth loss.
-BATCH = {
-    name: solver
-    for name, solver in DECLARED.items()
-    if isinstance(solver, BatchSolver) and type(solver).__module__.startswith("manyclass.solvers.primal.")
-}
-STOCHASTIC = {"sgd": SGD(), "averaged sgd": SGD(average=True)}
-SOLVERS = {**BATCH, **STOCHASTIC}
 
 
-@pytest.fixture(params=SOLVERS)
+@pytest.fixture(params=ON_WEIGHTS)
 def solver(request):
-    return SOLVERS[request.param]
+    return ON_WEIGHTS[request.param]
 
 
 def test_the_solvers_under_test_are_there():
@@ -110,7 +97,7 @@ KINKED = [("hinge", 3, "csr", "f8", L2(), True, True), ("crammer_singer-0", 4, "
 
 def fits(name, problem):
     reg = problem[4]
-    return SOLVERS[name].needs_penalty <= type(reg).provides
+    return ON_WEIGHTS[name].needs_penalty <= type(reg).provides
 
 
 def named(value):
@@ -149,7 +136,7 @@ def test_batch_solvers_reach_the_certified_optimum(name, problem):
     case, data, exact = set_up(problem)
     best = least(case, data, reg, exact.lam, intercept)
     tol = {"f8": 1e-8, "f4": 1e-5}[dtype]
-    result = minimize(exact, SOLVERS[name], tol=tol, max_iter=5000, check_every=1)
+    result = minimize(exact, ON_WEIGHTS[name], tol=tol, max_iter=5000, check_every=1)
     assert result.outcome is Outcome.CONVERGED
     reached = plain_objective(case, data, reg, exact.lam, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel={"f8": 1e-6, "f4": 3e-5}[dtype])
@@ -176,7 +163,7 @@ def test_stochastic_solvers_come_near_the_optimum(name, problem):
         best = least(case, data, L2(), exact.lam, intercept)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        result = minimize(exact, SOLVERS[name], tol=1e-5, max_iter=1000)
+        result = minimize(exact, ON_WEIGHTS[name], tol=1e-5, max_iter=1000)
     reached = objective(case.formula, data, L2(), exact.lam, result.weights, result.intercept)
     assert reached == pytest.approx(best, rel=1e-2 if kinked else 1e-3)
     assert result.certificate.primal == pytest.approx(reached, rel=20 * float(np.finfo(dtype).eps))
@@ -387,118 +374,16 @@ def test_a_warm_start_on_another_problem_is_certified_for_that(solver, fresh):
     check_history(second, best, "f8")
 
 
-# --- honest counts --------------------------------------------------------------------------------------------------
-
-
-#: Of this one the BLAS reads dense rows; see `test_the_matrix_is_a_pass_too`.
-_BY_KERNELS = tuple(solver for solver in BATCH.values() if not isinstance(solver, PreconditionedLBFGS))
-
-
-@pytest.mark.parametrize("solver", _BY_KERNELS, ids=lambda solver: solver.name)
-def test_passes_are_the_readings_of_all_rows(monkeypatch, solver):
-    """A reading for the scores, with the gradient that they may lead to, is one pass; 60 rows are one piece."""
-    read = {"scores": 0, "gradients": 0}
-
-    def counted(owner, name, what):
-        original = getattr(owner, name)
-
-        def count(*arguments):
-            read[what] += 1
-            return original(*arguments)
-
-        monkeypatch.setattr(owner, name, count)
-
-    counted(primal_kernels, "scores", "scores")
-    counted(Problem, "respond", "scores")
-    counted(Problem, "pull", "gradients")
-    problem = make_problem(LogisticLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
-    for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
-        assert progress.passes == read["scores"] >= read["gradients"]
-    assert read["gradients"] >= 40
-    if solver.name in ("fista", "lbfgs"):  # little above one an iteration
-        assert read["scores"] <= 60
-
-
-def test_the_matrix_is_a_pass_too(monkeypatch):
-    read = 1
-    descend = PreconditionedLBFGS._descend
-
-    def counted(*arguments):
-        nonlocal read
-        read += 1
-        return descend(*arguments)
-
-    monkeypatch.setattr(PreconditionedLBFGS, "_descend", counted)
-    problem = make_problem(LogisticLoss(), make_data("sign", seed=13), lam=1e-3, intercept=True)
-    solver = PreconditionedLBFGS()
-    for progress in itertools.islice(solver.iterate(problem, solver.state(problem), 0), 40):
-        assert progress.passes == read
-
-
-@pytest.mark.parametrize("solver", [s for s in BATCH.values() if isinstance(s, DescentSolver)], ids=lambda s: s.name)
-def test_the_gap_that_a_gradient_tells_is_the_certified_one(solver, capsys):
-    """Without an intercept; the fitting loop then computes one certificate, where tol is reached."""
-    problem = make_problem(MultinomialLoss(), make_data("class", n=80, seed=5, weighted=True), view="dense", lam=1e-2)
-    state = solver.state(problem)
-    for progress in itertools.islice(solver.iterate(problem, state, 0), 4):
-        told = solver.certificate(problem, state, final=True)
-        assert progress.estimate.gap == pytest.approx(told.gap, rel=1e-6)
-        assert progress.estimate.primal == pytest.approx(told.primal)
-    seen = []
-    result = minimize(problem, solver, tol=1e-3, max_iter=1000, verbose=1, callback=seen.append)
-    assert len(result.history) == 1
-    assert all(now.relative_gap > 1e-3 for now in seen[:-1])
-    lines = capsys.readouterr().err.splitlines()
-    at = [now.iteration for now in seen[:-1] if not now.iteration & (now.iteration - 1)]
-    assert [int(line.split()[0]) for line in lines[1:-1]] == at
-    assert all(" about " in line for line in lines[1:-1])
-    assert 1e-9 < result.certificate.relative_gap <= 1e-3
-
-
-def test_too_many_features_for_a_matrix_are_refused():
-    data = make_data("class", n=5, d=10_000, K=2)
-    with pytest.raises(ValueError, match="needs fewer than 10000 features, got 10000: choose solver 'lbfgs'"):
-        minimize(make_problem(MultinomialLoss(), data, view="csr"), PreconditionedLBFGS())
-
-
-@pytest.mark.parametrize("view", ["csr", "dense"])
-@pytest.mark.parametrize(("loss", "kind"), [(MultinomialLoss(), "class"), (LogisticLoss(), "sign")])
-def test_a_matrix_to_begin_with_saves_iterations(loss, kind, view):
-    data = make_data(kind, n=300, d=20, K=4, seed=18)
-    data = data._replace(X=data.X * np.geomspace(1.0, 0.03, 20))
-    problem = make_problem(loss, data, view=view, lam=1e-5, intercept=True)
-    plain, begun = (minimize(problem, s, tol=1e-5, max_iter=5000) for s in (LBFGS(), PreconditionedLBFGS()))
-    assert begun.certificate.primal == pytest.approx(plain.certificate.primal, rel=1e-4)
-    assert begun.n_iter < 0.4 * plain.n_iter
-
-
-def test_memory_is_what_is_announced(solver):
-    problem = make_problem(MultinomialLoss(), make_data("class", n=1500, d=3000, K=20, seed=14, density=0.01))
-    state = solver.state(problem)
-    for _ in itertools.islice(solver.iterate(problem, state, 0), 2):
-        solver.certificate(problem, state, final=True)  # compiled
-    del state
-    tracemalloc.start()
-    try:
-        state = solver.state(problem)
-        for _ in itertools.islice(solver.iterate(problem, state, 0), 15):
-            solver.certificate(problem, state, final=True)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak == pytest.approx(sum(solver.nbytes(problem).values()), rel=0.05)
-
-
 # --- refusals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in SOLVERS if "prox" not in SOLVERS[name].needs_penalty])
+@pytest.mark.parametrize("name", [name for name in ON_WEIGHTS if "prox" not in ON_WEIGHTS[name].needs_penalty])
 @pytest.mark.parametrize("reg", [L1(), NET], ids=["l1", "elastic net"])
 def test_what_needs_a_smooth_penalty_says_so(name, reg):
     problem = make_problem(LogisticLoss(), make_data("sign"), reg=reg)
-    found = rf"'{SOLVERS[name].name}' needs a penalty with a gradient, and '{reg.name}' has none"
+    found = rf"'{ON_WEIGHTS[name].name}' needs a penalty with a gradient, and '{reg.name}' has none"
     with pytest.raises(ValueError, match=found):
-        minimize(problem, SOLVERS[name])
+        minimize(problem, ON_WEIGHTS[name])
 
 
 @pytest.mark.parametrize("name", BATCH)
@@ -506,14 +391,14 @@ def test_what_needs_a_smooth_penalty_says_so(name, reg):
 def test_what_needs_a_smooth_loss_says_so(name, loss):
     problem = make_problem(loss, make_data(loss.targets))
     with pytest.raises(ValueError, match=rf"'{name}' needs a loss with a smooth gradient, and '{loss.name}' has none"):
-        minimize(problem, SOLVERS[name])
-    smooth = SOLVERS[name].state(make_problem(type(loss)(1.0), make_data(loss.targets)))
+        minimize(problem, ON_WEIGHTS[name])
+    smooth = ON_WEIGHTS[name].state(make_problem(type(loss)(1.0), make_data(loss.targets)))
     with pytest.raises(ValueError, match="needs a loss with a smooth gradient"):
-        minimize(problem, SOLVERS[name], state=smooth)
+        minimize(problem, ON_WEIGHTS[name], state=smooth)
 
 
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_stochastic_solvers_take_no_shift(name):
     problem = make_problem(SquaredLoss(), make_data("real"), shift=np.ones((8, 4)))
     with pytest.raises(ValueError, match=r"'sgd' needs a problem without shift"):
-        minimize(problem, SOLVERS[name])
+        minimize(problem, ON_WEIGHTS[name])

@@ -16,7 +16,9 @@ from manyclass import (
     LinearRegressor,
     StagewiseClassifier,
     StagewiseRegressor,
+    certify,
 )
+from manyclass.objective.losses import CLASSIFICATION
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(60, 5))
@@ -63,3 +65,43 @@ def test_a_bad_scale_is_overcome_or_named(bad, name, sparse):
             said = [str(error)]
     said += [str(one.message) for one in caught]
     assert score > 0.8 or any("scale the features" in text for text in said), (score, said)
+
+
+def odd_data(name):
+    rng = np.random.default_rng(5)
+    X, y, weights = rng.normal(size=(40, 6)), np.arange(40) % 4, None
+    if name == "constant columns":
+        X[:, 2:] = 3.0
+    elif name == "equal columns":
+        X[:] = X[:, :1]
+    elif name == "one column":
+        X = X[:, :1]
+    elif name == "a class for each row":
+        y = np.arange(40)
+    elif name == "a class of one row":
+        y = np.where(np.arange(40) == 7, 9, np.arange(40) % 2)
+    elif name == "two rows":
+        X, y = X[:2], y[:2]
+    elif name == "weights over 20 orders of magnitude":
+        weights = 10.0 ** rng.uniform(-20, 0, size=40)
+        weights[:8] = 1.0
+    elif name == "empty rows":
+        X[::2] = 0.0
+    return X, y, weights
+
+
+ODD = ("constant columns", "equal columns", "one column", "a class for each row", "a class of one row", "two rows")
+ODD += ("weights over 20 orders of magnitude", "empty rows")
+
+
+@pytest.mark.parametrize("loss", CLASSIFICATION)
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_data_end_at_the_optimum_or_say_so(odd, loss):
+    X, y, weights = odd_data(odd)
+    model = LinearClassifier(loss, alpha=1e-2, tol=1e-3, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y, sample_weight=weights)
+    found = certify(model, X, y, sample_weight=weights)
+    assert caught or found.relative_gap <= 1e-3 * (1 + 1e-6)
+    assert found.relative_gap <= 0.02

@@ -97,7 +97,9 @@ def to_onnx(model: LinearModel, path: str | os.PathLike[str]) -> None:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
-        raise ImportError("to_onnx needs the package onnx: install it with  python -m pip install onnx") from error
+        raise ImportError(
+            "to_onnx needs the package onnx: install it with  python -m pip install 'manyclass[onnx]'"
+        ) from error
     size = 4 * model.n_features * model.n_outputs
     if size > _ONNX_BYTES:
         raise ValueError(
@@ -108,7 +110,8 @@ def to_onnx(model: LinearModel, path: str | os.PathLike[str]) -> None:
     weights = np.asarray(stored.toarray() if model.is_sparse else stored, np.float32)
     constants = {"weights": weights, "intercept": np.asarray(model.intercept, np.float32)}
     nodes: list[tuple[str, list[str], str, dict[str, Any]]] = [("Gemm", ["X", "weights", "intercept"], "scores", {})]
-    number, outputs = TensorProto.FLOAT, []
+    number = TensorProto.FLOAT
+    outputs: list[tuple[str, Any, list[str | int | None]]] = []
     if model.classes is not None:
         labels = model.classes
         kind = {"U": object, "f": np.float64}.get(labels.dtype.kind, np.int64)

@@ -23,7 +23,7 @@ from manyclass.solvers import (
 )
 from manyclass.solvers.dual.accelerated import is_ill_conditioned
 from manyclass.solvers.dual.active import has_many_rivals
-from manyclass.solvers.dual.interior import is_small_and_hard
+from manyclass.solvers.dual.interior import suits_interior_point
 
 __all__ = ["choose", "in_ranges"]
 
@@ -53,7 +53,7 @@ def choose(problem: Problem) -> Solver:
         return CoordinateDescent()
     if isinstance(problem.penalty, L1):
         return AcceleratedSDCA()  # SDCA converges slowly when the l2 part is small, for every loss
-    if is_small_and_hard(problem):
+    if suits_interior_point(problem):
         return InteriorPoint()  # where the others take thousands of epochs
     if isinstance(problem.targets, SignTargets) and problem.n_outputs >= 2 * WIDTH:
         return SDCA()  # in ranges, warm-started from the problem without positive labels: faster than acceleration

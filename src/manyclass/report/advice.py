@@ -169,7 +169,7 @@ def advise(facts: Facts) -> Advice:
         seconds=_active_sets(facts),
         reasons=reasons,
         alternatives=(
-            "early_stopping=True: ends where the accuracy on held-out rows no longer rises, before the gap is small",
+            "early_stopping=True (--early-stopping): ends where the accuracy on held-out rows no longer rises",
             "solver='memoir' with CrammerSinger(gamma=0): less memory, no certificate",
             "multinomial: if probabilities are needed; needs memory for n_samples x n_classes numbers",
             _ON_DISK,
