@@ -229,8 +229,8 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             stage.calibration(predictions, out=predictions)
         self.alpha_ = penalty_strength(self.alpha, n, kept)
         if self.features is None and not is_foreign(X):
-            values = (X.data if sp.issparse(X) else X).reshape(-1)
-            warn_of_zeros(float(values @ values) / n, self.alpha_)
+            norm = float(np.linalg.norm(X.data if sp.issparse(X) else X))
+            warn_of_zeros(norm * norm / n, self.alpha_)
         rounds = calibrated_rounds(
             design,
             targets,

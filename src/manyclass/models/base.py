@@ -446,6 +446,8 @@ class Model(ABC):
         """
         from manyclass.models.temperature import Held  # imports this module
 
+        if bias:
+            self._shifted(np.zeros(self.n_outputs))  # a model that has none refuses before any work
         held = Held(self, X, y, sample_weight, n_jobs)
         link, temperature = held.link()
         changed: Any = {"link": link, "temperature": temperature}

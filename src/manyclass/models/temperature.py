@@ -45,7 +45,7 @@ class Held:
         self._kept = self._scores(0, n) if len(self._pieces) == 1 else None
 
     def _scores(self, begin: int, end: int) -> Array:
-        return self._model.scores(self._X[begin:end], self._n_jobs).astype(np.float64)
+        return self._model.scores(self._X[begin:end], self._n_jobs).astype(np.float64, copy=False)
 
     def __iter__(self) -> Iterator[tuple[Array, Any, Array]]:
         for begin, end in self._pieces:

@@ -270,10 +270,8 @@ class Problem:
     def _subtracted(self) -> float:
         """The mean square, summed over the units, of the numbers that the loss subtracts scores from; 0 if none."""
         if isinstance(self.targets, RealTargets):
-            return (
-                float(np.einsum("i,ik,ik", np.asarray(self.sample_weight), self.targets.y, self.targets.y))
-                / self.n_samples
-            )
+            y = self.targets.y
+            return float(np.einsum("i,ik,ik", np.asarray(self.sample_weight), y, y)) / self.n_samples
         if self.loss.probability is not None:
             return 0.0
         return 1.0 if self.loss.joint else float(self.n_outputs)
