@@ -42,8 +42,8 @@ _LOSSES: tuple[Any, ...] = CrammerSingerLoss, SmoothHingeLoss, SquaredHingeLoss
 #: the least gamma there; operations of an iteration, a second or two; dual variables.
 _HARD, _LEAST_GAMMA, _WORK, _DUALS = 5e3, 1e-3, 5e10, 5_000_000
 #: Operations of an iteration below which Crammer and Singer's loss is fitted by it however well-conditioned: hundredths
-#: of a second, and Prox-SDCA ended at gaps of 2e-3 to 0.4 in 11 of 40 such fits (iris, wine, generated rows, alpha 0.1
-#: to 1e-3 and 1/n; no stored rows), this method in none.
+#: of a second. Of 72 fits of iris and wine it certified all, Prox-SDCA 51, accelerated 54: certified_epochs_small.csv
+#: has those of the first two.
 _TINY_WORK = 5e6
 
 
