@@ -42,8 +42,7 @@ _LOSSES: tuple[Any, ...] = CrammerSingerLoss, SmoothHingeLoss, SquaredHingeLoss
 #: the least gamma there; operations of an iteration, a second or two; dual variables.
 _HARD, _LEAST_GAMMA, _WORK, _DUALS = 5e3, 1e-3, 5e10, 5_000_000
 #: Operations of an iteration below which Crammer and Singer's loss is fitted by it however well-conditioned: hundredths
-#: of a second. Of 72 fits of iris and wine it certified all, Prox-SDCA 51, accelerated 54: certified_epochs_small.csv
-#: has those of the first two.
+#: of a second. Of 72 fits of iris and wine it certified all, Prox-SDCA 51, accelerated 54: certified_epochs_small.csv.
 _TINY_WORK = 5e6
 
 
