@@ -22,7 +22,7 @@ from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import make_stage, require_same
 from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
 from manyclass.objective.links.calibrated import check_basis
-from manyclass.optimize.loop import warn_of_zeros
+from manyclass.optimize.scale import warn_of_zeros
 from manyclass.runtime.memory import require
 from manyclass.solvers.least_squares.arrays import is_foreign
 from manyclass.solvers.least_squares.calibrated import calibrated_rounds

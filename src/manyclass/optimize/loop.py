@@ -19,6 +19,7 @@ from manyclass.kernels.jit import compile_clock
 from manyclass.objective.history import FitProgress, History, Record, Reporter, Spent
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.optimize.checkpoint import Keeper
+from manyclass.optimize.scale import bad_scale, mean_norm, warn_of_zeros
 from manyclass.optimize.validation import Validation
 from manyclass.solvers.base import Keeping, Keeps, Progress, Solver, State
 
@@ -157,7 +158,7 @@ def minimize(
         # Not in a method of `_Run`, to keep the call stack of a fit short.
         try:
             if verbose and solver.certified:
-                run.reporter.say(_bad_scale(problem))
+                run.reporter.say(bad_scale(problem))
             steps = solver.iterate(problem, run.state, seed)
             run.plan()
             while run.outcome is Outcome.MAX_ITER and run.iteration - run.begin < limit:
@@ -396,7 +397,7 @@ class _Run:
     def warn(self) -> None:
         """Issue a ConvergenceWarning if ``tol`` was not reached, a UserWarning if the model cannot be of any use."""
         if self.outcome is Outcome.CONVERGED:
-            warn_of_zeros(_mean_norm(self.problem), self.problem.lam)
+            warn_of_zeros(mean_norm(self.problem), self.problem.lam)
         if self.outcome in (Outcome.CONVERGED, Outcome.PATIENCE, Outcome.STOPPED):
             return
         if self.solver.certified:
@@ -461,7 +462,7 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
     elif outcome is Outcome.INTERRUPTED:
         advice = "fit again with warm_start=True to continue"
     else:
-        scale = _bad_scale(problem)
+        scale = bad_scale(problem)
         advice = f"{scale}, or raise max_iter" if scale else advice
     warnings.warn(
         f"{outcome.value}: after {last.iteration} iterations the certified relative gap is "
@@ -469,45 +470,3 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
         ConvergenceWarning,
         stacklevel=5,
     )
-
-
-#: A mean squared norm below this multiple of lam: scores of the optimum are as much smaller than the targets.
-_NOTHING = 1e-8
-
-
-def warn_of_zeros(mean: float, lam: float) -> None:
-    """Warn of a solution that is right, and zero for all purposes: rows of a tiny mean squared norm."""
-    if 0 < mean < _NOTHING * lam:
-        warnings.warn(
-            f"the weights are near zero: the squared norms of the rows are about {mean:.1e}, the penalty is {lam:.1e}; "
-            f"{_SCALE}, or lower alpha",
-            UserWarning,
-            stacklevel=5,
-        )
-
-
-def _mean_norm(problem: Problem) -> float:
-    """The mean squared norm of the rows."""
-    return float(np.average(problem.norms, weights=problem.sample_weight))
-
-
-_SCALE = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows)"
-
-#: Bad scale: a mean squared norm of the rows outside of [1e-5, 1e5], or a feature with 1e5 times the median mean
-#: square.
-_SCALES = 1e5
-
-
-def _bad_scale(problem: Problem) -> str | None:
-    """Advice about the scale of the features if that makes the fit slow; else None."""
-    mean = _mean_norm(problem)
-    if mean and not 1 / _SCALES < mean < _SCALES:
-        return f"the squared norms of the rows are about {mean:.1e}: {_SCALE}"
-    if problem.standard is not None:
-        return None
-    squares = problem.feature_squares()
-    typical = float(np.median(squares[squares > 0])) if squares.any() else 0.0
-    if typical and float(squares.max()) > _SCALES * typical:
-        times = (float(squares.max()) / typical) ** 0.5
-        return f"feature {int(squares.argmax())} is {times:.0f} times as large as most: {_SCALE}"
-    return None
