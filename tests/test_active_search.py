@@ -14,6 +14,7 @@ from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.optimize.loop import minimize
 from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncActiveSetSDCA
 from manyclass.solvers.dual._asked import ask
+from manyclass.solvers.dual.warm import warm_state
 
 INDEXES = {
     "exact": ExactSearch,
@@ -154,6 +155,32 @@ def test_early_stopping_with_a_table_of_weights_tells_the_objective_of_the_model
     scores[rows, y] = -np.inf
     losses = np.maximum(0.0, 1.0 + scores.max(axis=1) - own)
     assert model.objective_ == pytest.approx(losses.mean() + 0.5e-2 * (model.coef_**2).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("gamma", [0.0, 0.5])
+def test_a_rough_warm_start_has_weights_of_the_right_size(storage, gamma):
+    """Those of a larger lam, scaled: the dual objective of no other factor is larger, and the classes are the same."""
+    data = make_data("class", n=200, d=15, K=20, seed=5, density=0.4)
+    before, after = (make_problem(CrammerSingerLoss(gamma), data, intercept=False, lam=lam) for lam in (0.01, 0.001))
+    solver = ActiveSetSDCA(storage=storage).prepare(before)
+    found = minimize(before, solver, tol=1e-4, max_iter=500)
+
+    def start(**how):
+        state = warm_state(after, solver, {name: np.array(part) for name, part in found.state.items()}, **how)
+        return state, solver.certificate(after, state, final=True)
+
+    state, rough = start(rough=True)
+    other = start()[1]
+    assert rough.dual > other.dual
+    assert rough.relative_gap < other.relative_gap
+    W = solver.weights(after, state)[0]
+    assert np.array_equal(np.argmax(data.X @ W, axis=1), np.argmax(data.X @ found.weights, axis=1))
+    for factor in (0.9, 1.0 / 0.9):
+        moved = {name: np.array(part) for name, part in state.items()}
+        moved["b"] *= factor
+        # A factor above 1 may leave the domain; the formula is valid there, too.
+        assert solver.certificate(after, moved, final=True).dual <= rough.dual * (1 + 1e-9)
 
 
 def test_estimator():

@@ -79,8 +79,7 @@ def search_alpha(
     Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
     A solver whose passes over all classes give certificates (`ActiveSetSDCA`) has its score taken after each, and its
-    fit ends where that has not risen by `_RISE` since the one before: with many classes accuracy is final long before
-    the gap is small.
+    fit ends where that no longer rises (`_Settled`): with many classes accuracy is final long before the gap is small.
 
     Parameters
     ----------
@@ -107,20 +106,20 @@ class _Interrupted(Exception):
 
 
 class _Settled:
-    """Ends a fit: whether the score has not risen by `_RISE` since the certificate before, at a gap below `_ROUGH`.
-
-    At larger gaps a fit that began at a larger alpha may still move away from that start.
+    """Ends a fit: whether the score has not risen by `_RISE` since the certificate before, at a gap below `_ROUGH`, or
+    since the one before that. ``score`` is that of the start.
     """
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge, self._gap, self._score = judge, math.nan, -math.inf
+    def __init__(self, judge: Judge, score: float) -> None:
+        self._judge, self._gap, self._scores = judge, math.nan, [-math.inf, score]
 
     def __call__(self, progress: FitProgress) -> bool:
         if math.isnan(progress.relative_gap) or progress.relative_gap == self._gap:
             return False
-        before, self._gap = self._score, progress.relative_gap
-        self._score = self._judge(*progress.weights()).score
-        return self._gap <= _ROUGH and self._score < before + _RISE
+        self._gap = progress.relative_gap
+        self._scores.append(self._judge(*progress.weights()).score)
+        rise, last = self._scores[-1] - self._scores[-3], self._scores[-1] - self._scores[-2]
+        return rise < _RISE or (self._gap <= _ROUGH and last < _RISE)
 
 
 class _Search:
@@ -168,7 +167,7 @@ class _Search:
         best, slope = self._found[self.best].score, 0.5 * (weaker.score - stronger.score)
         bend = 2.0 * best - weaker.score - stronger.score
         rise = 0.5 * slope * slope / bend if bend > 0 else math.inf
-        if rise < _RISE * (1.0 if best >= 0 else -best):
+        if rise < _worth(best):
             return None
         return self.best + (_STRIDE // 2 if slope > 0 else -(_STRIDE // 2))
 
@@ -195,20 +194,24 @@ class _Search:
 
     def _is_better(self, number: int, near: bool) -> bool:
         """Whether an alpha is to be preferred to the best one so far: the larger one unless that is worse, the smaller
-        one if it is better by more than chance."""
+        one if it is better by more than chance, and by something: the fits of a smaller one take longer."""
         found, best = self._found[number], self._found[self.best]
         if number < self.best:
             return found.score >= best.score
-        return found.score > best.score + (_ERRORS if near else _ERRORS_FAR) * _error_beside(found, best)
+        chance = (_ERRORS if near else _ERRORS_FAR) * _error_beside(found, best)
+        return found.score > best.score + max(chance, 0.5 * _worth(best.score))
 
     def _fit(self, problem: Problem) -> Result:
         ready = (choose(problem) if self._solver is None else self._solver).prepare(problem)
         limit = min(ready.default_max_iter if self._max_iter is None else self._max_iter, self._iterations_allowed())
         if in_ranges(problem, ready):
             return minimize_columns(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed)
-        begin = None
+        begin, settled = None, None
         if self.kept is not None and self.kept[0] == lineage(ready) and ready.certified:
-            begin = warm_state(problem, ready, {name: np.array(part) for name, part in self.kept[1].items()})
+            copy = {name: np.array(part) for name, part in self.kept[1].items()}
+            begin = warm_state(problem, ready, copy, rough=True)
+        if isinstance(ready, ActiveSetSDCA) and ready.certifies:
+            settled = _Settled(self._judge, -math.inf if begin is None else self._found[self.best].score)
         return minimize(
             problem,
             ready,
@@ -217,7 +220,7 @@ class _Search:
             seed=self._seed,
             state=begin,
             warn=False,
-            callback=_Settled(self._judge) if isinstance(ready, ActiveSetSDCA) and ready.certifies else None,
+            callback=settled,
         )
 
     def _iterations_allowed(self) -> int:
@@ -237,6 +240,11 @@ def _center(problem: Problem) -> float:
         return 0.1 * float(np.abs(V).max(initial=0.0)) / l1 or 1.0
     scale = float(np.average(problem.norms, weights=problem.sample_weight)) / problem.n_samples
     return scale * (0.1 if problem.loss.probability else 1.0) or 1.0
+
+
+def _worth(score: float) -> float:
+    """The rise of a score for which one more fit is worth while."""
+    return _RISE * (1.0 if score >= 0 else -score)
 
 
 def _error_beside(one: Score, other: Score) -> float:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.scoring import Scorer
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
 from manyclass.objective.history import Validated
@@ -110,6 +111,11 @@ class Judge:
             return self._mean(-((scorer.scores(self._X, n) - truth) ** 2).mean(axis=1))
         if scorer.n_outputs == 1:
             return self._mean(np.diff(scorer.positive(self._X, n).indptr) == truth)
+        if sp.issparse(W) and sp.issparse(self._X):
+            if not W.has_canonical_format:
+                W = W.copy()
+                W.sum_duplicates()
+            return self._mean(scorer.best_mixed(self._X, 1, n, make_mixed(W))[0][:, 0] == truth)
         return self._mean(scorer.best(self._X, 1, n)[0][:, 0] == truth)
 
     def _mean(self, parts: Array) -> Score:
