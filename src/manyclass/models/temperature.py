@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit, log_softmax, softmax
 
+from manyclass.kernels import temperature as kernels
 from manyclass.metrics._labels import first, positions, row_weights
 from manyclass.models.base import Model
-from manyclass.runtime.threads import ranges
+from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
 __all__ = ["Held"]
 
@@ -20,9 +21,13 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: Number of scores that are in memory at a time.
 _PIECE = 1 << 22
+#: Rows of one task of a thread.
+_ROWS = 512
 #: The inverse temperature is searched within this factor of 1 / (root mean square of the scores).
 _WIDE = 1e6
 _STEPS = 60
+#: Largest step in the logarithm of the inverse temperature.
+_FAR = float(np.log(4.0))
 #: A decrease of the log loss of a row that does not matter.
 _FLAT = 1e-7
 
@@ -44,54 +49,64 @@ class Held:
         self._pieces = ranges(n, max(1, _PIECE // model.n_outputs))
         self._kept = self._scores(0, n) if len(self._pieces) == 1 else None
 
-    def _scores(self, begin: int, end: int) -> Array:
-        return self._model.scores(self._X[begin:end], self._n_jobs).astype(np.float64, copy=False)
+    def _scores(self, begin: int, end: int) -> tuple[Array, Array]:
+        """Scores of some rows, and the largest of each row."""
+        found = self._model.scores(self._X[begin:end], self._n_jobs)
+        return found, found.max(axis=1)
 
-    def __iter__(self) -> Iterator[tuple[Array, Any, Array]]:
+    def _sums(self, losses: Any, beta: float, b: Array, slopes: Array) -> tuple[float, float, float]:
+        """Log loss, and its derivatives: with respect to the inverse temperature, and added to ``slopes``, to ``b``."""
+        found = []
         for begin, end in self._pieces:
+            scores, tops = self._scores(begin, end) if self._kept is None else self._kept
             part = self._target[begin:end]
-            yield (
-                self._scores(begin, end) if self._kept is None else self._kept,
-                part.toarray() if sp.issparse(part) else part,
-                self._weights[begin:end],
+            given = scores, tops, part.toarray() if sp.issparse(part) else part, self._weights[begin:end], beta, b
+            tasks = ranges(end - begin, _ROWS)
+            grown = np.zeros((len(tasks), len(slopes)))
+            found += run(
+                lambda lo, hi, given=given, grown=grown: losses(*given, grown[lo // _ROWS], lo, hi),  # type: ignore[misc]
+                tasks,
+                resolve_n_jobs(self._n_jobs),
             )
+            slopes += grown.sum(axis=0)
+        loss, slope, bend = np.sum(found, axis=0).tolist()
+        return loss, slope, bend
 
     def link(self) -> tuple[str, float]:
         """The link and the T > 0 that minimize the log loss, see `Model.calibrate`."""
-        square = sum(float(w @ np.einsum("ik,ik->i", s, s)) for s, _, w in self)
-        start = 1.0 / (float(np.sqrt(square / (self.weight * self._model.n_outputs))) or 1.0)
+        names = ("softmax", "sigmoid") if self._model.task == "multiclass" else ("sigmoid",)
+        none, zeros = np.empty(0), np.zeros(self._model.n_outputs)
+        start, found = 1.0 / (self._size() or 1.0), {}
+        for name in names:
+            sums = partial(self._sums, self._losses(name), b=zeros, slopes=none)
+            start, loss = _root(sums, start, _FLAT * self.weight)
+            found[name] = loss, 1.0 / start
+        link = min(names, key=lambda name: found[name][0])
+        return link, found[link][1]
 
-        def best(slopes: Any, start: float = start) -> float:
-            flat = _FLAT * self.weight
-            return _root(lambda beta: np.sum([slopes(beta, *block) for block in self], axis=0), start, flat)
+    def _size(self) -> float:
+        """Root mean square of the scores."""
+        square = 0.0
+        for begin, end in self._pieces:
+            scores = (self._scores(begin, end) if self._kept is None else self._kept)[0]
+            square += float(self._weights[begin:end] @ np.einsum("ik,ik->i", scores, scores, dtype=np.float64))
+        return float(np.sqrt(square / (self.weight * self._model.n_outputs)))
 
+    def _losses(self, link: str) -> Any:
         if self._model.task != "multiclass":
-            return "sigmoid", 1.0 / best(_signs)
-        smooth = best(_softmax)
-        found = {"softmax": smooth, "sigmoid": best(_sigmoids, smooth)}
-        losses = {link: sum(_loss(link, beta, *block) for block in self) for link, beta in found.items()}
-        link = min(losses, key=losses.__getitem__)
-        return link, 1.0 / found[link]
+            return kernels.sign_losses
+        return kernels.sigmoid_losses if link == "sigmoid" else kernels.softmax_losses
 
     def shifts(self, link: str, temperature: float) -> tuple[float, Array]:
         """The T and the shifts of the outputs that minimize the log loss + ||shifts / T||^2 / 2."""
-        joint = self._model.task == "multiclass"
+        losses = self._losses(link)
 
         def value(point: Array) -> tuple[float, Array]:
             # In units of the inverse temperature, which is found already.
-            beta, b = point[0] / temperature, point[1:]
-            loss, slope, slopes = 0.5 * float(b @ b), 0.0, b.copy()
-            for scores, target, weights in self:
-                z = beta * scores + b
-                if joint:
-                    losses, pull = _pull(link, z, target)
-                else:
-                    signs = np.where(target > 0, 1.0, -1.0)
-                    losses, pull = -log_expit(signs * z).sum(axis=1), -signs * expit(-signs * z)
-                pull *= weights[:, None]
-                loss += float(weights @ losses)
-                slope += float(np.vdot(pull, scores))
-                slopes += pull.sum(axis=0)
+            b = np.ascontiguousarray(point[1:])
+            slopes = b.copy()
+            loss, slope, _ = self._sums(losses, point[0] / temperature, b, slopes)
+            loss += 0.5 * float(b @ b)
             return loss / self.weight, np.concatenate([[slope / temperature], slopes]) / self.weight
 
         start = np.zeros(1 + self._model.n_outputs)
@@ -103,71 +118,27 @@ class Held:
         return T, T * found[1:]
 
 
-def _pull(link: str, z: Array, target: Array) -> tuple[Array, Array]:
-    """The log loss of each row and its gradient with respect to z, before the link."""
-    logits = log_expit(z) if link == "sigmoid" else z
-    logs, n = log_softmax(logits, axis=1), np.arange(len(target))
-    pull = np.exp(logs)
-    pull[n, target] -= 1.0
-    if link == "sigmoid":
-        pull *= expit(-z)
-    return -logs[n, target], pull
+def _root(sums: Callable[[float], Any], start: float, flat: float) -> tuple[float, float]:
+    """Where a function is smallest, and its value there, by Newton steps within a bracket.
 
-
-def _root(slope: Callable[[float], Any], start: float, flat: float) -> float:
-    """Where an increasing function is zero, by Newton steps within a bracket; it returns value and derivative.
-
-    Ends where a step would lower the integral of the function by less than ``flat``.
+    ``sums`` returns it and its first two derivatives. Ends where a step would lower it by less than ``flat``.
     """
     low, high, beta = start / _WIDE, start * _WIDE, start
     for _ in range(_STEPS):
-        value, derivative = slope(beta)
+        loss, value, derivative = sums(beta)
         if value > 0:
             high = beta
         else:
             low = beta
-        # Newton's step, at most by a factor of 4; where it leaves the bracket, that is halved in logarithms.
-        new = beta - value / derivative if derivative > 0 else (0.0 if value > 0 else np.inf)
-        new = float(min(max(new, 0.25 * beta), 4.0 * beta))
+        # Newton's step for the logarithm of beta, in which the slope is nearer to a line; at most by a factor of 4.
+        bend = derivative + value / beta
+        new = beta * float(np.exp(min(max(-value / (beta * bend), -_FAR), _FAR))) if bend > 0 else 4.0 * beta
         if not low < new < high:
             new = float(np.sqrt(low * high))
         if new == beta or 0 < value * value <= flat * derivative:
-            return new
+            return new, loss
         beta = new
-    return beta
-
-
-def _softmax(beta: float, scores: Array, target: Array, weights: Array) -> tuple[float, float]:
-    """First and second derivative of sum_i w_i (log sum_k exp(beta s_ik) - beta s_iy) with respect to beta."""
-    p = softmax(beta * scores, axis=1)
-    mean = np.einsum("ik,ik->i", p, scores)
-    spread = np.einsum("ik,ik->i", p, (scores - mean[:, None]) ** 2)
-    return float(weights @ (mean - scores[np.arange(len(target)), target])), float(weights @ spread)
-
-
-def _sigmoids(beta: float, scores: Array, target: Array, weights: Array) -> tuple[float, float]:
-    """The same of sum_i w_i (log sum_k sigma(beta s_ik) - log sigma(beta s_iy)), where sigma is the sigmoid."""
-    n = np.arange(len(target))
-    p = softmax(log_expit(beta * scores), axis=1)
-    wrong = expit(-beta * scores)
-    u = scores * wrong
-    du = -scores * u * (1.0 - wrong)
-    mean = np.einsum("ik,ik->i", p, u)
-    bend = np.einsum("ik,ik->i", p, (u - mean[:, None]) ** 2 + du) - du[n, target]
-    return float(weights @ (mean - u[n, target])), float(weights @ bend)
-
-
-def _loss(link: str, beta: float, scores: Array, target: Array, weights: Array) -> float:
-    logs = log_softmax(log_expit(beta * scores) if link == "sigmoid" else beta * scores, axis=1)
-    return -float(weights @ logs[np.arange(len(target)), target])
-
-
-def _signs(beta: float, scores: Array, target: Array, weights: Array) -> tuple[float, float]:
-    """The same of sum_i w_i sum_k log(1 + exp(-beta t_ik s_ik)), where t is 1 for a target and else -1."""
-    margins = np.where(target > 0, scores, -scores)
-    wrong = expit(-beta * margins)
-    slope = -np.einsum("ik,ik->i", wrong, margins)
-    return float(weights @ slope), float(weights @ np.einsum("ik,ik->i", wrong * (1.0 - wrong), margins * margins))
+    return beta, loss
 
 
 def _targets(model: Model, y: Any) -> Any:
