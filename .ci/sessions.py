@@ -45,9 +45,11 @@ THIS_PYTHON = "{}.{}".format(*sys.version_info)
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
-#: The first case of one test in four, without the tests of the benchmarks: these are tools of this repository that no
+#: The first case of one test in eight, without the tests of the benchmarks: these are tools of this repository that no
 #: user installs, and run in the complete set. One process: the other lane has the other core.
 PART = (*PYTEST, "-n0", "--level", "brief", "-m", "not benchmarks")
+#: What those kernels do that take indices from their input: rows, scores, tables, working sets, readers, indexes.
+KERNELS = ("rows", "scoring", "table", "coordinate", "data_svmlight", "search_laws")
 #: numpydoc's checks of the public interface.
 DOCSTRINGS = (*PYTEST, "-n0", "--full", "tests/test_docstrings.py", "-k", "public")
 
@@ -83,14 +85,14 @@ SESSIONS = [
     ),
     Session(
         "oldest",
-        "one test in four, but for the benchmarks, with the oldest dependencies (every night `nox -s oldest`: all)",
+        "one test in eight, but for the benchmarks, with the oldest dependencies (every night `nox -s oldest`: all)",
         OLDEST,
         20,
         [PART],
         [".[test]", "--constraint", "constraints-oldest.txt"],
     ),
     *(
-        Session(f"tests-{version}", "one test in four, but for the benchmarks", version, 20, [PART], [".[test]"])
+        Session(f"tests-{version}", "one test in eight, but for the benchmarks", version, 20, [PART], [".[test]"])
         for version in PYTHONS
         if version != THIS_PYTHON
     ),
@@ -103,6 +105,15 @@ SESSIONS = [
         [".[test]", "array-api-strict>=2.2"],
         ["torch==2.13.0+cpu"],  # the build for processors alone: the others are of several gigabytes
         {"SCIPY_ARRAY_API": "1"},  # without it, scikit-learn skips its checks of estimators with array-api-strict
+    ),
+    Session(
+        "bounds",
+        "one test in eight of six kernels, compiled with checks of every index (`nox -s bounds`: more, and uncompiled)",
+        THIS_PYTHON,
+        10,
+        [[*PART, *(f"tests/test_{name}.py" for name in KERNELS)]],
+        [".[test]"],
+        environment={"NUMBA_BOUNDSCHECK": "1"},
     ),
     Session(
         "checks",

@@ -23,10 +23,10 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
 
 #: Of the cases of a test function beyond the first, `pytest` runs one in this many.
-ONE_IN = 40
+ONE_IN = 60
 #: Of the test functions, `pytest --level brief` runs the first case of one in this many. So does `pytest` of those of
 #: the benchmarks, which are tools of this repository that no user installs.
-FUNCTIONS_ONE_IN = 4
+FUNCTIONS_ONE_IN = 8
 
 #: More processes than this gain little: most of the time goes into a few long files and into compiling.
 MOST_PROCESSES = 8

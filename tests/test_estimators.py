@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from manyclass import SDCA, CrammerSinger, Huber, LinearClassifier, LinearRegressor, SmoothHinge
+from manyclass import SDCA, CrammerSinger, Huber, LinearClassifier, LinearRegressor, SmoothHinge, StagewiseClassifier
 from manyclass.objective.losses import CLASSIFICATION
 from registry import SOLVERS
 
@@ -207,6 +207,19 @@ def test_float32_stays_float32(digits):
     assert double.coef_.dtype == np.float64
     assert LinearClassifier(dtype=np.float32, alpha=1e-3, random_state=0).fit(X, y).coef_.dtype == np.float32
     np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "estimator", [LinearClassifier("log_loss", random_state=0), StagewiseClassifier(n_blocks=1, random_state=0)]
+)
+def test_float16_rows_are_float32_rows(digits, estimator):
+    """And not float64 ones, with four times the bytes."""
+    X, y = (digits[0][:300] / 16).astype(np.float16), digits[1][:300]
+    halves, floats = (clone(estimator).fit(Z, y) for Z in (X, X.astype(np.float32)))
+    assert np.array_equal(halves.decision_function(X), floats.decision_function(X.astype(np.float32)))
+    assert halves.decision_function(X).dtype == np.float32
+    if isinstance(estimator, LinearClassifier):
+        assert halves.coef_.dtype == np.float32
 
 
 @pytest.mark.parametrize("loss", ["multinomial", "crammer_singer", "log_loss", "squared_hinge"])

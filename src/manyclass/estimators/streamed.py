@@ -21,7 +21,7 @@ from manyclass.kernels.rows import check_sparse
 from manyclass.models.staged import StagedModel
 from manyclass.objective.problem import Array
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
+from manyclass.solvers.least_squares.arrays import is_foreign, like, plain_array, to_numpy
 from manyclass.solvers.least_squares.design import Design
 
 __all__ = ["BLOCK", "StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
@@ -82,6 +82,7 @@ class StreamedMixin:
             check_consistent_length(X, y)
             self.n_features_in_ = int(X.shape[1])
             return X, y if sp.issparse(y) else np.asarray(to_numpy(y) if is_foreign(y) else y)
+        X = plain_array(X)
         check_sparse(X)
         check_frame(X)
         check_sparse(y, "y")
@@ -102,7 +103,7 @@ class StreamedMixin:
         check_is_fitted(self)
         if is_foreign(X):
             _check_foreign(X)
-            X = to_numpy(X)
+        X = plain_array(X)
         check_sparse(X)
         check_frame(X)
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)

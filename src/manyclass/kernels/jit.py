@@ -209,8 +209,39 @@ def implements(stub: Callable[..., Any], *, fastmath: set[str] = FASTMATH) -> Ca
     process that compiles a kernel runs the one, a process that loads it from the cache the other, with other last bits.
     ``fastmath`` restricts the flags of what needs its operations in order.
     """
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return _interpreted(stub)
     options: Any = {**_OPTIONS, "forceinline": True, "fastmath": fastmath}
     return overload(stub, jit_options=options, strict=False)
+
+
+#: Without compilation: the decorated functions of `implements`, by the name of their stub.
+_CHOICES: dict[str, list[Callable[..., Any]]] = {}
+
+
+def _interpreted(stub: Callable[..., Any]) -> Callable[[F], F]:
+    """`implements` under NUMBA_DISABLE_JIT=1, for debuggers and tests: calls of ``stub`` run as Python code."""
+    key = f"{stub.__module__}.{stub.__name__}"
+    lines = "def stub(*args):\n from manyclass.kernels.jit import interpret\n return interpret({!r}, args)"
+
+    def attach(choose: F) -> F:
+        if key not in _CHOICES:
+            space: dict[str, Any] = {}
+            exec(lines.format(key), space)
+            stub.__code__ = space["stub"].__code__  # other modules have imported the stub itself
+        _CHOICES.setdefault(key, []).append(choose)
+        return choose
+
+    return attach
+
+
+def interpret(key: str, args: tuple[Any, ...]) -> Any:
+    """Call the implementation of the stub with this name for the types of ``args``."""
+    types = [numba.typeof(value) for value in args]
+    found = next(filter(None, (choose(*types) for choose in _CHOICES[key])), None)
+    if found is None:
+        raise TypeError(f"{key} has no implementation for {types}")
+    return found(*args)
 
 
 def is_a(numba_type: Any, cls: type) -> bool:

@@ -40,8 +40,12 @@ def to_numpy(array: Any) -> Array:
 
 
 def plain_array(array: Any) -> Any:
-    """An array of another library as a NumPy array, a copy if it is on a device; anything else as it came."""
-    return to_numpy(array) if is_foreign(array) else array
+    """An array of another library as a NumPy array, a copy if it is on a device; anything else as it came.
+
+    But float16 becomes float32: scikit-learn's checks would make it float64, with twice the bytes.
+    """
+    found = to_numpy(array) if is_foreign(array) else array
+    return found.astype(np.float32) if isinstance(found, np.ndarray) and found.dtype == np.float16 else found
 
 
 def like(array: Array, other: Any) -> Any:
