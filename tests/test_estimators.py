@@ -213,7 +213,7 @@ def test_float32_stays_float32(digits):
     "estimator", [LinearClassifier("log_loss", random_state=0), StagewiseClassifier(n_blocks=1, random_state=0)]
 )
 def test_float16_rows_are_float32_rows(digits, estimator):
-    """And not float64 ones, with four times the bytes."""
+    """And not float64 ones, with twice the bytes."""
     X, y = (digits[0][:300] / 16).astype(np.float16), digits[1][:300]
     halves, floats = (clone(estimator).fit(Z, y) for Z in (X, X.astype(np.float32)))
     assert np.array_equal(halves.decision_function(X), floats.decision_function(X.astype(np.float32)))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import manyclass
@@ -136,6 +137,19 @@ def test_importing_costs_next_to_nothing():
     code = "import sys, manyclass; print(any(m in sys.modules for m in ('numba', 'sklearn', 'scipy', 'numpy')))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "False"
+
+
+def test_those_who_load_a_model_do_not_import_scikit_learn(tmp_path):
+    """It takes two seconds."""
+    rows, labels = np.eye(3), np.array(["a", "b", "c"])
+    manyclass.LinearClassifier().fit(rows, labels).save(tmp_path / "model")
+    code = (
+        "import sys, numpy, manyclass\n"
+        f"found = manyclass.load({str(tmp_path / 'model')!r}).predict(numpy.eye(3))\n"
+        "print(found.tolist() == ['a', 'b', 'c'], 'sklearn' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["True", "False"]
 
 
 def test_public_names_are_there():

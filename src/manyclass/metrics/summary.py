@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import accuracy_score, f1_score
 
 from manyclass.metrics import ranking
 from manyclass.metrics._labels import (
@@ -121,6 +120,8 @@ def report(
                     f"y_true has {truth.shape[1]} columns but y_pred has {guess.shape[1]}; both must have one per class"
                 )
         same_length("y_true", n, "y_pred", guess.shape[0])
+        from sklearn.metrics import accuracy_score, f1_score  # two seconds, which those who only load a model save
+
         weights = row_weights(sample_weight, n)
         out["accuracy"] = float(accuracy_score(truth, guess, sample_weight=weights))
         for average in ("macro", "micro", "weighted"):

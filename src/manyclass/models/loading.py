@@ -10,12 +10,18 @@ from manyclass.models.base import Model, restore
 from manyclass.models.file import ModelFileError, read_model
 from manyclass.models.linear import LinearModel
 from manyclass.models.sharded import ShardedModel
-from manyclass.models.staged import StagedModel
 
 __all__ = ["load", "save"]
 
-#: Kind in model files -> class.
-_KINDS: dict[str, type[Model]] = {model.kind: model for model in (LinearModel, StagedModel, ShardedModel)}
+
+def _class_of(kind: str) -> type[Model] | None:
+    """The class of models of a kind in model files; None if there is no such kind."""
+    if kind == "staged":
+        from manyclass.models.staged import StagedModel  # imports scikit-learn, which takes two seconds
+
+        return StagedModel
+    known: dict[str, type[Model]] = {LinearModel.kind: LinearModel, ShardedModel.kind: ShardedModel}
+    return known.get(kind)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -100,6 +106,7 @@ def load(path: str | os.PathLike[str], mmap: bool = True) -> Model:
     if os.path.isdir(path):
         return ShardedModel.open(path)
     stored = read_model(path, mmap)
-    if stored.kind not in _KINDS:
+    found = _class_of(stored.kind)
+    if found is None:
         raise ModelFileError(path, f"the model file is damaged (it contains a model of kind {stored.kind!r})")
-    return restore(path, stored, _KINDS[stored.kind])
+    return restore(path, stored, found)
