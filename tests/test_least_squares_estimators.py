@@ -21,6 +21,7 @@ from manyclass import (
     StagewiseClassifier,
     StagewiseRegressor,
 )
+from manyclass.estimators.streamed import hold_out
 from manyclass.features import BLOCKS, FeatureSubset, RandomFourier
 from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
 
@@ -347,3 +348,18 @@ def test_without_a_penalty_softmax_reaches_maximum_likelihood():
     found = GeneralizedLeastSquaresClassifier("softmax", alpha=0, tol=1e-14, max_iter=500).fit(X, y)
     gradient = X.T @ (found.predict_proba(X) - np.eye(3)[y]) / len(y)
     np.testing.assert_allclose(gradient, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_class_loses_its_last_row_to_the_validation_rows(seed):
+    """Nor are rows of weight zero held out, whose errors count nothing."""
+    rng = np.random.default_rng(seed)
+    labels, weights = rng.geometric(0.3, 60) - 1, rng.choice([0.0, 0.5, 2.0], 60)
+    held, kept = hold_out(60, 0.3, seed, weights, labels)
+    present = np.unique(labels[weights > 0])
+    assert np.array_equal(np.unique(labels[kept > 0]), present)
+    assert np.array_equal(held, np.flatnonzero((weights > 0) & (kept == 0)))
+    assert 1 <= len(held) <= round(0.3 * np.count_nonzero(weights))
+    assert np.array_equal(hold_out(60, 0.3, seed, weights, labels)[0], held)
+    with pytest.raises(ValueError, match="two rows of positive weight"):
+        hold_out(3, 0.5, seed, None, np.arange(3))

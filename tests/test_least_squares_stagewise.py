@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
 
 from manyclass import GeneralizedLeastSquaresClassifier, StagewiseClassifier, StagewiseRegressor
+from manyclass.estimators import stagewise
 from manyclass.features import (
     BLOCKS,
     Chain,
@@ -417,12 +418,30 @@ def test_bad_parameters_are_refused(parameters, message):
         StagewiseClassifier(**parameters).fit(np.eye(4), [0, 1, 0, 1])
 
 
-def test_weights_that_are_none_are_refused(few):
+def test_a_continued_fit_is_judged_on_the_same_rows(few, monkeypatch):
+    """Others would be rows that its first stages were fitted to."""
+    X = few[0]
+    seen = []
+    monkeypatch.setattr(stagewise, "error_rate", lambda scores, labels, *rest: seen.append(labels.copy()) or 0.5)
+    estimator = StagewiseClassifier(block_size=10, n_blocks=2, early_stopping=True, warm_start=True, random_state=0)
+    weights = np.arange(400.0) + 1
+    for _ in range(2):
+        estimator.fit(X, np.arange(400) // 2, sample_weight=weights)
+    assert len(seen) >= 2
+    assert all(np.array_equal(labels, seen[0]) for labels in seen)
+
+
+def test_weights_that_leave_no_row_are_refused(few):
     X, y = few
     weights = np.zeros(400)
     weights[np.random.RandomState(0).permutation(400)[:40]] = 1.0
+    # The validation rows are drawn from those of positive weight, which once were all held out.
+    StagewiseClassifier(block_size=10, n_blocks=1, early_stopping=True, random_state=0).fit(X, y, sample_weight=weights)
+    one = np.eye(1, 400, 7)[0]
     with pytest.raises(ValueError, match="validation_fraction must leave training rows"):
-        StagewiseClassifier(early_stopping=True, random_state=0).fit(X, y, sample_weight=weights)
+        StagewiseRegressor(early_stopping=True, random_state=0).fit(X, y.astype(float), sample_weight=one)
+    with pytest.raises(ValueError, match="two rows of positive weight"):
+        StagewiseClassifier(early_stopping=True, random_state=0).fit(X, y, sample_weight=one)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         StagewiseClassifier(block_size=10, n_blocks=1).fit(X, y, sample_weight=weights)

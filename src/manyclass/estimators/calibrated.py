@@ -20,7 +20,7 @@ from manyclass.estimators.labels import coded
 from manyclass.estimators.named import Named
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import make_stage, require_same
-from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
+from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, hold_out, mean_one
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.optimize.scale import warn_of_zeros
 from manyclass.runtime.memory import require
@@ -204,16 +204,9 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         n, K, dtype = int(X.shape[0]), len(self.classes_), self._working_dtype(X)
         require({"targets, predictions and residuals": 3 * n * K * dtype.itemsize}, "dtype=np.float32, or fewer rows")
         targets, predictions = coded(labels, K, dtype), np.zeros((n, K), dtype)
-        held = validation_rows(n, float(self.validation_fraction), self._seeds) if self.early_stopping else None
-        kept = weights
-        if held is not None:
-            kept = np.ones(n) if weights is None else np.array(weights, np.float64)
-            kept[held] = 0.0
-            if not kept.any():
-                raise ValueError(
-                    "validation_fraction must leave training rows with positive weight, got "
-                    f"{self.validation_fraction}: pass a smaller one"
-                )
+        held, kept = None, weights
+        if self.early_stopping:
+            held, kept = hold_out(n, float(self.validation_fraction), self._seeds, weights, labels)
 
         def judge() -> float:
             if held is None:

@@ -23,7 +23,7 @@ from manyclass.estimators.base import (
 )
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, validation_rows
+from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, hold_out, mean_one
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
 from manyclass.models.staged import Stage
@@ -308,7 +308,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     def _chosen(self, X: Any, labels: Any, task: str, weights: Array | None) -> float:
         """The alpha with the lowest validation error; the second moments are computed once."""
-        held, kept = self._split(X.shape[0], weights)
+        held, kept = hold_out(X.shape[0], float(self.validation_fraction), self._seeds, weights, labels)
         solver = self._solver(keep=True)
         result: Result | None = None
         errors: dict[float, float] = {}
@@ -322,18 +322,6 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             scores = np.asarray(X[held] @ result.weights + result.intercept)
             errors[alpha] = error_rate(scores, labels[held], task, None if weights is None else weights[held])
         return self._best_alpha(errors)
-
-    def _split(self, n: int, weights: Array | None) -> tuple[Array, Array]:
-        """The validation rows, and sample weights for the fit on the training rows, which are zero for them."""
-        held = validation_rows(n, float(self.validation_fraction), self._seeds)
-        kept = np.ones(n) if weights is None else np.array(weights, np.float64)
-        kept[held] = 0.0
-        if not kept.any():
-            raise ValueError(
-                f"validation_fraction must leave training rows with positive weight, got {self.validation_fraction}: "
-                "pass a smaller one"
-            )
-        return held, kept
 
     def _best_alpha(self, errors: dict[float, float]) -> float:
         self.validation_errors_ = errors
@@ -373,7 +361,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
         self.alpha_ = penalty_strength(self.alpha, X.shape[0], weights)
         if self.alphas is not None:
-            held, kept = self._split(X.shape[0], weights)
+            held, kept = hold_out(X.shape[0], float(self.validation_fraction), self._seeds, weights, labels)
             design = self._design(X, block, mean_one(kept))
             moments = design.moments(0.0) if is_factored(self.system, design.q) else None
             judged = self._design(X[held] if not is_foreign(X) else X, block, None)

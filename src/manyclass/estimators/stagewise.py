@@ -297,6 +297,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
             judge=lambda scores, rows: error_rate(
                 scores, labels[rows], task, None if weights is None else weights[rows], threshold
             ),
+            labels=labels,
         )
         self._settle(members, dtype, task=task, link=link, classes=self.classes_)
         return self

@@ -19,7 +19,7 @@ from manyclass import features as blocks
 from manyclass.estimators import dense
 from manyclass.estimators.base import penalty_strength
 from manyclass.estimators.named import Named
-from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one, validation_rows
+from manyclass.estimators.streamed import BLOCK, StreamedMixin, hold_out, mean_one
 from manyclass.models.staged import Stage
 from manyclass.objective.problem import Array
 from manyclass.runtime.memory import require
@@ -180,8 +180,12 @@ class StagewiseEstimator(StreamedMixin, Named):
         additive: bool,
         loss: Callable[[Array, Array, Array | None], float],
         judge: Callable[[Array, Array], float],
+        labels: Any = None,
     ) -> list[list[BlockFit]]:
-        """Fit the stages of each member; ``judge`` maps scores and indices of the validation rows to an error."""
+        """Fit the stages of each member; ``judge`` maps scores and indices of the validation rows to an error.
+
+        ``labels`` are class numbers, if there are any: see `hold_out`.
+        """
         n, K = targets.shape
         self._goes_on = bool(self.warm_start and self._stages)
         require({"targets, scores and residuals": 3 * targets.nbytes}, "dtype=np.float32, or fewer rows")
@@ -189,14 +193,11 @@ class StagewiseEstimator(StreamedMixin, Named):
         X = self._prepared(X)
         held = None
         if self.early_stopping:
-            held = validation_rows(n, float(self.validation_fraction), self._seeds)
-            weights = np.ones(n) if weights is None else np.array(weights, np.float64)
-            weights[held] = 0.0
-            if not weights.any():
-                raise ValueError(
-                    "validation_fraction must leave training rows with positive weight, got "
-                    f"{self.validation_fraction}: pass a smaller one"
-                )
+            # A continued fit has the same rows: the stages so far know the others.
+            drawn = getattr(self, "_held_out", None) if self._goes_on else None
+            again = drawn[1] if drawn is not None and drawn[0] == n else None
+            held, weights = hold_out(n, float(self.validation_fraction), self._seeds, weights, labels, again)
+            self._held_out = n, held
         self._set_pattern(X, targets, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()

@@ -24,7 +24,7 @@ from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.least_squares.arrays import is_foreign, like, plain_array, to_numpy
 from manyclass.solvers.least_squares.design import Design
 
-__all__ = ["BLOCK", "StreamedMixin", "class_weighted", "error_rate", "mean_one", "validation_rows"]
+__all__ = ["BLOCK", "StreamedMixin", "class_weighted", "error_rate", "hold_out", "mean_one"]
 
 #: Constraint on parameters for features.
 BLOCK = [str, HasMethods(["fit", "transform"])]
@@ -205,18 +205,36 @@ def mean_one(weights: Array | None) -> Array | None:
     return None if weights is None else np.asarray(weights, np.float64) / np.mean(weights)
 
 
-def validation_rows(n: int, fraction: float, random_state: Any) -> Array:
-    """Indices of the validation rows, sorted: at least one row, but not all.
+def hold_out(
+    n: int, fraction: float, random_state: Any, weights: Array | None, labels: Any = None, again: Array | None = None
+) -> tuple[Array, Array]:
+    """Indices of the validation rows, sorted, at least one; and sample weights that are zero for them.
+
+    Rows of weight zero are not drawn, nor is the last row of a class, if ``labels`` are class numbers. With ``again``
+    these rows are taken instead: those of the fit that this one continues.
 
     Raises
     ------
     ValueError
-        If there are fewer than two rows.
+        If no row can be drawn, or none with a positive weight is left.
     """
     if n < 2:
         raise ValueError(f"X must have at least 2 rows for a validation split, got {n}")
-    size = min(n - 1, max(1, round(fraction * n)))
-    return np.sort(check_random_state(random_state).permutation(n)[:size])
+    kept = np.ones(n) if weights is None else np.array(weights, np.float64)
+    order = check_random_state(random_state).permutation(n)
+    order = order[kept[order] > 0]
+    size = max(1, round(fraction * len(order)))
+    if isinstance(labels, np.ndarray) and labels.ndim == 1:
+        order = np.delete(order, len(order) - 1 - np.unique(labels[order[::-1]], return_index=True)[1])
+    held = np.sort(order[:size]) if again is None else again
+    kept[held] = 0.0
+    if not len(held):
+        raise ValueError("a validation split needs a class with two rows of positive weight, got none: pass more rows")
+    if not kept.any():
+        raise ValueError(
+            f"validation_fraction must leave training rows with positive weight, got {fraction}: pass a smaller one"
+        )
+    return held, kept
 
 
 def error_rate(scores: Array, labels: Any, task: str, weights: Array | None = None, threshold: float = 0.0) -> float:
