@@ -10,14 +10,20 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from manyclass import (
+    DSMLR,
+    BoundMajorization,
     CalibratedLeastSquaresClassifier,
     GeneralizedLeastSquaresClassifier,
     LinearClassifier,
     LinearRegressor,
+    LogLinearModel,
+    OutOfCore,
     StagewiseClassifier,
     StagewiseRegressor,
     certify,
 )
+from manyclass.distributed import run_threads
+from manyclass.io.store import RowStore, write_store
 from manyclass.objective.losses import CLASSIFICATION
 
 RNG = np.random.default_rng(0)
@@ -50,21 +56,59 @@ BAD |= {f"column x {factor:g}": grown((slice(None), 0), factor) for factor in (1
 BAD["denormal"] = np.full_like(ROWS, 5e-324)
 
 
+def require_overcome_or_named(score):
+    """A good score, or an error or a warning with the cause; no warning of NumPy."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found, said = -1.0, []
+        try:
+            found = score()
+        except ValueError as error:
+            said = [str(error)]
+    said += [str(one.message) for one in caught]
+    assert found > 0.8 or any("scale the features" in text for text in said), (found, said)
+    assert not any(issubclass(one.category, RuntimeWarning) for one in caught), said
+
+
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_scale_is_overcome_or_named(bad, name, sparse):
     estimator, y = ESTIMATORS[name]
     rows = sp.csr_matrix(BAD[bad]) if sparse else BAD[bad]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        score, said = -1.0, []
-        try:
-            score = clone(estimator).set_params(random_state=0).fit(rows, y).score(rows, y)
-        except ValueError as error:
-            said = [str(error)]
-    said += [str(one.message) for one in caught]
-    assert score > 0.8 or any("scale the features" in text for text in said), (score, said)
+    require_overcome_or_named(lambda: clone(estimator).set_params(random_state=0).fit(rows, y).score(rows, y))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("rank", ["full", 2])
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_scale_of_joint_features(bad, rank, sparse):
+    rows = sp.csr_matrix(BAD[bad]) if sparse else BAD[bad]
+    offsets = np.arange(0, len(ROWS) + 1, 3)
+    y = np.argmax(REAL.reshape(-1, 3), axis=1)
+    model = LogLinearModel(solver=BoundMajorization(rank=rank), random_state=0)
+    require_overcome_or_named(lambda: np.mean(model.fit(rows, y, offsets=offsets).predict(rows, offsets=offsets) == y))
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_scale_of_a_row_store(bad, sparse, tmp_path):
+    rows = sp.csr_matrix(BAD[bad]) if sparse else BAD[bad]
+    write_store(tmp_path / "store", rows, CLASSES)
+    model = LinearClassifier(solver=OutOfCore(tmp_path / "model"), random_state=0)
+    require_overcome_or_named(lambda: model.fit(RowStore(tmp_path / "store")).score(rows, CLASSES))
+
+
+@pytest.mark.parametrize("bad", ["all x 1e-300", "row x 1e+20", "column x 1e+200", "denormal"])
+def test_a_bad_scale_on_two_processes(bad):
+    rows = BAD[bad]
+
+    def score(comm):
+        half = slice(30 * comm.rank, 30 * comm.rank + 30)
+        model = LinearClassifier(solver=DSMLR(comm=comm), random_state=0).fit(rows[half], CLASSES[half])
+        return model.score(rows, CLASSES)
+
+    require_overcome_or_named(lambda: min(run_threads(2, score)))
 
 
 def odd_data(name):

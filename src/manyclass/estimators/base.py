@@ -23,7 +23,7 @@ from manyclass.estimators.alpha_search import AlphaSearch, search_alpha
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.named import Named
 from manyclass.estimators.stored import refuse_store
-from manyclass.kernels.rows import check_sparse, csr_fault, has_duplicates, make_rows, read_only
+from manyclass.kernels.rows import check_largest, check_sparse, csr_fault, has_duplicates, make_rows, read_only
 from manyclass.kernels.scoring import all_finite
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
@@ -396,7 +396,7 @@ def check_rows(X: Any) -> Any:
     return X
 
 
-def check_squares(X: Any, dtype: np.dtype[Any]) -> None:
+def check_squares(X: Any, dtype: np.dtype[Any], name: str = "X") -> None:
     """Raise a ValueError if sums of squares of the columns of X overflow ``dtype``, or squares of all values vanish.
 
     Values that are 1e10 times as large as most of about 1000 rows, or of as many entries, are a UserWarning: the digits
@@ -406,19 +406,13 @@ def check_squares(X: Any, dtype: np.dtype[Any]) -> None:
     if not values.size:
         return
     largest = max(float(values.max()), -float(values.min()))
-    limits = np.finfo(dtype)
-    if largest > math.sqrt(float(limits.max) / X.shape[0]):
-        raise ValueError(f"X has values of size {largest:.1e}, whose squares overflow {dtype.name}: scale the features")
-    if 0 < largest < math.sqrt(float(limits.tiny)):
-        raise ValueError(
-            f"the largest value of X is {largest:.1e}, whose square underflows {dtype.name}: scale the features"
-        )
+    check_largest(largest, X.shape[0], dtype, name)
     part = np.abs(values[:: max(1, len(values) // 1000)])
     typical = float(np.median(part[part > 0])) if part.any() else 0.0
     if typical and largest > 1e10 * typical:
         warnings.warn(
-            f"X has values of size {largest:.1e}, most are of size {typical:.1e}: scale the features, or remove the "
-            "rows that are wrong",
+            f"{name} has values of size {largest:.1e}, most are of size {typical:.1e}: scale the features, or "
+            "remove the rows that are wrong",
             UserWarning,
             stacklevel=4,
         )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.estimators.base import check_squares
 from manyclass.kernels.rows import check_sparse
 from manyclass.objective.problem import Array
 
@@ -56,6 +57,8 @@ def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None,
             else np.argmin(bad.all(axis=1))
         )
         raise ValueError(f"features must be finite, got NaN or infinity for {_place(int(row), offsets)}")
+    if width is None:  # a fit
+        check_squares(features, np.dtype(np.float64), "features")
     return LabelSets(features, offsets, _measures(log_measure, offsets))
 
 

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
@@ -21,6 +22,7 @@ from manyclass.models.linear import LinearModel
 from manyclass.objective.component import resolve
 from manyclass.objective.history import History, Record
 from manyclass.objective.problem import Array
+from manyclass.optimize.scale import bad_norm, warn_of_zeros
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, resolve_n_jobs
 from manyclass.solvers.bound.features import FeatureForm
@@ -184,7 +186,8 @@ class LogLinearModel(Named):
             state["scores"] = steps.scores(state["point"])
             state = solver.resumed(state)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self._run(steps, solver, state, seed)
+        values = form.features.data if sp.issparse(form.features) else form.features
+        self._run(steps, solver, state, seed, float(np.vdot(values, values)) / form.features.shape[0])
         self.coef_ = state["point"].reshape(-1).copy()
         last = self.history_.last
         self.objective_, self.duality_gap_, self.n_iter_ = last.primal, last.relative_gap, last.iteration
@@ -229,8 +232,11 @@ class LogLinearModel(Named):
         found.alpha_ = float(found.alpha or 0.0)
         return found
 
-    def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int) -> None:
-        """Iterate until tol, max_iter or an interrupt; evaluations of the gap do not count as solver time."""
+    def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int, mean: float) -> None:
+        """Iterate until tol, max_iter or an interrupt; evaluations of the gap do not count as solver time.
+
+        ``mean`` is the mean squared norm of the rows of features.
+        """
         limit = BoundMajorization.default_max_iter if self.max_iter is None else int(self.max_iter)
         begun, seconds, passes = time.perf_counter(), 0.0, 0
         self.history_ = history = History(outcome="max_iter")
@@ -256,11 +262,14 @@ class LogLinearModel(Named):
             # An iteration updates the state only at its end: the state is consistent.
             history.outcome = "interrupted"
             record()
-        if history.outcome != "converged":
+        if history.outcome == "converged":
+            warn_of_zeros(mean, self.alpha_, stacklevel=4)
+        else:
             ended = "max_iter was reached before tol" if history.outcome == "max_iter" else "interrupted"
             warnings.warn(
                 f"{ended}: after {history.last.iteration} iterations the relative gap is "
-                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}: raise max_iter, alpha or tol",
+                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}: "
+                f"{bad_norm(mean) or 'raise max_iter, alpha or tol'}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from manyclass.io.store.rows import RowStore
 from manyclass.optimize.loop import Outcome
+from manyclass.optimize.scale import bad_norm, warn_of_zeros
 from manyclass.solvers.base import StoreSolver, StoreTask
 
 if TYPE_CHECKING:
@@ -43,13 +44,15 @@ def fit_store(
     estimator._stream = estimator._warm = None
     estimator._certified, estimator._sparsified = solver.certified, False
     outcome = Outcome[found.history.outcome.upper()]
+    if outcome is Outcome.CONVERGED and not rank:
+        warn_of_zeros(found.mean_norm, found.alpha, stacklevel=4)
     if rank or outcome is Outcome.CONVERGED or (outcome is Outcome.MAX_ITER and not solver.certified):
         return
     told = f"{outcome.value} (after {found.n_iter} epochs)"
     if outcome is Outcome.MAX_ITER:
         told += (
-            f": the certified relative gap is {estimator.duality_gap_:.2e}, tol is {estimator.tol:g}; raise max_iter "
-            "or alpha, or accept a larger tol"
+            f": the certified relative gap is {estimator.duality_gap_:.2e}, tol is {estimator.tol:g}; "
+            f"{bad_norm(found.mean_norm) or 'raise max_iter or alpha, or accept a larger tol'}"
         )
     warnings.warn(told, ConvergenceWarning, stacklevel=3)
 

@@ -8,6 +8,7 @@ can write to a user's data.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "CSRRows",
     "DenseRows",
     "Rows",
+    "check_largest",
     "check_sparse",
     "csr_fault",
     "csr_form_fault",
@@ -128,6 +130,19 @@ def check_sparse(X: Any, name: str = "X") -> None:
         raise ValueError(
             f"{name} is a damaged sparse matrix of shape {X.shape}: {fault}. Pass the shape that the indices need, or "
             "build the matrix again from its rows"
+        )
+
+
+def check_largest(largest: float, n: int, dtype: np.dtype[Any], name: str = "X") -> None:
+    """Raise a ValueError if sums of n squares of the largest value overflow ``dtype``, or its square vanishes."""
+    limits = np.finfo(dtype)
+    if largest > math.sqrt(float(limits.max) / n):
+        raise ValueError(
+            f"{name} has values of size {largest:.1e}, whose squares overflow {dtype.name}: scale the features"
+        )
+    if 0 < largest < math.sqrt(float(limits.tiny)):
+        raise ValueError(
+            f"the largest value of {name} is {largest:.1e}, whose square underflows {dtype.name}: scale the features"
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from manyclass.objective.problem import Problem
 
-__all__ = ["bad_scale", "mean_norm", "warn_of_zeros"]
+__all__ = ["bad_norm", "bad_scale", "mean_norm", "warn_of_zeros"]
 
 _REMEDY = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows)"
 #: Bad scale: a mean squared norm of the rows outside of [1e-5, 1e5], or a feature with 1e5 times the median mean
@@ -18,14 +18,14 @@ _SCALES = 1e5
 _NOTHING = 1e-8
 
 
-def warn_of_zeros(mean: float, lam: float) -> None:
+def warn_of_zeros(mean: float, lam: float, stacklevel: int = 5) -> None:
     """Warn of a solution that is right, and zero for all purposes: rows of a tiny mean squared norm."""
     if 0 < mean < _NOTHING * lam:
         warnings.warn(
             f"the weights are near zero: the squared norms of the rows are about {mean:.1e}, the penalty is {lam:.1e}; "
             f"{_REMEDY}, or lower alpha",
             UserWarning,
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
 
 
@@ -34,11 +34,18 @@ def mean_norm(problem: Problem) -> float:
     return float(np.average(problem.norms, weights=problem.sample_weight))
 
 
-def bad_scale(problem: Problem) -> str | None:
-    """Advice about the scale of the features if that makes the fit slow; else None."""
-    mean = mean_norm(problem)
+def bad_norm(mean: float) -> str | None:
+    """Advice about the scale of all features, from the mean squared norm of the rows, if that makes the fit slow."""
     if mean and not 1 / _SCALES < mean < _SCALES:
         return f"the squared norms of the rows are about {mean:.1e}: {_REMEDY}"
+    return None
+
+
+def bad_scale(problem: Problem) -> str | None:
+    """Advice about the scale of the features if that makes the fit slow; else None."""
+    advice = bad_norm(mean_norm(problem))
+    if advice is not None:
+        return advice
     if problem.standard is not None:
         return None
     squares = problem.feature_squares()

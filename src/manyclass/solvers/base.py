@@ -292,6 +292,8 @@ class StoreFit(NamedTuple):
     certificate: Certificate
     alpha: float
     n_iter: int
+    #: Mean squared norm of the rows.
+    mean_norm: float
 
 
 class StoreSolver(BaseSolver):

@@ -121,7 +121,11 @@ def woodbury(diagonal: Array, rows: Array, u: Array) -> Array:
     scaled = rows / diagonal
     inner = scaled @ rows.T
     inner[np.diag_indices_from(inner)] += 1.0
-    found: Array = u / diagonal - scaled.T @ linalg.solve(inner, scaled @ u, assume_a="pos")
+    try:
+        factor = linalg.cho_factor(inner, check_finite=False)
+    except linalg.LinAlgError as error:
+        raise ValueError("the curvature is numerically singular: scale the features, or raise alpha") from error
+    found: Array = u / diagonal - scaled.T @ linalg.cho_solve(factor, scaled @ u, check_finite=False)
     return found
 
 

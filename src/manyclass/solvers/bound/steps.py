@@ -195,7 +195,7 @@ def solve_definite(G: Array, u: Array) -> Array:
         except linalg.LinAlgError:
             ridge = 10.0**power * (float(diagonal.mean()) or 1.0)
             np.fill_diagonal(G, diagonal + ridge)
-    raise linalg.LinAlgError("the curvature must be finite, got NaN or infinity: scale the features")
+    raise ValueError("the curvature must be finite, got NaN or infinity: scale the features")
 
 
 def next_share(share: float, step: float) -> float:

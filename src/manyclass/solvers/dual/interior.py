@@ -148,16 +148,17 @@ class InteriorPoint(Solver):
         while True:
             size = domain.complementarity(state, 0.0)
             if size.max() > _LEAST:
-                system = _System(problem, domain, state)
-                domain.aim(state, None)
-                system.move(state)
-                after = domain.complementarity(state, np.minimum(1.0, domain.reach(state)))
-                domain.aim(state, (after / np.maximum(size, _LEAST)) ** 3 * size)
-                change = system.move(state)
-                step = np.where(size > _LEAST, np.minimum(1.0, _FRACTION * domain.reach(state)), 0.0)
-                domain.advance(state, step)
-                if problem.intercept:
-                    state["live"] = state["live"] + step * change[-1]
+                with np.errstate(over="ignore", invalid="ignore"):  # rows of a huge scale: the certificate tells
+                    system = _System(problem, domain, state)
+                    domain.aim(state, None)
+                    system.move(state)
+                    after = domain.complementarity(state, np.minimum(1.0, domain.reach(state)))
+                    domain.aim(state, (after / np.maximum(size, _LEAST)) ** 3 * size)
+                    change = system.move(state)
+                    step = np.where(size > _LEAST, np.minimum(1.0, _FRACTION * domain.reach(state)), 0.0)
+                    domain.advance(state, step)
+                    if problem.intercept:
+                        state["live"] = state["live"] + step * change[-1]
             state["iteration"] = np.asarray(state["iteration"] + 1)
             state["passes"] = np.asarray(state["passes"] + _PASSES)
             found = self.certificate(problem, state, final=True)

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from manyclass.distributed import Communicator
 from manyclass.kernels.jit import compile_clock
-from manyclass.kernels.rows import make_rows
+from manyclass.kernels.rows import check_largest, make_rows
 from manyclass.kernels.scoring import row_fault
 from manyclass.models.sharded import ShardedModel
 from manyclass.models.splitting import ShardedModelWriter, block_width
@@ -45,6 +45,7 @@ class _Survey(NamedTuple):
     lam: float  # the same, but doubled for two classes, which have two columns here
     rate: float  # the first step size
     gain: float  # mean squared norm of the rows; 0 without an intercept
+    mean_norm: float  # mean squared norm of the rows
 
 
 class BlockFit:
@@ -152,7 +153,8 @@ class BlockFit:
             if comm.rank == 0 and (self.task.checkpoint is None or (saved and self.history.outcome == "converged")):
                 work.remove()
         model = ShardedModel.open(self.path)
-        return StoreFit(model, self.history, self._certificate(), self.survey.alpha, work.done // self.steps)
+        survey, epochs = self.survey, work.done // self.steps
+        return StoreFit(model, self.history, self._certificate(), survey.alpha, epochs, survey.mean_norm)
 
     def _descend(self) -> None:
         """Run the remaining epochs, and compute the certificates."""
@@ -212,7 +214,8 @@ class BlockFit:
         comm, task, dense, batch = self.comm, self.task, self.store.layout == "dense", self.batch
         weighed = Rows(self.view, self.solver.window_bytes, 1.0, len(self.store), self.by_class)
         steps = np.zeros(comm.size, np.int64)
-        weight = squares = features = ones = 0.0
+        n, size = len(self.store), len(self.store) * self.store.shape[1]
+        weight = squares = features = ones = largest = 0.0
         for window in self.view.windows(self.solver.window_bytes):
             rows = window.end - window.begin
             fault = row_fault(make_rows(window.X), 0, rows, self.store.shape[1])
@@ -225,24 +228,27 @@ class BlockFit:
             c = weighed.weights(window)
             weight += float(c.sum())
             values = window.X if dense else window.X.data
+            largest = max(largest, float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+            check_largest(max(largest, 1.0), size, task.dtype)  # whether it is too small, all windows tell
             squares += float(np.vdot(values, values)) if values.dtype == np.float64 else _squares(values)
             found = curvature(window.X, c, batch)
             features, ones = max(features, found[0]), max(ones, found[1])
         steps = comm.allreduce(steps)
         weight, squares = comm.allreduce(np.array([weight, squares])).tolist()
-        features, ones = comm.allreduce(np.array([features, ones]), "max").tolist()
+        features, ones, largest = comm.allreduce(np.array([features, ones, largest]), "max").tolist()
+        check_largest(largest, size, task.dtype)
         if not weight > 0:
             raise ValueError(
                 f"sample weights must have a positive sum, got only zeros in {self.store.path}: write the store again "
                 "with other weights"
             )
-        n = len(self.store)
-        gain = squares / n if task.intercept else 0.0
+        mean = squares / n
+        gain = mean if task.intercept else 0.0
         scale = n / weight
         alpha = 1.0 / weight if task.alpha is None else task.alpha
         lam = 2.0 * alpha if self.store.n_outputs == 2 else alpha
         rate = 1.0 / (scale * (features + gain * ones) + batch * lam)
-        return _Survey(steps, scale, alpha, lam, rate, gain)
+        return _Survey(steps, scale, alpha, lam, rate, gain, mean)
 
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
