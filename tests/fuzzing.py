@@ -24,6 +24,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,12 +112,53 @@ def _json_lines(folder: Path) -> list[Files]:
     return [{"": "\n".join(rows).encode()}]
 
 
+def _arrow(folder: Path) -> list[Files]:
+    """Files and streams, plain and packed, with the types that texts and labels may have."""
+    import pyarrow as pa
+
+    found = []
+    for name, table in _typed_tables().items():
+        for kind, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
+            packed = "zstd" if name == "labels" else None
+            options = pa.ipc.IpcWriteOptions(compression=packed)
+            with new(folder / f"{name}.{kind}", table.schema, options=options) as out:
+                out.write_table(table, max_chunksize=8)
+            found.append(_bytes(folder / f"{name}.{kind}"))
+    return found
+
+
+def _parquet(folder: Path) -> list[Files]:
+    from pyarrow import parquet
+
+    found = []
+    for name, table in _typed_tables().items():
+        for packed in ("none", "zstd"):
+            parquet.write_table(table, folder / f"{name}.{packed}", compression=packed, row_group_size=8)
+            found.append(_bytes(folder / f"{name}.{packed}"))
+    return found
+
+
+def _typed_tables() -> dict[str, Any]:
+    import pyarrow as pa
+
+    codes = [f"class {y}" for y in Y]
+    return {
+        "classes": pa.table({"text": TEXTS, "label": pa.array(codes).dictionary_encode()}),
+        "labels": pa.table({"text": pa.array(TEXTS, pa.large_string()), "label": [codes[: y + 1] for y in Y]}),
+        "values": pa.table({"text": [None, *TEXTS[1:]], "label": Y / 3, "id": np.arange(N)}),
+    }
+
+
 def _read(path: Path, number: int) -> None:
     read(path, task=TASKS[number % 4], n_features=(None, D, 3)[number % 3], extra_features="ignore").summary()
 
 
 def _read_table(path: Path, number: int) -> None:
     read(path, task=TASKS[number % 3]).summary()
+
+
+def _read_typed(path: Path, number: int) -> None:
+    read(path, task=TASKS[number % 4], label_separator=(None, ",")[number % 2]).summary()
 
 
 def _read_labels(path: Path, number: int) -> None:
@@ -230,6 +272,9 @@ TARGETS: dict[str, Target] = {
     "checkpoint": Target(".ckpt", _checkpoint, _fit("sdca")),
     "checkpoint-folder": Target(".ckpt", _checkpoint_folder, _fit("ds_mlr")),
 }
+if find_spec("pyarrow"):
+    TARGETS["parquet"] = Target(".parquet", _parquet, _read_typed)
+    TARGETS["arrow"] = Target(".arrow", _arrow, _read_typed)
 
 
 def put(files: Files, path: Path) -> Path:
@@ -376,6 +421,8 @@ def replay() -> int:
         name, part, number = file.name.split("--")
         sys.stdout.write(f"{file.name}\n")
         sys.stdout.flush()
+        if name not in TARGETS:  # needs pyarrow
+            continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"case{TARGETS[name].suffix}")
             files = {"": b""} if not part else dict(TARGETS[name].seeds(Path(folder))[0])

@@ -66,6 +66,7 @@ def _arrow_rows(path: StrPath, format: str, separator: str | None) -> Iterator[t
         for place, (names, batch) in enumerate(_batches(path, format)):
             if place == 0:
                 yield names, 1
+            batch.validate(full=True)  # pyarrow trusts offsets: wrong ones end the process
             columns = [column.to_pylist() for column in batch.columns]
             for row in zip(*columns):
                 number += 1
@@ -73,8 +74,13 @@ def _arrow_rows(path: StrPath, format: str, separator: str | None) -> Iterator[t
                 made += sum(map(len, texts)) + len(texts)
                 refuse_bomb(path, size, made)
                 yield texts, number
-    except arrow.ArrowException as error:
-        raise DataFormatError(path, f"cannot be read as {format} ({error}): copy or write it again") from error
+    except DataFormatError:
+        raise
+    except (arrow.ArrowException, ArithmeticError, MemoryError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the system, not of the content
+            raise
+        told = error if str(error) else type(error).__name__
+        raise DataFormatError(path, f"cannot be read as {format} ({told}): copy or write it again") from error
 
 
 def _batches(path: StrPath, format: str) -> Iterator[tuple[list[str], Any]]:
@@ -111,4 +117,4 @@ def _text(path: StrPath, name: str, value: Any, separator: str | None, number: i
                 path, f"{name!r} has a list; expected one value: pass label_separator= for lists of labels", number
             )
         return separator.join(_text(path, name, each, None, number) for each in value)
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+    return json.dumps(value, default=str) if isinstance(value, dict) else str(value)
