@@ -1,8 +1,10 @@
-"""Paths and files that were made to harm: ``python tests/hostile_paths.py nodes|bombs|writes FOLDER``.
+"""Paths and files that were made to harm: ``python tests/hostile_paths.py nodes|bombs|writes|full FOLDER``.
 
 ``nodes``: every reader is given pipes, devices, sockets, folders and broken links. ``bombs``: compressed files that
 unpack to much more than their size, and short files that announce large arrays. ``writes``: everything that is written
 goes to folders, pipes, devices, links, folders that are not there or may not be written to, and to full disks.
+``full``: everything is written to a file system without space, which needs a mount namespace: ``unshare -rm python
+...``.
 
 The process prints a line of JSON for every case; it ends itself when one takes too long. tests/test_hostile_paths.py
 reads the lines.
@@ -12,17 +14,19 @@ from __future__ import annotations
 
 import faulthandler
 import gzip
+import io
 import json
 import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,7 @@ import scipy.sparse as sp
 
 import fuzzing
 import manyclass
+from manyclass.cli.main import main
 from manyclass.io import Dataset, read, streams, write
 from manyclass.mips import ExactSearch
 from manyclass.models.splitting import split_model
@@ -245,6 +250,55 @@ def writes(folder: Path) -> None:
         sys.stdout.write(json.dumps({"case": f"{name}: left as it was", "kept": kept}) + "\n")
 
 
+# --- a file system without space --------------------------------------------------------------------------------------
+
+
+def _command(*argv: str) -> None:
+    """A command in this process; what it says is an OSError if it fails as commands should."""
+    told = io.StringIO()
+    with redirect_stderr(told), redirect_stdout(io.StringIO()):
+        code = main(list(argv))
+    if code == 2:
+        raise OSError(told.getvalue().splitlines()[-1])
+    assert code == 0, told.getvalue()
+
+
+def _commands(folder: Path) -> dict[str, tuple[str, Callable[[Path], object]]]:
+    """As `_writers`: commands that write a file or folder."""
+    data, model = os.fspath(folder / "data.svm"), os.fspath(folder / "model")
+    write(data, Dataset(sp.csr_matrix(np.tile(fuzzing.X.toarray(), (40, 1))), np.tile(fuzzing.Y, 40)))
+    fit = ("fit", data, "--max-iter", "2", "--tol", "1", "-o")
+    _command(*fit, model)
+    return {
+        "manyclass fit": (".model", lambda path: _command(*fit, os.fspath(path))),
+        "manyclass convert": (".svm", lambda path: _command("convert", data, "-o", os.fspath(path))),
+        "manyclass convert to a store": (".store", lambda path: _command("convert", data, "-o", os.fspath(path))),
+        "manyclass predict": (".txt", lambda path: _command("predict", model, data, "-o", os.fspath(path))),
+    }
+
+
+def full(folder: Path) -> None:
+    """Writers and commands: first with space, then without; whether all is as it was is part of what is printed."""
+    made = _writers() | _commands(folder)
+    disk = folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", disk], check=True)
+    for name, (suffix, put) in made.items():
+        path = disk / f"it{suffix}"
+        put(path)
+        if path.is_dir() or name == "checkpoint":  # not replaced
+            fuzzing.shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with suppress(OSError), open(disk / "filler", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        before = {entry: entry.is_file() and entry.read_bytes() for entry in disk.rglob("*")}
+        say(name, partial(put, path))
+        kept = before == {entry: entry.is_file() and entry.read_bytes() for entry in disk.rglob("*")}
+        sys.stdout.write(json.dumps({"case": f"{name}: left as it was", "kept": kept}) + "\n")
+        for entry in disk.iterdir():
+            fuzzing.shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    {"nodes": nodes, "bombs": bombs, "writes": writes}[sys.argv[1]](Path(sys.argv[2]))
+    {"nodes": nodes, "bombs": bombs, "writes": writes, "full": full}[sys.argv[1]](Path(sys.argv[2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -23,10 +24,10 @@ from manyclass.runtime.files import atomic_path
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="makes pipes, devices and limits as Linux has them")
 
 
-def cases(group, tmp_path):
+def cases(group, tmp_path, *before):
     """The cases of a group, in a process of their own: one that waits for a pipe ends with a traceback."""
     found = subprocess.run(
-        [sys.executable, hostile_paths.__file__, group, os.fspath(tmp_path)],
+        [*before, sys.executable, hostile_paths.__file__, group, os.fspath(tmp_path)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -66,6 +67,25 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
             assert case["error"] in ("own", "os"), case
             assert os.fspath(tmp_path) in case["text"], case
     assert sum("kept" in case for case in found) == 13
+
+
+def test_a_file_system_without_space(tmp_path):
+    alone = ("unshare", "--user", "--map-root-user", "--mount")
+    try:
+        subprocess.run([*alone, "mount", "-t", "tmpfs", "none", tmp_path], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this user may not mount a file system in a namespace")
+    found = cases("full", tmp_path, *alone)
+    for case in found:
+        if "kept" in case:
+            assert case["kept"], case
+        else:
+            assert case["error"] == "os", case
+            assert re.search(
+                r"cannot write .*/disk/it\..*: free space there, or write to another disk", case["text"]
+            ), case
+    assert len(found) == 2 * 17
+    assert not list((tmp_path / "disk").iterdir())
 
 
 @pytest.mark.parametrize("name", [name for name, target in fuzzing.TARGETS.items() if "ckpt" not in target.suffix])

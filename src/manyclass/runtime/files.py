@@ -18,6 +18,8 @@ from typing import TypeVar
 
 __all__ = ["FolderWriter", "atomic_folder", "atomic_path", "exposed", "refuse_existing", "special", "sweep", "to_disk"]
 
+#: Numbers of the errors of a disk, a quota or a limit that leaves no space.
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 W = TypeVar("W", bound="FolderWriter")
 
 #: Names of temporary files: they contain the machine and the process that write them.
@@ -217,9 +219,12 @@ def _temporary(target: Path) -> Iterator[Path]:
     try:
         yield target.with_name(name)
     except OSError as error:
-        if error.filename is not None:
+        why = error.strerror or str(error)
+        if error.errno is not None and error.errno in _FULL:  # its error has no file name, or that of a temporary file
+            why = f"{os.strerror(error.errno)}: free space there, or write to another disk"
+        elif error.filename is not None:
             raise
-        told = OSError(f"cannot write {target}: {error.strerror or error}")  # the error of a full disk has no file name
+        told = OSError(f"cannot write {target}: {why}")
         told.errno = error.errno
         raise told from error
     finally:
