@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 import warnings
 from contextlib import suppress
 from dataclasses import replace
@@ -34,9 +35,8 @@ FRACTION = 0.2
 _RATIO, _STRIDE, _FARTHEST = 10**0.5, 2, 8
 #: Relative duality gap of the fits of the search: small enough to compare accuracies, and to compare squared errors.
 _TOL, _TOL_REAL = 3e-2, 3e-3
-#: Relative gap below which a score that no longer rises ends a fit with many classes.
-_ROUGH = 0.3
-#: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`.
+#: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`; with
+#: active sets `_FEW`, because fits of this length rank alphas as longer ones do.
 _ITERATIONS, _FEW = 30, 6
 #: Standard errors by which a weaker penalty must be better; if its fit is far from its optimum; and the rise of the
 #: score for which one more fit is worth while.
@@ -78,8 +78,9 @@ def search_alpha(
     does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
     Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
-    A solver whose passes over all classes give certificates (`ActiveSetSDCA`) has its score taken after each, and its
-    fit ends where that no longer rises (`_Settled`): with many classes accuracy is final long before the gap is small.
+    With active sets of rivals (`ActiveSetSDCA`) the score is taken before each search for rivals, and the fit ends
+    where it no longer rises (`_Settled`), without a certificate: with many classes accuracy is final long before the
+    gap is small.
 
     Parameters
     ----------
@@ -106,20 +107,18 @@ class _Interrupted(Exception):
 
 
 class _Settled:
-    """Ends a fit: whether the score has not risen by `_RISE` since the certificate before, at a gap below `_ROUGH`, or
-    since the one before that. ``score`` is that of the start.
+    """Ends a fit: whether the score has risen by less than `_RISE` since the search for rivals before. ``score`` is
+    that of the start.
     """
 
-    def __init__(self, judge: Judge, score: float) -> None:
-        self._judge, self._gap, self._scores = judge, math.nan, [-math.inf, score]
+    def __init__(self, judge: Judge, solver: ActiveSetSDCA, score: float) -> None:
+        self._judge, self._solver, self._score = judge, solver, score
 
     def __call__(self, progress: FitProgress) -> bool:
-        if math.isnan(progress.relative_gap) or progress.relative_gap == self._gap:
+        if not self._solver.passes_after(progress.iteration + 1):  # before the next one
             return False
-        self._gap = progress.relative_gap
-        self._scores.append(self._judge(*progress.weights()).score)
-        rise, last = self._scores[-1] - self._scores[-3], self._scores[-1] - self._scores[-2]
-        return rise < _RISE or (self._gap <= _ROUGH and last < _RISE)
+        before, self._score = self._score, self._judge(*progress.weights()).score
+        return self._score - before < _RISE
 
 
 class _Search:
@@ -131,6 +130,7 @@ class _Search:
         weights = np.array(unit.sample_weight, np.float64)
         weights[held] = 0.0
         self._training, self._judge = replace(unit, sample_weight=weights), Judge.of(unit, held)
+        self._active = isinstance(_ready(self._training, solver), ActiveSetSDCA)
         self._center, self._solver, self._seed, self._max_iter = _center(self._training), solver, seed, max_iter
         self._tol = _TOL_REAL if isinstance(unit.targets, RealTargets) else _TOL
         self._verbose = verbose
@@ -176,13 +176,13 @@ class _Search:
         problem = replace(self._training, lam=self._training.lam * self.alpha(number))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            begun = time.perf_counter()
             result = self._fit(problem)
         self._found[number] = found = self._judge(result.weights, result.intercept)
         self.scores[self.alpha(number)] = found.score
         if self._verbose:
-            seconds = result.history.last.seconds if len(result.history) else 0.0
             words = f"alpha {self.alpha(number):<12g} held-out score {found.score:>8.4f}"
-            sys.stderr.write(f"{words} {result.n_iter:>6} epochs {seconds:>8.2f} s\n")
+            sys.stderr.write(f"{words} {result.n_iter:>6} epochs {time.perf_counter() - begun:>8.2f} s\n")
         near = result.outcome is Outcome.STOPPED or not result.certificate.relative_gap > self._tol
         if number == self.best or self._is_better(number, near):
             self.best, self._iterations = number, result.n_iter
@@ -202,7 +202,7 @@ class _Search:
         return found.score > best.score + max(chance, 0.5 * _worth(best.score))
 
     def _fit(self, problem: Problem) -> Result:
-        ready = (choose(problem) if self._solver is None else self._solver).prepare(problem)
+        ready = _ready(problem, self._solver)
         limit = min(ready.default_max_iter if self._max_iter is None else self._max_iter, self._iterations_allowed())
         if in_ranges(problem, ready):
             return minimize_columns(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed)
@@ -210,8 +210,8 @@ class _Search:
         if self.kept is not None and self.kept[0] == lineage(ready) and ready.certified:
             copy = {name: np.array(part) for name, part in self.kept[1].items()}
             begin = warm_state(problem, ready, copy, rough=True)
-        if isinstance(ready, ActiveSetSDCA) and ready.certifies:
-            settled = _Settled(self._judge, -math.inf if begin is None else self._found[self.best].score)
+        if isinstance(ready, ActiveSetSDCA):
+            settled = _Settled(self._judge, ready, -math.inf if begin is None else self._found[self.best].score)
         return minimize(
             problem,
             ready,
@@ -220,11 +220,18 @@ class _Search:
             seed=self._seed,
             state=begin,
             warn=False,
+            certify=not self._active,
             callback=settled,
         )
 
     def _iterations_allowed(self) -> int:
-        return max(_FEW, 2 * self._iterations) if self._found else _ITERATIONS
+        if not self._found:
+            return _ITERATIONS
+        return _FEW if self._active else max(_FEW, 2 * self._iterations)
+
+
+def _ready(problem: Problem, solver: Solver | None) -> Solver:
+    return (choose(problem) if solver is None else solver).prepare(problem)
 
 
 def _center(problem: Problem) -> float:

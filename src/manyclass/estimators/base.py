@@ -228,7 +228,7 @@ class LinearEstimator(Named):
         """The fitting loop with its solver (the given one, or the one chosen for the problem) and its warm start.
 
         Many outputs of a separable loss are fitted one range after the other. This takes less memory and time, but
-        keeps no dual variables for a later warm start. ``whole`` forbids it.
+        keeps no dual variables for a later warm start. ``whole``, of fits with early stopping, forbids it.
         """
         ready = (choose(problem) if solver is None else solver).prepare(problem)
         self.solver_ = ready.name
@@ -236,7 +236,7 @@ class LinearEstimator(Named):
             return partial(minimize_columns, problem, ready)
         kept, state = getattr(self, "_warm", None), None
         if start is not None and start[0] == lineage(ready):
-            state = warm_state(problem, ready, start[1])
+            state = warm_state(problem, ready, start[1], rough=whole)
         elif self.warm_start and kept is not None and _same(kept[0], _signature(problem, ready)):
             state = warm_state(problem, ready, kept[1])
         return partial(minimize, problem, ready, state=state, checkpoint=checkpoint)

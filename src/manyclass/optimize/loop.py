@@ -90,6 +90,7 @@ def minimize(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     warn: bool = True,
+    certify: bool = True,
     validation: Validation | None = None,
     callback: Callable[[FitProgress], Any] | None = None,
 ) -> Result:
@@ -126,6 +127,9 @@ def minimize(
         Minimum time between two checkpoints in seconds.
     warn : bool, default=True
         Whether to issue a ConvergenceWarning if ``tol`` was not reached.
+    certify : bool, default=True
+        Whether to compute a certificate at the end of a fit that ``max_iter`` or ``callback`` ended. If False, that of
+        the result is the last one that was computed, or NaN.
     validation : Validation, optional
         Held-out rows: their score is computed after each iteration. If it ends the fit, or the solver has no
         certificate, the result has the weights with the best score, whose certificate is their objective and the dual
@@ -176,7 +180,7 @@ def minimize(
             if keeper is not None and run.moved and run.outcome is not Outcome.DIVERGED:
                 run.history.outcome = run.outcome.name.lower() if run.outcome.finished else ""
                 keeper.write(run.state, run.history, run.spent())
-            if run.outcome in (Outcome.MAX_ITER, Outcome.STOPPED):
+            if certify and run.outcome in (Outcome.MAX_ITER, Outcome.STOPPED):
                 run.ended()
         except KeyboardInterrupt:
             run.interrupted()

@@ -43,6 +43,9 @@ class Image(Protocol):
     def rebuild(self, problem: Problem, state: State) -> None:
         """Recompute the image from the sparse dual variables of the state."""
 
+    def scale(self, state: State, factor: float) -> None:
+        """Multiply the image by a number."""
+
     def scored(self, problem: Problem, state: State) -> Any:
         """The weights in the form that `manyclass.kernels.proposals.propose` takes."""
 
@@ -89,6 +92,9 @@ class DenseImage:
             ranges(problem.n_threads, 1),
             problem.n_threads,
         )
+
+    def scale(self, state: State, factor: float) -> None:
+        state["V"] *= state["V"].dtype.type(factor)
 
     def scored(self, problem: Problem, state: State) -> Any:
         return state["V"]
@@ -149,6 +155,10 @@ class TableImage:
             )
             if done < n:
                 self.enlarge(state)
+
+    def scale(self, state: State, factor: float) -> None:
+        held = self.view(state).values[1::2]
+        held *= held.dtype.type(factor)
 
     def scored(self, problem: Problem, state: State) -> Any:
         return make_mixed(self.weights(problem, state))

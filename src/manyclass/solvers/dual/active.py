@@ -1,11 +1,11 @@
 """Prox-SDCA for the Crammer-Singer loss with many classes: sparse dual variables on active sets of rival classes.
 
 A rival of a sample is a class other than its own. At the optimum few rivals of a sample have a positive dual variable.
-So each sample has an active set of rivals, and the exact dual steps of an epoch change only their columns of W. After
-every ``epochs`` epochs, and twice before the first time, an exact pass scores all classes and adds the worst violators
-to the active sets; those without a positive dual variable two epochs later are removed. W is fixed during that pass,
-which therefore gives the objective of the full problem: the certificate costs nothing extra. The dual point is feasible
-for any active sets, so that the certificate is always valid.
+So each sample has an active set of rivals, and the exact dual steps of an epoch change only their columns of W. Every
+``epochs`` epochs an exact pass scores all classes and adds the worst violators to the active sets; those without a
+positive dual variable two epochs later are removed. W is fixed during that pass, which therefore gives the objective of
+the full problem: the certificate costs nothing extra. The dual point is feasible for any active sets, so that the
+certificate is always valid.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class ActiveSetSDCA(SDCA):
     more : int, default=16
         Maximum number of rivals that a pass adds per sample, >= 1.
     epochs : int, default=6
-        Epochs between two passes that add rivals, >= 1. There are two more after a third and two thirds of the first
-        ``epochs``, because the first rivals, of the centroids, are poor ones.
+        Epochs between two passes that add rivals, >= 1. The first pass is after the first epoch, because the first
+        rivals, of the centroids, are poor ones; there is another one half of ``epochs`` later.
     slack : float, default=0.5
         A rival is added if its score is at most this much, >= 0, below the largest violation of its sample; the gamma
         of the loss is used if that is larger.
@@ -198,7 +198,7 @@ class ActiveSetSDCA(SDCA):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         for progress in super().iterate(problem, state, seed):
-            if not self._passes_after(progress.iteration):
+            if not self.passes_after(progress.iteration):
                 pass
             elif self._index is not None:
                 self._ask(problem, state, self._index)
@@ -206,9 +206,9 @@ class ActiveSetSDCA(SDCA):
                 progress = replace(progress, bound=self._certify(problem, state))
             yield progress
 
-    def _passes_after(self, number: int) -> bool:
+    def passes_after(self, number: int) -> bool:
         """Whether new rivals are searched for after this epoch."""
-        return number % self.epochs == 0 or number in (self.epochs // 3, 2 * self.epochs // 3)
+        return (number - 1) % self.epochs == 0 or number - 1 == self.epochs // 2
 
     def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
         if number == int(state["proposed"]) + _TRIAL:

@@ -31,7 +31,7 @@ def warm_state(problem: Problem, solver: Solver, state: State, *, rough: bool = 
 
     That run must have had the same targets, loss and shapes, but may have had other data, sample weights, lam or
     penalty. Its solver must be of the same `lineage`. ``rough`` says that the fit will end long before its optimum:
-    `ActiveSetSDCA` then starts with weights of the right size (`_rescale`).
+    `ActiveSetSDCA` then starts with weights of the right size (`_rescale`) and without a search for rivals.
     """
     # Each fit counts its own iterations; samples that shrinking left out may be needed in this one.
     for name in ("iteration", "passes", "idle"):
@@ -43,6 +43,8 @@ def warm_state(problem: Problem, solver: Solver, state: State, *, rough: bool = 
     if isinstance(solver, ActiveSetSDCA):
         if rough and isinstance(problem.penalty, L2):
             _rescale(problem, state)
+            state["gap"] = np.ones(())
+            return state
     elif isinstance(solver, SDCA):
         state = {**solver.state(problem), **{name: state[name] for name in _CARRIED}}
     solver.certificate(problem, state, final=True)
@@ -65,4 +67,6 @@ def _rescale(problem: Problem, state: State) -> None:
     linear, bent = -part(gamma=0.0) / problem.n_samples, part(gamma=problem.loss.gamma) / problem.n_samples
     quadratic = linear + bent + problem.lam * image.sums(problem, state)[1]
     if 0 < linear < 2.0 * quadratic:
-        state["b"] *= problem.dtype.type(0.5 * linear / quadratic)
+        factor = min(1.0, 0.5 * linear / quadratic)
+        state["b"] *= problem.dtype.type(factor)
+        image.scale(state, factor)
