@@ -378,6 +378,22 @@ def test_early_stopping_judges_on_the_validation_data(capsys, tmp_path):
     assert own.parameters["early_stopping"] == 3
 
 
+@pytest.mark.parametrize("name", ["stagewise", "calibrated"])
+def test_early_stopping_on_other_rows_than_the_validation_data_is_said(capsys, tmp_path, name):
+    X, y = digits(300)
+    path, valid = tmp_path / "train.svm", tmp_path / "valid.svm"
+    write_svmlight(path, X[:200], y[:200])
+    write_svmlight(valid, X[200:], y[200:])
+    words = ["--estimator", name, "--valid", valid]
+    ran = run(capsys, "fit", path, "-o", tmp_path / "m", *words, "--early-stopping", "2")
+    assert ran.code == 0, ran.err
+    assert f"--early-stopping of --estimator {name} holds out rows of" in " ".join(ran.err.split())
+    assert "accuracy on valid.svm " in ran.out
+    ran = run(capsys, "fit", path, "-o", tmp_path / "n", *words)
+    assert ran.code == 0, ran.err
+    assert "holds out" not in ran.err
+
+
 def test_validation_counts_unseen_classes(capsys, tmp_path):
     X, y = digits()
     few = y < 8

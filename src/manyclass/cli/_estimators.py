@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="stop after N epochs without a better score on --valid (without --valid: on a tenth of DATA, held out); "
-        "keeps the best model",
+        "keeps the best model; stagewise, calibrated: N blocks or rounds, always on a tenth of DATA",
     )
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of all that is random (default: 0)")
