@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import CalibratedLeastSquaresClassifier
+from manyclass.estimators import calibrated
 from manyclass.solvers.least_squares.calibrated import calibrated_rounds
 from manyclass.solvers.least_squares.design import Design
 
@@ -145,6 +146,20 @@ def test_a_warm_start_adds_rounds(digits, features):
     np.testing.assert_allclose(parts.decision_function(X), whole.decision_function(X), atol=1e-10)
     with pytest.raises(ValueError, match="warm_start=True needs the classes"):
         parts.fit(X[:, :5], y)
+
+
+def test_a_continued_fit_is_judged_on_the_same_rows(digits, monkeypatch):
+    """Others would be rows that its first rounds were fitted to; a RandomState goes on from fit to fit."""
+    X = digits[0][:400]
+    seen = []
+    monkeypatch.setattr(calibrated, "error_rate", lambda scores, labels, *rest: seen.append(labels.copy()) or 0.5)
+    estimator = CalibratedLeastSquaresClassifier(
+        max_iter=2, early_stopping=True, warm_start=True, random_state=np.random.RandomState(0)
+    )
+    for _ in range(2):
+        estimator.fit(X, np.arange(400) // 2)
+    assert len(seen) >= 4
+    assert all(np.array_equal(labels, seen[0]) for labels in seen)
 
 
 def test_the_best_round_is_kept(digits):

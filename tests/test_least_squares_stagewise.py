@@ -311,6 +311,9 @@ def test_the_best_prefix_is_kept(few):
     errors = [record.validation_error for record in model.stage_records_]
     assert model.n_stages_ == [int(np.argmin(errors)) + 1]
     assert len(errors) == model.n_stages_[0] + 3
+    assert model.outcome_ == "stopped early"
+    model.set_params(n_blocks=2).fit(X, noisy)
+    assert model.outcome_ == "complete"
 
 
 def test_the_validation_part_is_not_fitted(few):

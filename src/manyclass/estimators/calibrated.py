@@ -20,7 +20,7 @@ from manyclass.estimators.labels import coded
 from manyclass.estimators.named import Named
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import make_stage, require_same
-from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, hold_out, mean_one
+from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.optimize.scale import warn_of_zeros
 from manyclass.runtime.memory import require
@@ -206,7 +206,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         targets, predictions = coded(labels, K, dtype), np.zeros((n, K), dtype)
         held, kept = None, weights
         if self.early_stopping:
-            held, kept = hold_out(n, float(self.validation_fraction), self._seeds, weights, labels)
+            held, kept = self._hold_out(n, weights, labels, bool(earlier))
 
         def judge() -> float:
             if held is None:

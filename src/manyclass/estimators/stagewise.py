@@ -101,8 +101,9 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Number of stages of each model.
     stage_records_ : list of StageRecord
         Loss and validation error after each block.
-    outcome_ : {"complete", "interrupted"}
-        Why the fit ended; after Ctrl-C the best model so far is kept.
+    outcome_ : {"complete", "stopped early", "interrupted"}
+        Why the fit ended: all blocks were fitted, ``patience`` ended one of the models, or Ctrl-C, which keeps the best
+        model so far.
     model_ : StagedModel
         The fitted model.
     n_features_in_ : int

@@ -19,7 +19,7 @@ from manyclass import features as blocks
 from manyclass.estimators import dense
 from manyclass.estimators.base import penalty_strength
 from manyclass.estimators.named import Named
-from manyclass.estimators.streamed import BLOCK, StreamedMixin, hold_out, mean_one
+from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one
 from manyclass.models.staged import Stage
 from manyclass.objective.problem import Array
 from manyclass.runtime.memory import require
@@ -193,11 +193,7 @@ class StagewiseEstimator(StreamedMixin, Named):
         X = self._prepared(X)
         held = None
         if self.early_stopping:
-            # A continued fit has the same rows: the stages so far know the others.
-            drawn = getattr(self, "_held_out", None) if self._goes_on else None
-            again = drawn[1] if drawn is not None and drawn[0] == n else None
-            held, weights = hold_out(n, float(self.validation_fraction), self._seeds, weights, labels, again)
-            self._held_out = n, held
+            held, weights = self._hold_out(n, weights, labels, self._goes_on)
         self._set_pattern(X, targets, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()
@@ -227,6 +223,8 @@ class StagewiseEstimator(StreamedMixin, Named):
                     record = StageRecord(number + 1, count, width, error, validated, elapsed())
                     self.stage_records_.append(record)
                     report(record, int(self.verbose))
+                if run.since_best >= run.patience:
+                    self.outcome_ = "stopped early"
             except KeyboardInterrupt:
                 if not run.best and not members:
                     raise  # no stage has been fitted

@@ -36,6 +36,7 @@ class StreamedMixin:
     n_jobs: int | None
     dtype: Any
     fit_intercept: bool
+    validation_fraction: float
     n_features_in_: int
     classes_: Array
     _seeds: np.random.RandomState
@@ -135,6 +136,14 @@ class StreamedMixin:
             dtype=self._working_dtype(X),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
+
+    def _hold_out(self, n: int, weights: Array | None, labels: Any, goes_on: bool) -> tuple[Array, Array]:
+        """`hold_out` for early stopping; a continued fit has the same rows: the model so far knows the others."""
+        drawn = getattr(self, "_held_out", None) if goes_on else None
+        again = drawn[1] if drawn is not None and drawn[0] == n else None
+        held, kept = hold_out(n, float(self.validation_fraction), self._seeds, weights, labels, again)
+        self._held_out = n, held
+        return held, kept
 
     def _next_seed(self) -> int:
         return int(self._seeds.randint(np.iinfo(np.int32).max))
