@@ -27,21 +27,18 @@ from manyclass.solvers.least_squares.arrays import is_foreign, like, to_numpy
 
 BLOCK = RandomFourier(100, scale=20.0)
 
-_WEIGHTS = {
-    "check_sample_weight_equivalence_on_dense_data": "cubes of rounding: see test_weights_are_repetitions",
-    "check_sample_weight_equivalence_on_sparse_data": "cubes of rounding: see test_weights_are_repetitions",
-}
 #: Calibrations have no penalty.
 _CLASS_WEIGHT = {"check_class_weight_classifiers": "a class of weight 1e-7 is fitted where no other class is"}
 
 
 #: With weights in place of repeated rows other rows are drawn for the bandwidth and the centers.
-_DRAWN = dict.fromkeys(_WEIGHTS, "rows are drawn at random: see test_weights_are_repetitions with given features")
+_DRAWN = dict.fromkeys(
+    ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data"),
+    "rows are drawn at random: see test_weights_are_repetitions with given features",
+)
 
 
 def _expected_failures(estimator):
-    if isinstance(estimator, CalibratedLeastSquaresClassifier):
-        return _WEIGHTS
     if getattr(estimator, "features", None) == "auto":
         return _DRAWN
     return _CLASS_WEIGHT if getattr(estimator, "update", "") == "calibrated" else {}

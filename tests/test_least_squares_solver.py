@@ -58,11 +58,25 @@ def test_a_factor_solves_what_can_be_solved(rank, scaled):
     np.testing.assert_allclose(residual, 0, atol=1e-8)
 
 
+@pytest.mark.parametrize("rank", [11, 7, 1])
+def test_the_solution_of_minimum_norm_is_that_of_the_pseudoinverse(rank):
+    rng = np.random.default_rng(rank)
+    X = rng.normal(size=(40, rank)) @ rng.normal(size=(rank, 12))
+    X[:, 1] = X[:, 0]  # a tie, which rounding would decide
+    X /= np.sqrt((X**2).sum(0))  # the norm is that of scaled unknowns
+    A, B = X.T @ X, X.T @ rng.normal(size=(40, 3))
+    found = Factor(A.copy(), minimum_norm=True).solve(B)
+    np.testing.assert_allclose(found, np.linalg.pinv(A, rcond=1e-12) @ B, atol=1e-8)
+
+
 @pytest.mark.usefixtures("panels")
-def test_features_that_are_zero_everywhere_get_no_weight():
-    np.testing.assert_array_equal(Factor(np.zeros((3, 3))).solve(np.zeros((3, 2))), 0)
+@pytest.mark.parametrize("minimum_norm", [False, True])
+def test_features_that_are_zero_everywhere_get_no_weight(minimum_norm):
+    none = Factor(np.zeros((3, 3)), minimum_norm=minimum_norm)
+    np.testing.assert_array_equal(none.solve(np.zeros((3, 2))), 0)
     A = np.diag([4.0, 0.0, 1.0])
-    np.testing.assert_allclose(Factor(A).solve(np.array([[4.0], [0.0], [3.0]])), [[1.0], [0.0], [3.0]])
+    found = Factor(A, minimum_norm=minimum_norm).solve(np.array([[4.0], [0.0], [3.0]]))
+    np.testing.assert_allclose(found, [[1.0], [0.0], [3.0]])
 
 
 @pytest.mark.parametrize("whole", [8192, 1000])

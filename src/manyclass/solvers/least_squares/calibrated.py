@@ -28,7 +28,7 @@ def fit_calibration(
     """The second half-step, ``argmin_C sum_i c_i ||y_i - C' G(scores_i)||^2``, followed by a projection on ``domain``.
 
     There is no ridge, because G has few columns. If they are linearly dependent up to rounding (for instance scores
-    with sum 1 and the constant), some of them get coefficient 0.
+    with sum 1 and the constant), the coefficients of minimum norm are taken.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def fit_calibration(
             moments, cross = np.zeros((G.shape[1],) * 2), np.zeros((G.shape[1], targets.shape[1]))
         moments += weighted.T @ G
         cross += weighted.T @ targets[begin:end]
-    coefficients = Factor(moments, _NOISE[scores.dtype.name]).solve(cross)
+    coefficients = Factor(moments, _NOISE[scores.dtype.name], minimum_norm=True).solve(cross)
     return Calibration(basis, coefficients.astype(scores.dtype), domain)
 
 

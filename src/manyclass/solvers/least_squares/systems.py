@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
 from manyclass.runtime import memory
 from manyclass.runtime.threads import ranges
@@ -38,7 +38,8 @@ class Factor:
     The matrix is first scaled to unit diagonal, so that the result does not depend on the units of the features. A
     pivot below q times the rounding error of float64 counts as singular. Then pivoted Cholesky (LAPACK's pstrf) finds
     rows that span all others, and `solve` sets the other unknowns to 0. This is a solution for every right-hand side in
-    the range of the matrix, as gradients of least-squares problems are.
+    the range of the matrix, as gradients of least-squares problems are. Where several choices of rows span the others
+    equally well, rounding decides between them; the solution of minimum norm does not depend on the choice.
 
     Parameters
     ----------
@@ -46,6 +47,9 @@ class Factor:
         The lower triangle is read; the array is overwritten.
     noise : float, default=0.0
         Relative rounding error of the matrix, if larger than that of float64.
+    minimum_norm : bool, default=False
+        Whether a singular matrix gets the solution of minimum norm (of the scaled unknowns): another array of q x rank
+        numbers and q rank^2 operations.
 
     Attributes
     ----------
@@ -53,7 +57,7 @@ class Factor:
         Numerical rank of the matrix.
     """
 
-    def __init__(self, matrix: Array, noise: float = 0.0) -> None:
+    def __init__(self, matrix: Array, noise: float = 0.0, *, minimum_norm: bool = False) -> None:
         q = len(matrix)
         least = q * max(noise, float(np.finfo(np.float64).eps))
         diagonal = matrix.diagonal().copy()
@@ -74,11 +78,16 @@ class Factor:
         pivots = factor.diagonal()
         self.rank = q
         self._picked: Array | None = None
+        self._span: Array | None = None
         if fault or pivots.min(initial=1.0) ** 2 < least:
             # The upper triangle still has the matrix.
             np.fill_diagonal(matrix, 1.0)
             factor, order, self.rank, _ = lapack.dpstrf(matrix.T, lower=1, overwrite_a=1, tol=least)
-            self._picked = order[: self.rank] - 1
+            self._picked = order[: None if minimum_norm else self.rank] - 1
+            if minimum_norm:
+                # P'AP = L L' = Q R R' Q' with L of shape (q, rank), so that the pseudoinverse is Q (R R')^-1 Q'.
+                self._span, self._triangle = qr(np.tril(factor[:, : self.rank]), mode="economic", overwrite_a=True)
+                return
             factor = np.asfortranarray(factor[: self.rank, : self.rank])
         self._factor = factor
 
@@ -89,7 +98,10 @@ class Factor:
             found: Array = lapack.dpotrs(self._factor, scaled, lower=0)[0]
         else:
             found = np.zeros_like(scaled)
-            if self.rank:
+            if self._span is not None:
+                inner = solve_triangular(self._triangle, self._span.T @ scaled[self._picked])
+                found[self._picked] = self._span @ solve_triangular(self._triangle, inner, trans="T")
+            elif self.rank:
                 found[self._picked] = lapack.dpotrs(self._factor, scaled[self._picked], lower=1)[0]
         return np.ascontiguousarray(found * self._scale[:, None])
 
