@@ -256,10 +256,11 @@ def mix_rows(C, offsets, squares, F, out):
                 into[k] = 0
             for l in range(m):
                 c = C[squares[i] + j * m + l]
-                if c != 0.0:
-                    row = F[b + l]
-                    for k in range(into.shape[0]):
-                        into[k] += c * row[k]
+                if c == 0.0:
+                    continue
+                row = F[b + l]
+                for k in range(into.shape[0]):
+                    into[k] += c * row[k]
 
 
 @jit

@@ -75,9 +75,10 @@ def gram_epochs(G, slope, w, l1, positions, epochs):
                 z = old - rise / curvature
                 new = max(z - l1 / curvature, 0.0) + min(z + l1 / curvature, 0.0)
             change = new - old
-            if change != 0.0:
-                w[p] = new
-                row = G[p]
-                for r in range(slope.shape[0]):
-                    slope[r] += change * row[r]
+            if change == 0.0:
+                continue
+            w[p] = new
+            row = G[p]
+            for r in range(slope.shape[0]):
+                slope[r] += change * row[r]
     return worst

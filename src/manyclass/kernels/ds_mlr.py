@@ -436,11 +436,12 @@ def combine(stack, g, shares, out):
         for j in range(o.shape[0]):
             o[j] = part * last[j]
         for q in range(m):
-            if shares[q] != 0.0:
-                part = real(shares[q])
-                v = stack[q, begin : begin + _CHUNK]
-                for j in range(o.shape[0]):
-                    o[j] += part * v[j]
+            if shares[q] == 0.0:
+                continue
+            part = real(shares[q])
+            v = stack[q, begin : begin + _CHUNK]
+            for j in range(o.shape[0]):
+                o[j] += part * v[j]
 
 
 @jit

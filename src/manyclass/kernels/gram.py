@@ -18,9 +18,10 @@ def add_sparse_gram(data, indices, indptr, weights, first, last, G):
     for i in range(indptr.shape[0] - 1):
         for t in range(indptr[i], indptr[i + 1]):
             j = indices[t]
-            if first <= j < last:
-                x = np.float64(weights[i]) * np.float64(data[t])
-                row = G[j]
-                for u in range(indptr[i], indptr[i + 1]):
-                    if indices[u] <= j:
-                        row[indices[u]] += x * np.float64(data[u])
+            if j < first or j >= last:
+                continue
+            x = np.float64(weights[i]) * np.float64(data[t])
+            row = G[j]
+            for u in range(indptr[i], indptr[i + 1]):
+                if indices[u] <= j:
+                    row[indices[u]] += x * np.float64(data[u])

@@ -118,10 +118,11 @@ def make_bounds(table: WeightTable, n_classes: int) -> LiveBounds:
 def _fill(table, bounds):
     for j in range(bounds.place.shape[0]):
         p = bounds.place[j]
-        if p >= 0:
-            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
-                if table.keys[2 * slot] >= 0:
-                    _set(bounds, p, np.int64(table.keys[2 * slot]), table.values[2 * slot + 1])
+        if p < 0:
+            continue
+        for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+            if table.keys[2 * slot] >= 0:
+                _set(bounds, p, np.int64(table.keys[2 * slot]), table.values[2 * slot + 1])
 
 
 @inline
@@ -183,11 +184,12 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
     count = _lists(rows, m, table, bounds, scratch)
     for t in range(begin, end):
         p = bounds.place[rows.indices[t]]
-        if p >= 0:
-            x = real(rows.data[t])
-            bound = bounds.bound[p]
-            for a in range(sums.shape[0]):
-                sums[a] += x * bound[a]
+        if p < 0:
+            continue
+        x = real(rows.data[t])
+        bound = bounds.bound[p]
+        for a in range(sums.shape[0]):
+            sums[a] += x * bound[a]
     raised = real(1) + real(4 * (end - begin + 2)) * np.finfo(real).eps
     peak = 0
     for a in range(sums.shape[0]):
@@ -228,16 +230,17 @@ def _lists(rows, m, table, bounds, scratch):
     count = 0
     for t in range(rows.indptr[m], rows.indptr[m + 1]):
         j = rows.indices[t]
-        if bounds.place[j] < 0:
-            x = real(rows.data[t])
-            for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
-                k = np.int64(table.keys[2 * slot])
-                if k >= 0:
-                    v = full[k]
-                    touched[count] = k
-                    # A class whose partial sum returns to 0 is listed twice.
-                    count = min(count + (v == 0), K)
-                    full[k] = v + x * table.values[2 * slot + 1]
+        if bounds.place[j] >= 0:
+            continue
+        x = real(rows.data[t])
+        for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+            k = np.int64(table.keys[2 * slot])
+            if k >= 0:
+                v = full[k]
+                touched[count] = k
+                # A class whose partial sum returns to 0 is listed twice.
+                count = min(count + (v == 0), K)
+                full[k] = v + x * table.values[2 * slot + 1]
     for a in range(count):
         k = _listed(scratch, count, a)
         sums[k // BLOCK] = max(sums[k // BLOCK], full[k])

@@ -74,11 +74,12 @@ def _all_scores_of(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
                 add_row(full, places[m], values[m], 0, outputs, s)
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 j = rows.indices[t]
-                if W.place[j] < 0:
-                    x = s.dtype.type(rows.data[t])
-                    for e in range(W.indptr[j], W.indptr[j + 1]):
-                        # Unsigned: no check for an index from the end.
-                        s[np.uint64(W.indices[e])] += x * W.data[e]
+                if W.place[j] >= 0:
+                    continue
+                x = s.dtype.type(rows.data[t])
+                for e in range(W.indptr[j], W.indptr[j + 1]):
+                    # Unsigned: no check for an index from the end.
+                    s[np.uint64(W.indices[e])] += x * W.data[e]
 
         return mixed
     return None
