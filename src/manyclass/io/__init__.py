@@ -1,50 +1,61 @@
-"""Data sets: read and write files of rows, features and labels."""
+"""Data sets: read and write files of rows, features and labels.
 
+Modules are imported when their names are first used: loading a model needs one of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._write_lines import write_svmlight, write_xmc
-from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
-from .convert import convert
-from .dataset import Dataset
-from .errors import DataFormatError
-from .folder import verify
-from .reader import FORMATS, detect_format, named_format, read, write
-from .svmlight import read_svmlight
-from .tables import TableLayout, read_table
-from .xmc import read_xmc
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # "as": re-exported for type checkers
+    from ._write_lines import write_svmlight as write_svmlight, write_xmc as write_xmc
+    from .arrays import (
+        read_labels as read_labels,
+        read_npy as read_npy,
+        read_npz as read_npz,
+        write_npy as write_npy,
+        write_npz as write_npz,
+    )
+    from .conversion import convert as convert
+    from .dataset import Dataset as Dataset
+    from .errors import DataFormatError as DataFormatError
+    from .folder import verify as verify
+    from .reader import (
+        FORMATS as FORMATS,
+        detect_format as detect_format,
+        named_format as named_format,
+        read as read,
+        write as write,
+    )
+    from .svmlight import read_svmlight as read_svmlight
+    from .tables import TableLayout as TableLayout, read_table as read_table
     from .text import TextVectorizer as TextVectorizer
+    from .xmc import read_xmc as read_xmc
 
-__all__ = [
-    "convert",
-    "FORMATS",
-    "DataFormatError",
-    "Dataset",
-    "TableLayout",
-    "TextVectorizer",
-    "detect_format",
-    "named_format",
-    "read",
-    "read_labels",
-    "read_npy",
-    "read_npz",
-    "read_svmlight",
-    "read_table",
-    "read_xmc",
-    "verify",
-    "write",
-    "write_npy",
-    "write_npz",
-    "write_svmlight",
-    "write_xmc",
-]
+#: Public name -> its module.
+_MODULES = {
+    **dict.fromkeys(("write_svmlight", "write_xmc"), "_write_lines"),
+    **dict.fromkeys(("read_labels", "read_npy", "read_npz", "write_npy", "write_npz"), "arrays"),
+    "convert": "conversion",
+    "Dataset": "dataset",
+    "DataFormatError": "errors",
+    "verify": "folder",
+    **dict.fromkeys(("FORMATS", "detect_format", "named_format", "read", "write"), "reader"),
+    "read_svmlight": "svmlight",
+    **dict.fromkeys(("TableLayout", "read_table"), "tables"),
+    "TextVectorizer": "text",
+    "read_xmc": "xmc",
+}
+
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """`TextVectorizer`, which imports scikit-learn, when it is first asked for."""
-    if name == "TextVectorizer":
-        from .text import TextVectorizer
-
-        return TextVectorizer
+    if name in _MODULES:
+        return getattr(import_module(f"manyclass.io.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,8 +3,8 @@
 Kernels call the functions below; Numba selects the implementation by the type of the row view and by the order of the
 weights V: feature by feature, or, for dense rows, output by output (`manyclass.objective.Problem.columns_first`).
 
-Loops leave out an entry by ``continue``: LLVM does not vectorize an inner loop that stands in an ``if``. With it, rows of
-64 outputs took three times as long.
+Loops leave out an entry by ``continue``: LLVM does not vectorize an inner loop that stands in an ``if``, which made
+rows of 64 outputs three times slower.
 """
 
 from __future__ import annotations
