@@ -89,6 +89,8 @@ def class_signature(
     """The parameters of a class are those of ``__init__``, where autodoc shows those of ``__new__``."""
     if not inspect.isclass(item) or signature != "(*args, **kwargs)":
         return None
+    if getattr(item, "_is_protocol", False):
+        return "", returned
     return stringify_signature(inspect.signature(item), show_annotation=False), returned
 
 
