@@ -77,7 +77,7 @@ def look(folder: Path, pages: list[str], script: str, width: int, profile: Path)
             [program, *options, f"http://127.0.0.1:{server.server_port}/frame"], stderr=log, stdout=subprocess.DEVNULL
         )
         try:
-            assert ended.wait(120), "the browser did not answer in 120 seconds"
+            assert ended.wait(300), "the browser did not answer in 300 seconds"
         finally:
             process.terminate()
             process.wait(20)

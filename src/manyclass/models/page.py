@@ -37,7 +37,8 @@ _FREQUENCIES = (1, 3, 10, 30, 100, 300, 1000, 10**4, 10**5)
 _STYLE = """
 :root{color-scheme:light dark}body{font:16px/1.45 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}.wide{overflow-x:auto}table{border-collapse:collapse}
-th,td{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top;overflow-wrap:anywhere}th{font-weight:600}
+th,td{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top;max-width:16rem;
+overflow-wrap:break-word}th{font-weight:600}
 tr{border-bottom:1px solid #8884}svg{width:100%;max-width:30rem;height:auto}input{font:inherit;width:100%;
 max-width:30rem;padding:.3rem}small{opacity:.75}article{border-bottom:1px solid #8884;padding:.4rem 0}
 """
