@@ -135,9 +135,11 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The documentation site with its gallery, in docs/_build/html: warnings are errors."""
-    session.install(".[docs]")
+    """The documentation site with its gallery, in docs/_build/html: warnings are errors; then links, search and,
+    where Chromium is installed, each page at two widths."""
+    session.install(".[docs,test]")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "docs/_build/html", *session.posargs)
+    session.run("pytest", "-n0", "--full", "tests/test_browser.py")
 
 
 @nox.session

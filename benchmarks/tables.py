@@ -19,12 +19,16 @@ after an empty line comes Markdown with cells:
   ``argmax=column`` for the value where another column is least or largest. Without one, a single value is expected.
 * ``format``: number of decimals, then a scale: ``:2``, ``:1p`` (times 100), ``:0MiB``, ``:1GiB``, ``:2m`` (in
   thousandths), ``:0u`` (in millionths), ``:1M`` (in millions), or ``:0,`` (thousands apart), ``:2e`` (significant
-  digits of a power of ten). Without one, the text of the row.
+  digits of a power of ten). ``:t`` is the text of the row, for names that look like numbers. Without a format, numbers
+  have six digits.
 * ``else``: what is written if no row is below or above the given bounds, if the row has no value, and for ``mean`` and
   ``median`` if one of the rows has none.
 * ``{x / y}``: a ratio of two cells, with the format of the first.
 * ``against=METHOD each=key,key``: in place of the values, one ratio for each group of rows with the same ``key``: the
   least value of the other methods divided by the value of METHOD.
+
+An alias with a star, ``alias* = PATTERN.csv``, stands for each file that the pattern matches, in the order of their
+first dates: a line with ``{alias.`` is written once for each file that has its rows. At least one must have them.
 
 A cell that finds no row, or several values without a function, is an error. Standard library only.
 """
@@ -76,6 +80,10 @@ Row = dict[str, str]
 
 class Fault(ValueError):
     """A template, a marker or a row that is wrong; the message says where."""
+
+
+class _Absent(Fault):
+    """A cell that finds no row."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +190,7 @@ def _term(tokens: Sequence[str], sources: dict[str, _Source]) -> tuple[Any, str,
     defaults = [f for f in source.filters if (m := _FILTER.fullmatch(f)) and m.group(1) not in given]
     rows, some = _select(source.rows(), [*defaults, *filters])
     if not some:
-        raise Fault(f"no row of {', '.join(source.files)} has {' '.join([*defaults, *filters])}")
+        raise _Absent(f"no row of {', '.join(source.files)} has {' '.join([*defaults, *filters])}")
     if function == "count":
         return float(len(rows)), form, other
     if arg is not None:
@@ -192,6 +200,8 @@ def _term(tokens: Sequence[str], sources: dict[str, _Source]) -> tuple[Any, str,
             rows = [choose(rows, key=lambda row: _value(row, arg[1]))]  # type: ignore[type-var, return-value]
     if ours:
         values: list[Any] = _against(rows, column, ours, each.split(","))
+    elif form == "t":
+        values = [row[column] for row in rows if row.get(column)]
     else:
         values = [value for value in (_value(row, column) for row in rows) if value is not None]
     incomplete = function in ("mean", "median") and not ours and len(values) < len(rows)
@@ -233,7 +243,7 @@ def _cell(text: str, sources: dict[str, _Source]) -> str:
 
 
 def _format(value: Any, form: str) -> str:
-    if not form:
+    if form in ("", "t"):
         return f"{value:g}" if isinstance(value, float) else str(value)
     match = _FORMAT.fullmatch(form)
     if match is None or not isinstance(value, float):
@@ -259,14 +269,45 @@ def render(template: str) -> tuple[list[str], str]:
     """The files of rows that a template names, and its Markdown with the figures in place."""
     head, _, body = template.strip("\n").partition("\n\n")
     sources: dict[str, _Source] = {}
+    each: dict[str, list[_Source]] = {}
     for line in head.splitlines():
         alias, sign, rest = (part.strip() for part in line.partition(" = "))
         words = shlex.split(rest)
         if not sign or not words:
             raise Fault(f"expected 'alias = FILE.csv key=value ...', got {line!r}")
-        sources[alias] = _Source(tuple(words[0].split(",")), tuple(words[1:]))
-    text = _CELL.sub(lambda match: _cell(match[1], sources), body)
-    return list(dict.fromkeys(file for source in sources.values() for file in source.files)), text.strip("\n") + "\n"
+        if alias.endswith("*"):
+            found = sorted(_matching(words[0]), key=lambda file: (_read(file)[0].get("date", ""), file))
+            each[alias[:-1]] = [_Source((file,), tuple(words[1:])) for file in found]
+        else:
+            sources[alias] = _Source(tuple(words[0].split(",")), tuple(words[1:]))
+    lines = [written for line in body.strip("\n").split("\n") for written in _lines(line, sources, each)]
+    named = [*sources.values(), *(source for some in each.values() for source in some)]
+    return list(dict.fromkeys(file for source in named for file in source.files)), "\n".join(lines) + "\n"
+
+
+def _matching(pattern: str) -> list[str]:
+    """The files of rows that match a pattern."""
+    found = [path.relative_to(RESULTS).as_posix() for path in RESULTS.glob(pattern)]
+    if not found:
+        raise Fault(f"no file in benchmarks/results matches {pattern}")
+    return found
+
+
+def _lines(line: str, sources: dict[str, _Source], each: dict[str, list[_Source]]) -> list[str]:
+    """A line of a template with its figures: once, or once for each file of a pattern that has its rows."""
+    alias = next((name for name in each if f"{{{name}." in line), None)
+    if alias is None:
+        return [_CELL.sub(lambda match: _cell(match[1], sources), line)]
+    written, absent = [], []
+    for source in each[alias]:
+        at = {**sources, alias: source}
+        try:
+            written.append(_CELL.sub(lambda match, at=at: _cell(match[1], at), line))  # type: ignore[misc]
+        except _Absent as fault:
+            absent.append(fault)
+    if not written:
+        raise absent[0]
+    return written
 
 
 def _templates(document: Path) -> dict[str, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from typing import Any
+
+from sphinx.util.inspect import stringify_signature
 
 import manyclass
 
@@ -33,10 +36,14 @@ autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings have the types
 numpydoc_show_class_members = False  # the template of a class lists its methods
 numpydoc_class_members_toctree = False
+toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"manyclass {version}"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_sidebars: dict[str, list[str]] = {"index": [], "start": [], "guide": []}  # pages without pages below them
 html_theme_options: dict[str, Any] = {
     "navigation_with_keys": True,
     "show_toc_level": 2,
@@ -54,6 +61,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "min_reported_time": 60,
+    "write_computation_times": False,  # its page needs scripts of other sites
     "abort_on_example_error": True,
 }
 warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*", category=UserWarning)
@@ -73,6 +81,17 @@ def skip_inherited(app: Any, what: str, name: str, item: Any, skip: bool, option
     """Methods that scikit-learn and Python define are described there."""
     module = getattr(item, "__module__", None) or getattr(getattr(item, "fget", None), "__module__", None)
     return True if isinstance(module, str) and not module.startswith("manyclass") else None
+
+
+def class_signature(
+    app: Any, what: str, name: str, item: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
+    """The parameters of a class are those of ``__init__``, where autodoc shows those of ``__new__``."""
+    if not inspect.isclass(item) or signature != "(*args, **kwargs)":
+        return None
+    if getattr(item, "_is_protocol", False):
+        return "", returned
+    return stringify_signature(inspect.signature(item), show_annotation=False), returned
 
 
 def escape_markup(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
@@ -95,5 +114,6 @@ def link_pages(app: Any, page: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """What Sphinx calls first."""
     app.connect("autodoc-skip-member", skip_inherited)
+    app.connect("autodoc-process-signature", class_signature)
     app.connect("autodoc-process-docstring", escape_markup, priority=600)  # after numpydoc
     app.connect("source-read", link_pages)

@@ -86,6 +86,11 @@ def test_the_page_has_the_numbers_of_the_model_and_of_the_rows(tmp_path):
     top, weights = model.model_.top_features(3)
     assert features[3][1] == [[str(j), f"{w:+.3g}"] for j, w in zip(top, weights)]
     assert found.tags.count("svg") == 2
+    assert found.row("memory of the fit besides the data")[1].endswith("iB")
+    assert float(found.row("seconds of evaluations")[1]) > 0
+    write_report(model, tmp_path / "only.html")
+    assert model.report_ == (tmp_path / "only.html").read_text(encoding="utf-8")
+    assert not hasattr(LinearClassifier(), "report_")
     assert (tmp_path / "r.html").stat().st_size < 60_000
 
 

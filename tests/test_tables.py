@@ -65,6 +65,8 @@ def test_every_measurement_names_its_rows(document):
         ("seconds status=failed", "7"),
         ("peak:0, first method=ours", "5 242 880"),
         ("tol:1e first method=ours", "1e-3"),
+        ("before:t first method=ours", "1048576"),
+        ("before first method=ours", "1.04858e+06"),
     ],
 )
 def test_a_cell_is_written_as_the_rows_say(rows, text, written):
@@ -87,6 +89,19 @@ def test_a_cell_is_written_as_the_rows_say(rows, text, written):
 def test_a_wrong_cell_is_an_error(rows, text, fault):
     with pytest.raises(tables.Fault, match=fault):
         cell(text)
+
+
+def test_a_line_is_written_for_each_file_that_has_its_rows(rows, tmp_path):
+    for name, day, what in (("s_later.csv", 3, "a"), ("s.csv", 1, "a"), ("s_again.csv", 2, "b")):
+        (tmp_path / name).write_text(f"status,what,date,seconds\nmeasured,{what},2026-01-0{day},{day}\n")
+    template = "s* = s*.csv\nr = r.csv\n\n| what |\n| {s.date what=a} {s.seconds:1} {r.seconds:0 max} |\n"
+    files, text = tables.render(template)
+    assert files == ["r.csv", "s.csv", "s_again.csv", "s_later.csv"]
+    assert text == "| what |\n| 2026-01-01 1.0 9 |\n| 2026-01-03 3.0 9 |\n"
+    with pytest.raises(tables.Fault, match="has what=c"):
+        tables.render("s* = s*.csv\n\n{s.seconds max what=c}\n")
+    with pytest.raises(tables.Fault, match=r"matches t\*"):
+        tables.render("s* = t*.csv\n\n{s.seconds max}\n")
 
 
 def test_a_missing_file_of_rows_is_an_error(rows):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.models.explain import Explanation as Explanation
     from manyclass.models.linear import LinearModel as LinearModel
     from manyclass.models.loading import load as load, save as save
+    from manyclass.models.page import write_report as write_report
     from manyclass.models.sharded import ShardedModel as ShardedModel
     from manyclass.models.staged import StagedModel as StagedModel
     from manyclass.objective.losses import (
@@ -55,7 +56,6 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
         Squared as Squared,
         SquaredHinge as SquaredHinge,
     )
-    from manyclass.report.page import write_report as write_report
     from manyclass.solvers import (
         DSMLR as DSMLR,
         FISTA as FISTA,
@@ -113,7 +113,7 @@ _MODULES = {
         "features",
     ),
     **dict.fromkeys(("load", "save"), "models.loading"),
-    **dict.fromkeys(("write_report",), "report.page"),
+    **dict.fromkeys(("write_report",), "models.page"),
     **dict.fromkeys(("TextVectorizer",), "io.text"),
     **dict.fromkeys(("LinearModel",), "models.linear"),
     **dict.fromkeys(("Explanation",), "models.explain"),

@@ -356,6 +356,7 @@ def record_of(result: Result) -> dict[str, Any]:
         "objective": float(result.certificate.primal) if known else None,
         "relative_gap": float(result.certificate.relative_gap) if known else None,
         "n_iter": int(result.n_iter),
+        "nbytes": int(result.nbytes),
         "history": result.history.to_dict(),
     }
 

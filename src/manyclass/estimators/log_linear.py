@@ -35,7 +35,7 @@ __all__ = ["LogLinearModel"]
 
 
 class LogLinearModel(Named):
-    """Log-linear model p(y | x) = h_x(y) exp(theta . f_x(y)) / Z_x(theta), by penalized conditional likelihood.
+    """Log-linear model p(y | x) = h_x(y) exp(theta^T f_x(y)) / Z_x(theta), by penalized conditional likelihood.
 
     Minimizes ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta. The joint features
     f and, optionally, a base measure h are given for every label of every example. Label sets may differ in size and

@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from manyclass.models.page import report_page
 from manyclass.optimize.checkpoint import remove as remove_checkpoint
 from manyclass.runtime.names import did_you_mean
 
@@ -115,6 +116,20 @@ class Named(BaseEstimator):  # type: ignore[misc]
         kept = self.__dict__.pop("_checkpoint", None)
         if kept is not None:
             remove_checkpoint(kept)
+
+    @property
+    def report_(self) -> str:
+        """One HTML page about the fitted model, as `manyclass.write_report` writes it without labeled rows.
+
+        It is made anew at each access.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        """
+        check_is_fitted(self)
+        return report_page(self.model_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -91,13 +91,11 @@ def minimize_columns(
     first = replace(problem, targets=columns.targets(*pieces[0]), n_threads=1)
     at_once = min(problem.n_threads, len(pieces))
     itemsize = problem.dtype.itemsize
-    require(
-        {
-            "weights": problem.n_features * problem.n_outputs * itemsize,
-            f"{at_once} ranges of {width} outputs": at_once * sum(solver.prepare(first).nbytes(first).values()),
-        },
-        "dtype=np.float32, or fewer features (hashing)",
-    )
+    needs = {
+        "weights": problem.n_features * problem.n_outputs * itemsize,
+        f"{at_once} ranges of {width} outputs": at_once * sum(solver.prepare(first).nbytes(first).values()),
+    }
+    require(needs, "dtype=np.float32, or fewer features (hashing)")
     W = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
     intercept = np.zeros(problem.n_outputs, problem.dtype)
     begun, compiled = time.perf_counter(), compile_clock.seconds
@@ -146,6 +144,7 @@ def minimize_columns(
         n_iter=tally.n_iter,
         state={},
         solver=solver.prepare(first),
+        nbytes=sum(needs.values()),
     )
 
 

@@ -65,6 +65,8 @@ class Result:
         The solver's state, for a warm start.
     solver : Solver
         The prepared solver.
+    nbytes : int
+        Bytes that the fit needed besides the data, as computed before it.
     """
 
     weights: Any
@@ -75,6 +77,7 @@ class Result:
     n_iter: int
     state: State
     solver: Solver
+    nbytes: int
 
 
 def minimize(
@@ -214,6 +217,7 @@ class _Run:
             solver.require_memory(problem, {} if validation is None else validation.nbytes(problem, solver))
             state = solver.state(problem)
         self.state = state
+        self.nbytes = sum(solver.nbytes(problem).values())
         self.history = History()
         self.outcome = Outcome.MAX_ITER
         self.iteration = self.first = self.begin = int(state["iteration"])
@@ -426,7 +430,7 @@ class _Run:
                 found = self.problem.bounds(self.solver.value(self.problem, *at), found.dual)
         else:
             W, intercept = self._weights()
-        return Result(W, intercept, found, history, outcome, self.iteration, self.state, self.solver)
+        return Result(W, intercept, found, history, outcome, self.iteration, self.state, self.solver, self.nbytes)
 
 
 def _next_check(history: History, first: int, tol: float, every: int | None, fresh: bool) -> tuple[int, bool]:

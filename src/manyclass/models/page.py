@@ -1,4 +1,4 @@
-"""`write_report`: one self-contained HTML page about a model, and how it does on labeled rows."""
+"""One self-contained HTML page about a model, and how it does on labeled rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
 from manyclass.runtime.threads import ranges
 
-__all__ = ["write_report"]
+__all__ = ["report_page", "write_report"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,7 +37,8 @@ _FREQUENCIES = (1, 3, 10, 30, 100, 300, 1000, 10**4, 10**5)
 _STYLE = """
 :root{color-scheme:light dark}body{font:16px/1.45 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}.wide{overflow-x:auto}table{border-collapse:collapse}
-th,td{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top;overflow-wrap:anywhere}th{font-weight:600}
+th,td{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top;max-width:16rem;
+overflow-wrap:break-word}th{font-weight:600}
 tr{border-bottom:1px solid #8884}svg{width:100%;max-width:30rem;height:auto}input{font:inherit;width:100%;
 max-width:30rem;padding:.3rem}small{opacity:.75}article{border-bottom:1px solid #8884;padding:.4rem 0}
 """
@@ -91,6 +92,13 @@ def write_report(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any
     >>> os.path.getsize(path) < 30_000
     True
     """
+    page = report_page(model, X, y, n_jobs=n_jobs)
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+
+
+def report_page(model: Any, X: Any = None, y: Any = None, *, n_jobs: Any = None) -> str:
+    """The page that `write_report` writes, with the same parameters and errors."""
     found = getattr(model, "model_", model)
     if not isinstance(found, Model):
         raise ValueError(f"model must be a model or a fitted estimator of this package, got {type(model).__name__}")
@@ -109,15 +117,13 @@ def write_report(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any
         parts += _judged(found, rows, y if sp.issparse(y) else np.asarray(y), texts, n_jobs)
     parts += _features(found)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    page = (
+    return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>manyclass: {_text(found.task)} model</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(parts)}</body></html>\n"
     )
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
 
 
 # --- HTML -----------------------------------------------------------------------------------------------------------
@@ -177,14 +183,18 @@ def _fit(model: Model) -> str:
     gap = record.get("relative_gap")
     history = record.get("history") or {}
     records = history.get("records", [])
+    timed = records or record.get("stages") or [{}]
+    needed = record.get("nbytes")
     rows = [
         ("how it ended", record.get("outcome")),
         ("solver", record.get("solver")),
         ("objective", record.get("objective")),
         ("relative duality gap", gap),
         ("iterations", record.get("n_iter")),
-        ("seconds of the solver", records[-1].get("seconds") if records else None),
+        ("seconds of the solver", timed[-1].get("seconds")),
+        ("seconds of evaluations", history.get("evaluation_seconds")),
         ("seconds of compilation", history.get("compile_seconds")),
+        ("memory of the fit besides the data", None if needed is None else human(needed)),
     ]
     rows += [(f"data: {name}", value) for name, value in _data(record.get("data") or {})]
     meaning = ""
