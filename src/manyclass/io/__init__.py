@@ -14,6 +14,7 @@ from .tables import TableLayout, read_table
 from .xmc import read_xmc
 
 if TYPE_CHECKING:
+    from .encoder import TableEncoder as TableEncoder
     from .text import TextVectorizer as TextVectorizer
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "FORMATS",
     "DataFormatError",
     "Dataset",
+    "TableEncoder",
     "TableLayout",
     "TextVectorizer",
     "detect_format",
@@ -42,9 +44,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`TextVectorizer`, which imports scikit-learn, when it is first asked for."""
+    """`TextVectorizer` and `TableEncoder`, which import scikit-learn, when they are first asked for."""
     if name == "TextVectorizer":
         from .text import TextVectorizer
 
         return TextVectorizer
+    if name == "TableEncoder":
+        from .encoder import TableEncoder
+
+        return TableEncoder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
