@@ -19,7 +19,6 @@ from ._frames import named_columns
 from ._layout import listed
 from ._packed import packed, unpacked
 from ._table_rows import TableRows
-from .errors import counted
 from .text import TextVectorizer
 
 __all__ = ["TableEncoder", "restore_vectorizer"]
@@ -257,7 +256,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, columns: Sequence[Column]) -> None:
         """Learn from all rows; `_encode` learns from the texts."""
-        self.missing_, self.categories_, means, scales = [], [], [], []
+        self.missing_, self.categories_, means, scales, many = [], [], [], [], {}
         for column in columns:
             if isinstance(column, Numbers):
                 values = column.values
@@ -273,14 +272,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 holes = there.size < values.size
             elif isinstance(column, Categories):
                 codes, names = column.values, column.names
-                many = len(names) > max(_FEW, np.count_nonzero(codes >= 0) / 2)
-                if many and column.name in self._automatic:
-                    raise ValueError(
-                        f"column {column.name!r} has {len(names)} different values in {counted(codes.size, 'row')}, as "
-                        "names, codes of rows and texts have: leave it out with "
-                        f"ignore_columns={column.name!r}, or name it in text_column= if it has texts, or in "
-                        "category_columns= if these are categories"
-                    )
+                if column.name in self._automatic and len(names) > max(_FEW, np.count_nonzero(codes >= 0) / 2):
+                    many[column.name] = len(names)
                 if not names:
                     raise ValueError(f"column {column.name!r} has no category: leave it out of category_columns")
                 self.categories_.append(names)
@@ -289,6 +282,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 continue
             if holes:
                 self.missing_.append(column.name)
+        if many:
+            shown = ", ".join(f"{name!r} ({number})" for name, number in many.items())
+            raise ValueError(
+                f"columns with another value in most rows, as names, codes of rows and texts: {shown}; expected "
+                "categories that rows share: leave them out with ignore_columns=, name one that has texts in "
+                "text_column=, or name them in category_columns="
+            )
         self.mean_, self.scale_ = np.array(means, np.float64), np.array(scales, np.float64)
 
     def _named(self) -> None:
