@@ -227,19 +227,19 @@ def is_header(
     header: bool | None,
     columns: Sequence[str | int | None],
     layout: TableLayout | None,
-    text_column: str | int | None,
+    may_be_texts: bool,
 ) -> bool:
     """Return whether the first line names the columns, some of which may be given."""
     if header is not None:
         return header
-    if any(isinstance(column, str) and not column.isdecimal() for column in (*columns, text_column)):
+    if any(isinstance(column, str) and not column.isdecimal() for column in columns):
         return True
     if layout is not None:
         return layout.header
     first = sample[0].fields
     if any(field.strip().casefold() in (*_TEXT_NAMES, *_LABEL_NAMES) for field in first):
         return True
-    if text_column is not None or len(first) < 3 or len(sample) < 3:
+    if may_be_texts or len(sample) < 3:
         return False
     # A name above numbers.
     whole = [record.fields for record in sample[1:] if len(record.fields) == len(first)]

@@ -247,12 +247,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         names = list(table)
         some = (lambda name: list(islice((value for value in of(name) if value is not None), _SAMPLE))) if fit else None
         rows = TableRows(self, names, some, typed=True)
-        for place, column in zip(rows.places, rows.columns):
-            try:
+        try:
+            for place, column in zip(rows.places, rows.columns):
                 column.extend(of(names[place]))
-            except BadValue as error:
-                raise ValueError(f"X, row {error.index}: {error.what}") from None
-        return rows.features()
+            return rows.features()
+        except BadValue as error:
+            raise ValueError(f"X, row {error.index}: {error.what}") from None
 
     def _learn(self, columns: Sequence[Column]) -> None:
         """Learn from all rows; `_encode` learns from the texts."""

@@ -233,7 +233,8 @@ def read_table(
             raise DataFormatError(path, "it has no rows; expected a text and a label on each line")
         names: list[str] = sample[0].fields
         named = [each for columns in kinds.values() if columns != "auto" for each in _several(columns)]
-        has_header = is_header(sample, header, [label_column, *named, *before], layout, text_column)
+        may_be_texts = not kinds and (text_column is not None or len(names) < 3)
+        has_header = is_header(sample, header, [text_column, label_column, *named, *before], layout, may_be_texts)
         text = None if text_column is None else position(path, "text_column", text_column, names, has_header)
         label = None if label_column is None else position(path, "label_column", label_column, names, has_header)
         called = names if has_header else [str(place) for place in range(len(names))]
