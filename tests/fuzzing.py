@@ -61,6 +61,7 @@ X = sp.random(N, D, 0.5, "csr", random_state=0, dtype=np.float32)
 Y = RNG.integers(0, K, N)
 INDICATOR = sp.csr_matrix(RNG.random((N, K)) < 0.4, dtype=np.int8)
 TEXTS = [f'row {i} of {"abc"[i % 3]}, "quoted"' for i in range(N)]
+TABLE = {"age": [None, *range(1, N)], "color": ["red", "", "blue", "red"] * (N // 4), "text": TEXTS}
 TASKS: list[Any] = ["auto", "classification", "multilabel", "regression"]
 
 
@@ -102,7 +103,11 @@ def _tables(mark: str) -> Callable[[Path], list[Files]]:
     def seeds(folder: Path) -> list[Files]:
         quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
         rows = [mark.join((text, f"class {y}")) for text, y in zip(quoted, Y)]
-        return [{"": "\n".join([f"text{mark}label", *rows]).encode()}, {"": "\n".join(rows).encode()}]
+        table = [mark.join(map(str, (i / 7, ["red", "", "blue"][i % 3], y))) for i, y in enumerate(Y)]
+        named = [
+            "\n".join([mark.join(head), *body]) for head, body in ((("text", "label"), rows), (("a", "b", "y"), table))
+        ]
+        return [{"": text.encode()} for text in (*named, "\n".join(rows))]
 
     return seeds
 
@@ -188,7 +193,9 @@ def _linear(folder: Path) -> list[Files]:
 
     texts = make_pipeline(manyclass.TextVectorizer(), manyclass.LinearClassifier(max_iter=2, tol=1.0))
     manyclass.save(texts.fit(TEXTS, [f"class {y}" for y in Y]), folder / "texts")
-    return [_bytes(folder / name) for name in ("dense", "sparse", "texts")]
+    tables = make_pipeline(manyclass.TableEncoder(text_column="text"), manyclass.LinearClassifier(max_iter=2, tol=1.0))
+    manyclass.save(tables.fit(TABLE, [f"class {y}" for y in Y]), folder / "tables")
+    return [_bytes(folder / name) for name in ("dense", "sparse", "texts", "tables")]
 
 
 def _staged(folder: Path) -> list[Files]:
@@ -208,7 +215,9 @@ def _blocks(folder: Path) -> list[Files]:
 
 def _predict(path: Path, number: int) -> None:
     model = manyclass.load(path, mmap=bool(number % 2))
-    if model.vectorizer is not None:
+    if hasattr(model.text_vectorizer, "columns"):
+        model.predict(TABLE)
+    elif model.vectorizer is not None:
         model.predict(["a row", ""])
     elif model.n_features <= 1000:
         model.predict(sp.csr_matrix((2, model.n_features)) if number % 3 else np.ones((2, model.n_features)))

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 
 from manyclass import DSMLR, LinearClassifier, LinearModel, OutOfCore, StagedModel, load, save
 from manyclass.features import BLOCKS, Chain, PrincipalComponents, make_block
-from manyclass.io import TextVectorizer
+from manyclass.io import TableEncoder, TextVectorizer
 from manyclass.io.store import RowStore, write_store
 from manyclass.mips import ExactSearch, SearchIndex, SimpleLSH, SmallWorldGraph
 from manyclass.models.splitting import split_model
@@ -38,6 +38,7 @@ ROWS = sp.csr_matrix(X * (np.abs(X) > 0.3))
 NAMES = np.array(["Äpfel", "bread", "карта", "dates"])
 CLASSES = np.argmax(X @ W + B, axis=1)
 TEXTS = ["lost my card", "card stolen", "pay rent", "rent is due", "where is my card", "the rent"]
+TABLE = {"age": [31, None, 45, 52, 28, 61], "color": ["red", "", "грün", "red", "грün", "red"], "title": TEXTS}
 
 
 class Kind(NamedTuple):
@@ -67,6 +68,11 @@ def _model(path: Path) -> dict[str, Any]:
 def _text(path: Path) -> None:
     pipeline = make_pipeline(TextVectorizer(), LinearClassifier(random_state=0))
     save(pipeline.fit(TEXTS, ["rent" if "rent" in text else "card" for text in TEXTS]), path)
+
+
+def _table(path: Path) -> None:
+    pipeline = make_pipeline(TableEncoder(text_column="title"), LinearClassifier(random_state=0))
+    save(pipeline.fit(TABLE, ["rent" if "rent" in text else "card" for text in TEXTS]), path)
 
 
 def _staged(path: Path) -> None:
@@ -164,6 +170,9 @@ KINDS: dict[str, Kind] = {
     ),
     "text.model": Kind(
         _text, lambda path: {"predict": load(path).predict(TEXTS), "scores": load(path).decision_function(TEXTS)}
+    ),
+    "table.model": Kind(
+        _table, lambda path: {"predict": load(path).predict(TABLE), "scores": load(path).decision_function(TABLE)}
     ),
     "staged.model": Kind(_staged, _model),
     "blocks.model": Kind(lambda path: split_model(_linear(), path, block_classes=3), _model),

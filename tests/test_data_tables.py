@@ -202,7 +202,7 @@ def test_a_table_unlike_the_one_before_is_refused(content, layout, options, what
 @pytest.mark.parametrize(
     "change",
     [
-        {"header": 1}, {"columns": "2"}, {"text_column": None}, {"text_column": 2}, {"label_column": -1},
+        {"header": 1}, {"columns": "2"}, {"text_column": 1.0}, {"text_column": 2}, {"label_column": -1},
         {"label_column": True}, {"header": False}, {"delimiter": ""}, {"delimiter": ",,"}, {"quote": "no"},
         {"colour": 1}, {"label_separator": 3},
     ],
@@ -304,7 +304,7 @@ def test_threads_that_read_at_a_time_share_the_limit_and_put_it_back(tmp_path, m
         ("text,label\naa,1.5\nbb,2\ncc,nan\n", {}, 4, "'nan' is not finite"),
         ("text,label\n", {}, 1, "no rows below the header"),
         ("a,b,c\nd,e,f\n", {}, 1, "the column of texts is not known"),
-        ("id,label,x\n1,2,3\n", {}, 1, "the column of texts is not known.*'id', 'label', 'x'"),
+        ("id,where,x\n1,2,3\n", {"header": True}, 1, "the column of texts is not known.*'id', 'where', 'x'"),
         ("label\naa\n", {}, 1, "its only column, 'label', is taken for labels; .*pass it as text_column="),
         ("aa\nbb\n", {"label_column": 0}, 1, "its only column, 0, is taken for labels"),
         ("text,label\n!,1\n?,2\n", {}, None, "the texts give no features"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
         RandomPatches as RandomPatches,
         RandomPolynomial as RandomPolynomial,
     )
+    from manyclass.io.encoder import TableEncoder as TableEncoder
     from manyclass.io.text import TextVectorizer as TextVectorizer
     from manyclass.models.explain import Explanation as Explanation
     from manyclass.models.linear import LinearModel as LinearModel
@@ -114,6 +115,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("load", "save"), "models.loading"),
     **dict.fromkeys(("write_report",), "models.page"),
+    **dict.fromkeys(("TableEncoder",), "io.encoder"),
     **dict.fromkeys(("TextVectorizer",), "io.text"),
     **dict.fromkeys(("LinearModel",), "models.linear"),
     **dict.fromkeys(("Explanation",), "models.explain"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from manyclass.cli._pipes import is_piped
 
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
-    from manyclass.io import Dataset, TableLayout, TextVectorizer
+    from manyclass.io import Dataset, TableEncoder, TableLayout, TextVectorizer
     from manyclass.io.store.reading import StoreSpill
     from manyclass.models.base import Model
 
@@ -21,6 +22,7 @@ __all__ = [
     "FORMATS",
     "TABLES",
     "TASKS",
+    "add_column_options",
     "add_file_options",
     "add_model_data_options",
     "add_vectorizer_options",
@@ -37,7 +39,7 @@ __all__ = [
 FORMATS = ("svmlight", "xmc", "npz", "npy", "csv", "tsv", "jsonl", "parquet", "arrow", "store")
 TASKS = ("auto", "classification", "multilabel", "regression")
 
-#: Formats with a column of texts.
+#: Formats of tables.
 TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")
 
 
@@ -81,8 +83,33 @@ def add_model_data_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_column_options(parser: argparse.ArgumentParser) -> None:
+    """Options on which columns of a table become features."""
+    group = parser.add_argument_group(
+        "columns to features (tables only)",
+        "A table is one of texts if --text-column is given or recognized, and neither of the first two. Otherwise "
+        "columns of numbers and others are found by their first 100 values.",
+    )
+    group.add_argument(
+        "--number-columns",
+        type=_columns,
+        metavar="A,B,..",
+        help="standardized; a missing one is the mean. auto: whose values are numbers (default without texts)",
+    )
+    group.add_argument(
+        "--category-columns",
+        type=_columns,
+        metavar="A,B,..",
+        help="a feature for each category. auto: columns of other values (default without texts)",
+    )
+    group.add_argument(
+        "--ignore-columns", type=_columns, metavar="A,B,..", help="left out by auto, besides id, idx and index"
+    )
+
+
 def add_vectorizer_options(parser: argparse.ArgumentParser) -> None:
-    """Options on how texts become features."""
+    """Options on how the columns of a table become features."""
+    add_column_options(parser)
     group = parser.add_argument_group("texts to features (tables only; stored with the model)")
     group.add_argument("--vectorizer", choices=("tfidf", "hashing"), help="default: tfidf")
     group.add_argument("--analyzer", choices=("word", "char", "char_wb"), help="what terms are made of (default: word)")
@@ -93,6 +120,14 @@ def add_vectorizer_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hash-features", type=int, metavar="N", help="columns of the hashing vectorizer")
     group.add_argument("--case-sensitive", action="store_true", default=None, help="keep capital letters")
     group.add_argument("--raw-counts", action="store_true", default=None, help="do not damp counts by a logarithm")
+
+
+def _columns(text: str) -> str | list[str]:
+    """Names with commas between, in quotes where a name has commas."""
+    return text if text == "auto" else next(csv.reader([text]))
+
+
+_columns.__name__ = "names"
 
 
 def _whole_or_part(text: str) -> int | float:
@@ -127,7 +162,7 @@ def read_data(
     n_features: int | None = None,
     extra_features: str = "error",
     zero_based: bool | None = None,
-    vectorizer: TextVectorizer | dict[str, Any] | None = None,
+    vectorizer: TextVectorizer | TableEncoder | dict[str, Any] | None = None,
     layout: TableLayout | None = None,
     with_labels: bool = True,
     spill: StoreSpill | None = None,
@@ -143,7 +178,7 @@ def read_data(
     started, compiled = time.perf_counter(), compile_clock.seconds
     format = args.format or detect_format(path)
     if vectorizer and format not in TABLES and isinstance(vectorizer, dict):
-        raise CommandError(f"options on texts are for tables of texts, and {path} is {format}: leave them out")
+        raise CommandError(f"options on texts are for tables, and {path} is {format}: leave them out")
     tables: dict[str, Any] = {}
     if format in TABLES:
         tables = {"layout": layout, "with_labels": with_labels, "vectorizer": vectorizer}
@@ -158,6 +193,9 @@ def read_data(
         labels=labels,
         label_separator=args.label_separator,
         text_column=args.text_column,
+        number_columns=getattr(args, "number_columns", None),
+        category_columns=getattr(args, "category_columns", None),
+        ignore_columns=getattr(args, "ignore_columns", None),
         label_column=args.label_column,
         delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
         quote={None: "auto", True: '"', False: None}[args.quotes],
@@ -236,7 +274,7 @@ def read_like(
     task: str | None,
     format: str | None,
     zero_based: bool | None,
-    vectorizer: TextVectorizer | None,
+    vectorizer: TextVectorizer | TableEncoder | None,
     layout: TableLayout | None,
     dtype: str,
     labels: str | None,
@@ -258,10 +296,8 @@ def read_like(
     as_before = vectorizer is not None and is_piped(path, screen)
     own = args.format or (_piped_table(path, format) if as_before and format in TABLES else detect_format(path))
     if own in TABLES and vectorizer is None:
-        raise CommandError(
-            f"{path} is a table of texts, but the model has no vectorizer: fit it on texts, or give vectors"
-        )
-    if own in TABLES and layout is None and args.text_column is None:
+        raise CommandError(f"{path} is a table, but the model has no vectorizer: fit it on a table, or give vectors")
+    if own in TABLES and layout is None and args.text_column is None and not hasattr(vectorizer, "columns"):
         screen.warn(
             f"the model does not say which column its texts were in: guessed in {path} (name it: --text-column)"
         )

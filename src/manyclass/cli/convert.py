@@ -100,10 +100,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         zero_based=args.zero_based,
         vectorizer=vectorizer_options(args),
     )
-    if data.vectorizer is not None and data.vectorizer.kind == "tfidf":
-        screen.warn(
-            "the vocabulary is not kept: other files of texts get other columns (not so with --vectorizer hashing)"
-        )
+    kept = {"tfidf": "the vocabulary is", "table": "means, categories and vocabulary are"}
+    kind = "" if data.vectorizer is None else data.vectorizer.to_state()[0]["kind"]
+    if kind in kept:
+        instead = " (not so with --vectorizer hashing)" if kind == "tfidf" else " (not so of a row store)"
+        screen.warn(f"{kept[kind]} not kept: other files get other columns{instead}")
     if args.dtype is None:
         data = _narrowed(data)
     data = _shaped(data, to)

@@ -58,6 +58,8 @@ examples:
   manyclass fit train.svm.gz -o codes.model --valid test.svm.gz
   manyclass fit train.txt -o tags.model --loss squared_hinge --alpha auto --n-jobs -1
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
+  manyclass fit people.csv -o people.model --label-column income --ignore-columns name
+  manyclass fit tickets.csv -o tickets.model --text-column text --number-columns age --category-columns product,country
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
   manyclass fit codes.svm.gz -o codes.model --loss crammer_singer --set loss.gamma=0.5 --alphas 1e-4,1e-5,1e-6 --cv 3
   manyclass fit codes.svm.gz -o codes.model --solver memoir --l1-ratio 1 --valid test.svm.gz --early-stopping 2
@@ -382,7 +384,10 @@ def _read(args: argparse.Namespace, screen: Screen, comm: Communicator | None = 
         comm=comm,
     )
     if data.y is None:
-        raise CommandError(f"{args.data} has no labels: name their file with --labels")
+        raise CommandError(
+            f"{args.data} has no labels: name their file with --labels"
+            + (", or their column with --label-column" if data.layout is not None else "")
+        )
     if data.multilabel:
         single = one_label_a_row(data) if args.task != "multilabel" else None
         if single is not None:
@@ -396,12 +401,16 @@ def _read(args: argparse.Namespace, screen: Screen, comm: Communicator | None = 
     return data
 
 
+#: Options on columns, which those of --valid have by the layout and the encoder of the fit.
+_COLUMNS = ("text_column", "label_column", "number_columns", "category_columns", "ignore_columns")
+
+
 def _read_valid(args: argparse.Namespace, screen: Screen, estimator: Any, data: Dataset) -> Dataset:
     """The data of --valid, read as those of the fit were; its columns have their names, wherever they stand."""
     task = "regression" if has_numbers(data) else "multilabel" if data.multilabel else "multiclass"
     valid = read_like(
         args.valid,
-        argparse.Namespace(**{**vars(args), "text_column": None, "label_column": None}),
+        argparse.Namespace(**{**vars(args), **dict.fromkeys(_COLUMNS)}),
         screen,
         n_features=data.n_features,
         task=task,

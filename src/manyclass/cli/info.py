@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._advice import facts_of
 from manyclass.cli._common import CommandError, Screen, count, duration, sentence
-from manyclass.cli._data import TASKS, add_file_options, read_data, stored_layout
+from manyclass.cli._data import TASKS, add_column_options, add_file_options, read_data, stored_layout
 from manyclass.cli._folders import format_of, is_model, is_store, size_of, store_facts, store_table
 from manyclass.report.advice import advise
 
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="data: the loss, the solver and the alpha that suit it, with memory, time and reasons",
     )
     add_file_options(parser)
+    add_column_options(parser)
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
@@ -196,7 +197,7 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     rows["intercept"] = "yes" if facts["has_intercept"] else "no"
     rows["probabilities"] = {"identity": "none"}.get(facts["link"], facts["link"])
     if facts["vectorizer"] is not None:
-        rows["texts"] = ", ".join(f"{name} {value}" for name, value in facts["vectorizer"].items())
+        rows.update(_columns(facts["vectorizer"]))
     if parameters:
         # The parameters of a loss or a solver are in its text already.
         own = {name: value for name, value in parameters.items() if "__" not in name and value is not None}
@@ -215,7 +216,22 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
     if table is not None:
         labels = "" if table.label_column is None else f", labels in {table.label_column!r}"
         header = "a header" if table.header else "no header"
-        rows["table"] = f"{header}, texts in column {table.text_column!r}{labels}, {table.delimiter!r} between fields"
+        texts = "" if table.text_column is None else f", texts in column {table.text_column!r}"
+        rows["table"] = f"{header}{texts}{labels}, {table.delimiter!r} between fields"
+    return rows
+
+
+def _columns(state: dict[str, Any]) -> dict[str, str]:
+    """What the vectorizer of texts, or the encoder of a table, reads."""
+    if state.get("kind") != "table":
+        return {"texts": ", ".join(f"{name} {value}" for name, value in state.items())}
+    rows = {
+        kind: f"{count(len(state[kind]), 'column')}, {', '.join(state[kind][:10])}{', ...' * (len(state[kind]) > 10)}"
+        for kind in ("numbers", "categories", "texts")
+        if state[kind]
+    }
+    if state["vectorizers"]:
+        rows["texts"] += "; " + _columns(state["vectorizers"][0])["texts"]
     return rows
 
 

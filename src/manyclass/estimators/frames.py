@@ -17,7 +17,7 @@ def check_frame(X: Any, name: str = "X") -> None:
     listed = ", ".join(f"{column!r} ({kind})" for column, kind in list(wrong.items())[:5])
     raise ValueError(
         f"{name} has columns that are not numbers: {listed}{', ...' * (len(wrong) > 5)}: encode them first "
-        "(sklearn.preprocessing.OneHotEncoder for categories, manyclass.TextVectorizer for texts), or leave them out"
+        "(manyclass.TableEncoder; sklearn.preprocessing.OneHotEncoder, manyclass.TextVectorizer), or leave them out"
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
     )
     from .conversion import convert as convert
     from .dataset import Dataset as Dataset
+    from .encoder import TableEncoder as TableEncoder
     from .errors import DataFormatError as DataFormatError
     from .folder import verify as verify
     from .reader import (
@@ -39,6 +40,7 @@ _MODULES = {
     **dict.fromkeys(("read_labels", "read_npy", "read_npz", "write_npy", "write_npz"), "arrays"),
     "convert": "conversion",
     "Dataset": "dataset",
+    "TableEncoder": "encoder",
     "DataFormatError": "errors",
     "verify": "folder",
     **dict.fromkeys(("FORMATS", "detect_format", "named_format", "read", "write"), "reader"),

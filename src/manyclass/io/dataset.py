@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix, issparse
 from ._csr import row_pointers
 
 if TYPE_CHECKING:
+    from .encoder import TableEncoder
     from .tables import TableLayout
     from .text import TextVectorizer
 
@@ -41,8 +42,8 @@ class Dataset:
         One of ``"svmlight"``, ``"xmc"``, ``"npz"``, ``"npy"``, ``"csv"``, ``"tsv"``, ``"store"``.
     notes : tuple of str
         Notes for the user, for example that feature indices were one-based.
-    vectorizer : TextVectorizer or None
-        The fitted vectorizer that computed `X` from the texts of a table.
+    vectorizer : TextVectorizer, TableEncoder or None
+        The fitted vectorizer that computed `X` from the texts of a table, or the encoder that did from its columns.
     zero_based : bool or None
         Whether feature indices of a svmlight file start at 0; None for other formats. Pass it to `read` with the next
         file of the same kind, for which detection may give another answer.
@@ -68,7 +69,7 @@ class Dataset:
     source: str = ""
     format: str = ""
     notes: tuple[str, ...] = ()
-    vectorizer: TextVectorizer | None = None
+    vectorizer: TextVectorizer | TableEncoder | None = None
     zero_based: bool | None = None
     layout: TableLayout | None = None
 

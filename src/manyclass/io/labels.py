@@ -44,8 +44,8 @@ _MOST_LABELS = 10**9
 _EXACT = 2.0**53
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,17})\Z")
-_CODE = re.compile(r"[+-]?(?:0[0-9]+|[0-9]{19,})\Z")
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+CODE = re.compile(r"[+-]?(?:0[0-9]+|[0-9]{19,})\Z")
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
 
 
@@ -172,7 +172,7 @@ class TextLabels(dict[str, int]):
         if all(_INTEGER.match(text) for text in texts):
             return np.array([int(text) for text in texts], dtype=np.int64)
         # Different codes such as 01 and 1 stay different, and so do integers that are the same double.
-        if any(_CODE.match(text) or not _NUMBER.match(text) for text in texts):
+        if any(CODE.match(text) or not NUMBER.match(text) for text in texts):
             return None
         if any(_INTEGER.match(text) and abs(int(text)) > _EXACT for text in texts):
             return None
@@ -186,7 +186,7 @@ class TextLabels(dict[str, int]):
             any_of(self._comm, False)
             return Targets(None)
         others = self.keys() - set(self._suspects)
-        if self._suspects and others and all(map(_NUMBER.match, others)):
+        if self._suspects and others and all(map(NUMBER.match, others)):
             what = f"the label {self._suspects[0]!r} is not finite; expected a finite number, as the other labels are"
             raise DataFormatError(self._path, what, self._lines[0])
         multilabel = _is_multilabel(counts, self._task)
@@ -202,7 +202,7 @@ class TextLabels(dict[str, int]):
 
 def real_label(path: StrPath, text: str, line: int) -> float:
     """Return a label of a regression as a finite number."""
-    value = float(text) if _NUMBER.match(text) else float("nan")
+    value = float(text) if NUMBER.match(text) else float("nan")
     if not np.isfinite(value):
         raise DataFormatError(
             path, f"the label {text!r} is not a finite number; expected one, as task='regression' needs", line

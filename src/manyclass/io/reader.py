@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -26,6 +26,7 @@ from .typed import TYPED
 from .xmc import XMC_HEADER, read_xmc
 
 if TYPE_CHECKING:
+    from .encoder import TableEncoder
     from .text import TextVectorizer
 
 __all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"]
@@ -33,7 +34,7 @@ __all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"
 Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv", "jsonl", "parquet", "arrow", "store"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
-#: Formats of tables with a column of texts.
+#: Formats of tables.
 _TABLES = ("csv", "tsv", *TYPED)
 
 _SUFFIXES: dict[str, Format] = {
@@ -147,13 +148,16 @@ def read(
     labels: StrPath | None = None,
     label_separator: str | None = None,
     text_column: str | int | None = None,
+    number_columns: str | Sequence[str | int] | None = None,
+    category_columns: str | Sequence[str | int] | None = None,
+    ignore_columns: str | Sequence[str | int] | None = None,
     label_column: str | int | None = None,
     delimiter: str | None = None,
     quote: str | None = "auto",
     header: bool | None = None,
     layout: TableLayout | None = None,
     with_labels: bool = True,
-    vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
+    vectorizer: TextVectorizer | TableEncoder | Mapping[str, Any] | None = None,
     spill: Spill | None = None,
     comm: Together | None = None,
 ) -> Dataset:
@@ -180,14 +184,14 @@ def read(
         Another file with the labels (see `read_labels`), used in place of the labels in or next to the file.
     label_separator : str, default=None
         The separator of the labels of a row, in a table or a text file of labels.
-    text_column, label_column, delimiter, quote, header
+    text_column, number_columns, category_columns, ignore_columns, label_column, delimiter, quote, header
         For tables: see `read_table`.
     layout : TableLayout, default=None
         For tables: the layout of a table read before (`Dataset.layout`), to read this one in the same way.
     with_labels : bool, default=True
         For tables: whether to read labels.
-    vectorizer : TextVectorizer or mapping, default=None
-        For tables: a fitted vectorizer, or the parameters of a new one.
+    vectorizer : TextVectorizer, TableEncoder or mapping, default=None
+        For tables: a fitted vectorizer or encoder, or the parameters of a new vectorizer.
     spill : Spill, default=None
         For svmlight and XMC: see `read_svmlight`.
     comm : Communicator, default=None
@@ -226,6 +230,9 @@ def read(
         raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
     columns: dict[str, Any] = {
         "text_column": text_column,
+        "number_columns": number_columns,
+        "category_columns": category_columns,
+        "ignore_columns": ignore_columns,
         "label_column": label_column,
         "delimiter": delimiter,
         "header": header,

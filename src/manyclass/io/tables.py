@@ -1,4 +1,4 @@
-"""Reads CSV and TSV files with a column of texts and an optional column of labels."""
+"""Reads tables: a column of texts, or columns of numbers, categories and texts, and an optional column of labels."""
 
 from __future__ import annotations
 
@@ -6,106 +6,45 @@ import csv
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ._columns import BadValue
+from ._layout import (
+    Record,
+    TableLayout,
+    again,
+    choose,
+    find_names,
+    is_header,
+    known_label,
+    lasting,
+    listed,
+    position,
+)
 from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import LabelColumn, Task, checked_dtype
 from .streams import StrPath, open_bytes
-from .typed import TYPED, typed_rows
+from .typed import TYPED, as_text, typed_rows
 
 if TYPE_CHECKING:
+    from .encoder import TableEncoder
     from .text import TextVectorizer
 
 __all__ = ["TableLayout", "read_table"]
 
-#: Names of columns of texts and of labels; earlier names take precedence.
-_TEXT_NAMES = ("text", "document", "content", "body", "description", "sentence", "utterance", "query", "message")
-_LABEL_NAMES = ("label", "labels", "class", "category", "target", "code", "topic", "tag", "tags", "intent", "y")
-
-#: Names of columns that do not hold labels.
-_OTHER_NAMES = ("id", "idx", "index", "")
-
 #: Delimiters that are detected.
 _MARKS = (",", "\t", ";")
 
-#: Number of rows from which columns are detected.
-_SAMPLE = 100
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """How a table was read: header, columns, delimiter and quoting.
-
-    Attributes
-    ----------
-    header : bool
-        Whether the first line names the columns.
-    columns : int
-        The number of columns.
-    text_column : str or int
-        The column of the texts: its name in the header, or its index from 0 if there is no header or the name is not
-        unique.
-    label_column : str, int or None
-        The column of the labels; None if no labels were read from the table.
-    delimiter : str
-        The character between fields.
-    quote : str or None
-        The quotation mark around fields that contain delimiters or line ends; None if quotes are part of the texts.
-    label_separator : str or None
-        The separator of the labels of a row; None if each row has one label.
-
-    Examples
-    --------
-    >>> layout = TableLayout(True, 2, "title", "queue", ",", '"', None)
-    >>> TableLayout.from_dict(layout.to_dict()) == layout
-    True
-    """
-
-    header: bool
-    columns: int
-    text_column: str | int
-    label_column: str | int | None
-    delimiter: str
-    quote: str | None
-    label_separator: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as a dict for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> TableLayout:
-        """Return the layout of a dict that `to_dict` returned; a ValueError if it is damaged."""
-        try:
-            layout = cls(**facts)
-        except TypeError as error:
-            raise ValueError(
-                f"the layout of the table is damaged ({error}): write the model or row store again"
-            ) from error
-        damaged = f"the layout of the table is damaged ({layout!r}): write the model or row store again"
-        for name, kind in get_type_hints(cls).items():
-            if type(getattr(layout, name)) not in (get_args(kind) or (kind,)):
-                raise ValueError(damaged)
-        names = {type(layout.text_column), type(layout.label_column)}
-        positions = [place for place in (layout.text_column, layout.label_column) if isinstance(place, int)]
-        if (str in names and not layout.header) or not all(0 <= place < layout.columns for place in positions):
-            raise ValueError(damaged)
-        if len(layout.delimiter) != 1 or (layout.quote is not None and len(layout.quote) != 1):
-            raise ValueError(damaged)
-        return layout
-
-
-class _Record(NamedTuple):
-    fields: list[str]
-    line: int  # the first, since fields may contain line ends
+#: Number of rows from which columns are detected, and that are added to the columns of a table at a time.
+_SAMPLE, _ROWS = 100, 4096
 
 
 class _LongFields:
@@ -146,7 +85,7 @@ def _delimiter_of(first: str, format: str, layout: TableLayout | None) -> str:
     return "," if counts[","] else max(counts, key=counts.__getitem__)
 
 
-def _records(lines: Iterator[str], path: StrPath, delimiter: str, quote: str | None) -> Iterator[_Record]:
+def _records(lines: Iterator[str], path: StrPath, delimiter: str, quote: str | None) -> Iterator[Record]:
     """Yield the rows of a table without empty lines."""
     quoting: Literal[0, 3] = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
@@ -154,135 +93,19 @@ def _records(lines: Iterator[str], path: StrPath, delimiter: str, quote: str | N
     try:
         for fields in reader:
             if fields:
-                yield _Record(fields, begin)
+                yield Record(fields, begin)
             begin = reader.line_num + 1
     except csv.Error as error:
         advice = "" if quote is None else ": if quotes are part of the text, pass quote=None"
         raise DataFormatError(path, f"{error}{advice}", begin) from error
 
 
-def _listed(names: list[str]) -> str:
-    """List the first fields of a line for a message, shortened, because they may be texts."""
-    shown = [repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:20]]
-    return ", ".join(shown) + (", ..." if len(names) > 20 else "")
-
-
-def _named(names: list[str], wanted: str) -> list[int]:
-    """Return the columns of this name; if there are none, ignore case and surrounding blanks."""
-    folded = [name.strip().casefold() for name in names]
-    for known, name in ((names, wanted), (folded, wanted.strip().casefold())):
-        if name in known:
-            return [place for place, each in enumerate(known) if each == name]
-    return []
-
-
-def _position(path: StrPath, argument: str, column: str | int, names: list[str], has_header: bool) -> int:
-    """Return the index of a column that is given by name or by index."""
-    if isinstance(column, str):
-        found = _named(names, column) if has_header else []
-        if len(found) > 1:
-            places = ", ".join(map(str, found))
-            raise ValueError(
-                f"{argument} is {column!r}; {os.fspath(path)} has {len(found)} columns of that name: pass the index of "
-                f"one ({places})"
-            )
-        if found:
-            return found[0]
-        if not column.isdecimal():
-            listed = _listed(names) if has_header else f"0 to {len(names) - 1}, no names: the table has no header"
-            raise ValueError(f"{argument} is {column!r}; expected a column of {os.fspath(path)} ({listed})")
-        column = int(column)
-    if not 0 <= column < len(names):
-        raise ValueError(f"{argument} is {column}; expected 0 to {len(names) - 1}, the columns of {os.fspath(path)}")
-    return column
-
-
-def _again(path: StrPath, argument: str, layout: TableLayout, names: list[str], has_header: bool) -> int:
-    """Return the index of the column that held the texts, or the labels, in the table read before."""
-    column, what = getattr(layout, argument), f"{argument.partition('_')[0]}s"
-    if isinstance(column, str) and has_header:
-        found = _named(names, column)
-        if len(found) == 1:
-            return found[0]
-        held = f"has {len(found)} columns {column!r}" if found else f"has {_listed(names)}"
-        raise DataFormatError(
-            path,
-            f"the first line {held}; expected a header with one column {column!r} of {what}, as in the training data: "
-            f"pass the name of another ({argument}=), or its index if there is no header ({argument}=0, header=False)",
-            1,
-        )
-    if what == "texts" and len(names) == 1:
-        return 0
-    if isinstance(column, int) and len(names) == layout.columns:
-        return column
-    given, expected = counted(len(names), "column"), str(layout.columns)
-    if isinstance(column, str):
-        given, expected = f"{given} without a header", f"{expected} with one"
-    expected = f"expected {expected}, as in the training data, whose {what} are in column {column!r}"
-    raise DataFormatError(path, f"{given}; {expected}: pass the index of the column here ({argument}=)", 1)
-
-
-def _check_single(path: StrPath, sample: list[_Record], delimiter: str, layout: TableLayout) -> None:
+def _check_single(path: StrPath, sample: list[Record], delimiter: str, layout: TableLayout) -> None:
     """Raise a DataFormatError for a table that has one column only because the delimiter is wrong."""
     for mark in set(_MARKS) - {delimiter}:
         if all(record.fields[0].count(mark) == layout.columns - 1 for record in sample):
             what = f"1 column with delimiter {delimiter!r}; expected {layout.columns}, as in the training data"
             raise DataFormatError(path, f"{what} and with delimiter {mark!r}: pass delimiter=", 1)
-
-
-def _known(names: list[str], wanted: tuple[str, ...], taken: int | None) -> int | None:
-    """Return the column with the first of the wanted names that occurs."""
-    folded = [name.strip().casefold() for name in names]
-    for name in wanted:
-        if name in folded and folded.index(name) != taken:
-            return folded.index(name)
-    return None
-
-
-def _choose(
-    path: StrPath, sample: list[_Record], has_header: bool, text: int | None, label: int | None, with_labels: bool
-) -> tuple[int, int | None]:
-    """Choose the columns of the texts and of the labels that were not given."""
-    names = sample[0].fields
-    if len(names) == 1 and not with_labels:
-        return 0, None
-    if has_header:
-        text = _known(names, _TEXT_NAMES, label) if text is None else text
-        label = _known(names, _LABEL_NAMES, text) if label is None else label
-    if text is None:
-        if len(names) == 1 and label is None:
-            text = 0
-        elif len(names) == 1:
-            listed = repr(names[0]) if has_header else "0"
-            what = f"its only column, {listed}, is taken for labels; expected a column of texts"
-            raise DataFormatError(path, f"{what}: if it has the texts, pass it as text_column=", 1)
-        elif len(names) == 2 and label is not None:
-            text = 1 - label
-        elif len(names) == 2 and not has_header:
-            lengths = [
-                sum(len(record.fields[column]) for record in sample if len(record.fields) == 2) for column in (0, 1)
-            ]
-            text = int(np.argmax(lengths))
-        else:
-            listed = ", ".join(map(repr, names)) if has_header else f"{len(names)}, without a header"
-            raise DataFormatError(
-                path, f"the column of texts is not known (columns: {listed}): pass its name or index as text_column=", 1
-            )
-    if label is None and len(names) == 2 and not (has_header and names[1 - text].strip().casefold() in _OTHER_NAMES):
-        label = 1 - text
-    return text, label
-
-
-def _is_header(
-    fields: list[str], header: bool | None, columns: list[str | int | None], layout: TableLayout | None
-) -> bool:
-    if header is not None:
-        return header
-    if any(isinstance(column, str) and not column.isdecimal() for column in columns):
-        return True
-    if layout is not None:
-        return layout.header
-    return any(field.strip().casefold() in (*_TEXT_NAMES, *_LABEL_NAMES) for field in fields)
 
 
 def read_table(
@@ -293,6 +116,9 @@ def read_table(
     n_features: int | None = None,
     task: Task = "auto",
     text_column: str | int | None = None,
+    number_columns: str | Sequence[str | int] | None = None,
+    category_columns: str | Sequence[str | int] | None = None,
+    ignore_columns: str | Sequence[str | int] | None = None,
     label_column: str | int | None = None,
     label_separator: str | None = None,
     delimiter: str | None = None,
@@ -300,9 +126,12 @@ def read_table(
     header: bool | None = None,
     layout: TableLayout | None = None,
     with_labels: bool = True,
-    vectorizer: TextVectorizer | Mapping[str, Any] | None = None,
+    vectorizer: TextVectorizer | TableEncoder | Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Read a table with a column of texts, and convert the texts to features.
+    """Read a table, and convert a column of texts, or columns of numbers, categories and texts, to features.
+
+    A table is one of texts alone, converted by a `TextVectorizer`, if the column of texts is given or recognized, and
+    neither columns of numbers nor of categories are given. Otherwise a `TableEncoder` converts its columns.
 
     Parameters
     ----------
@@ -322,6 +151,8 @@ def read_table(
         A name in the header, or an index from 0; a name implies that there is a header. By default those of `layout`,
         or else columns with certain names (text, document, ...; label, class, category, target, code, ...). In a table
         of two columns the other one has the labels; without a header, the texts are in the one with longer fields.
+    number_columns, category_columns, ignore_columns : "auto", str or list of str or int, default=None
+        See `TableEncoder`; names, or indices from 0. If there are no texts, the first two are ``"auto"`` by default.
     label_separator : str, default=None
         The separator of the labels of a row, if rows may have several or none.
     delimiter : str, default=None
@@ -339,8 +170,9 @@ def read_table(
         only the texts can be read too.
     with_labels : bool, default=True
         Whether to read labels, if there are any.
-    vectorizer : TextVectorizer or mapping, default=None
-        A fitted vectorizer is used as it is. Otherwise one is fitted to these texts, with these parameters.
+    vectorizer : TextVectorizer, TableEncoder or mapping, default=None
+        A fitted vectorizer or encoder is used as it is. Otherwise one is fitted to this table; the parameters in a
+        mapping are those of a `TextVectorizer`.
 
     Returns
     -------
@@ -360,26 +192,36 @@ def read_table(
         If no text has a term that the vectorizer knows.
     """
     checked_dtype(dtype, n_features, "error", task)
-    if vectorizer is None or isinstance(vectorizer, Mapping):
-        from .text import TextVectorizer  # imports scikit-learn
+    from .encoder import TableEncoder
+    from .text import TextVectorizer  # imports scikit-learn
 
-        vectorizer = TextVectorizer(**{"dtype": dtype, **(vectorizer or {})})
+    own = vectorizer is None or isinstance(vectorizer, Mapping)
+    options = dict(vectorizer or {}) if own else {}
+    if own:
+        vectorizer = TextVectorizer(**{"dtype": dtype, **options})
         vectorizer.check()  # before a long file is read
-    if n_features is not None and vectorizer.__sklearn_is_fitted__() and vectorizer.n_columns != n_features:
+    assert isinstance(vectorizer, TextVectorizer | TableEncoder)
+    fitted = vectorizer.__sklearn_is_fitted__()
+    if n_features is not None and fitted and vectorizer.n_columns != n_features:
         raise ValueError(f"n_features is {n_features}; expected {vectorizer.n_columns}, the columns of the vectorizer")
+    asked = {"number_columns": number_columns, "category_columns": category_columns, "ignore_columns": ignore_columns}
+    kinds = {name: columns for name, columns in asked.items() if columns is not None}
+    before = vectorizer.columns if isinstance(vectorizer, TableEncoder) and fitted else []
+    for name, columns in {**kinds, **({"text_column": text_column} if before else {})}.items():
+        if not own and columns is not None:
+            raise ValueError(f"{name} is {columns!r}, but the columns are those of the fit: leave {name} out")
     if quote == "auto":
         quote = '"' if layout is None else layout.quote
     if label_separator is None and layout is not None:
         label_separator = layout.label_separator
     given = delimiter
-    if format in TYPED and delimiter is not None:
+    typed = format in TYPED
+    if typed and delimiter is not None:
         raise ValueError(f"delimiter is {delimiter!r}, but {os.fspath(path)} has the format {format!r}: leave it out")
     with ExitStack() as stack:
-        if format in TYPED:
+        if typed:
             delimiter, header = ",", True
-            records: Iterator[_Record] = (
-                _Record(*row) for row in stack.enter_context(typed_rows(path, format, label_separator))
-            )
+            records: Iterator[Record] = (Record(*row) for row in stack.enter_context(typed_rows(path, format)))
         else:
             stack.enter_context(_long_fields)
             lines = stack.enter_context(open_bytes(path)).text_lines()
@@ -389,77 +231,120 @@ def read_table(
         sample = list(islice(records, _SAMPLE))
         if not sample:
             raise DataFormatError(path, "it has no rows; expected a text and a label on each line")
-        names = sample[0].fields
-        has_header = _is_header(names, header, [text_column, label_column], layout)
-        text = None if text_column is None else _position(path, "text_column", text_column, names, has_header)
-        label = None if label_column is None else _position(path, "label_column", label_column, names, has_header)
-        if layout is None:
-            text, label = _choose(path, sample, has_header, text, label, with_labels)
+        names: list[str] = sample[0].fields
+        named = [each for columns in kinds.values() if columns != "auto" for each in _several(columns)]
+        may_be_texts = not kinds and (text_column is not None or len(names) < 3)
+        has_header = is_header(sample, header, [text_column, label_column, *named, *before], layout, may_be_texts)
+        text = None if text_column is None else position(path, "text_column", text_column, names, has_header)
+        label = None if label_column is None else position(path, "label_column", label_column, names, has_header)
+        called = names if has_header else [str(place) for place in range(len(names))]
+        if before or isinstance(vectorizer, TableEncoder) or kinds:
+            if label is None and with_labels and layout is not None and layout.label_column is not None:
+                label = again(path, "label_column", layout, names, has_header)
+            elif label is None and layout is None and has_header:
+                taken = [place for name in before for place in find_names(called, name)]
+                label = known_label(names, taken if text is None else [*taken, text])
+            if layout is not None and not has_header and len(names) != layout.columns:
+                what = (
+                    f"{counted(len(names), 'column')} without a header; expected {layout.columns}, as in the training"
+                )
+                raise DataFormatError(path, f"{what} data", 1)
+            as_table = True
         else:
-            if text is None:
-                text = _again(path, "text_column", layout, names, has_header)
-                if given is None and not has_header and len(names) == 1 < layout.columns:
-                    _check_single(path, sample, delimiter, layout)
-            if label is None and with_labels and layout.label_column is not None:
-                label = _again(path, "label_column", layout, names, has_header)
+            if layout is None:
+                text, label = choose(path, sample, has_header, text, label, with_labels)
+            else:
+                if text is None:
+                    text = again(path, "text_column", layout, names, has_header)
+                    if given is None and not has_header and len(names) == 1 < layout.columns:
+                        _check_single(path, sample, delimiter, layout)
+                if label is None and with_labels and layout.label_column is not None:
+                    label = again(path, "label_column", layout, names, has_header)
+            as_table = text is None
+        left = [] if label is None else [called[label]]  # is no feature, whether it is read or not
         if not with_labels:
             label = None
-        if text == label:
+        if text is not None and text == label:
             raise ValueError(f"text_column and label_column are both column {text}; expected two different columns")
         rows = chain(sample[has_header:], records)
         labels = LabelColumn(path, task, label_separator)
         blank = 0
 
-        def texts() -> Iterator[str]:
-            nonlocal blank
+        def whole() -> Iterator[Record]:
             for fields, line in rows:
                 if len(fields) != len(names):
                     raise DataFormatError(
                         path, f"{len(fields)} fields; expected {len(names)}, as in the first line", line
                     )
                 if label is not None:
-                    labels.add(fields[label], line)
-                blank += not fields[text].strip()
-                yield fields[text]
+                    value = fields[label]
+                    labels.add(as_text(path, names[label], value, label_separator, line) if typed else value, line)
+                yield Record(fields, line)
+
+        def texts() -> Iterator[str]:
+            nonlocal blank
+            assert text is not None
+            for fields, line in whole():
+                value: str = as_text(path, names[text], fields[text], label_separator, line) if typed else fields[text]
+                blank += not value.strip()
+                yield value
 
         if has_header and len(sample) == 1:
             raise DataFormatError(path, "it has no rows below the header; if there is no header, pass header=False", 1)
-        try:
-            X = (
-                vectorizer.transform(texts())
-                if vectorizer.__sklearn_is_fitted__()
-                else vectorizer.fit_transform(texts())
-            )
-        except DataFormatError:
-            raise
-        except ValueError as error:  # of scikit-learn: no text has a term
-            raise DataFormatError(
-                path, f"the texts give no features ({error}): check text_column and the parameters of vectorizer"
-            ) from error
+        gaps: list[str] = []
+        if as_table:
+            if own:
+                if options and text is None:
+                    raise ValueError(
+                        f"vectorizer has {', '.join(options)} for texts, and no column has texts: pass "
+                        "text_column=, or leave these options out"
+                    )
+                vectorizer = _blank_encoder(path, kinds, called, has_header, text, left, vectorizer)
+            assert isinstance(vectorizer, TableEncoder)
+            X, gaps = _encoded(path, vectorizer, called, sample[has_header:], whole(), typed, fitted and not own)
+        else:
+            assert isinstance(vectorizer, TextVectorizer)
+            try:
+                X = vectorizer.transform(texts()) if fitted else vectorizer.fit_transform(texts())
+            except DataFormatError:
+                raise
+            except ValueError as error:  # of scikit-learn: no text has a term
+                raise DataFormatError(
+                    path, f"the texts give no features ({error}): check text_column and the parameters of vectorizer"
+                ) from error
     y, label_names = labels.targets()
-    called = [repr(name) for name in names] if has_header else [str(place) for place in range(len(names))]
-    notes = [f"texts from column {called[text]}"]
+    shown = [repr(name) for name in called] if has_header else called
+    if isinstance(vectorizer, TableEncoder):
+        notes = [_read_columns(vectorizer)]
+    else:
+        assert text is not None
+        notes = [f"texts from column {shown[text]}"]
     if label is not None:
-        notes[0] += f", labels from {called[label]}"
+        notes[0] += f", labels from {shown[label]}"
     elif with_labels:
         notes[0] += ", no labels"
     if not has_header:
         notes[0] += "; no header: the first line is a row"
-    unknown = int(np.count_nonzero(np.diff(X.indptr) == 0))
-    if unknown:
-        held = f"{counted(unknown, 'text')} of {X.shape[0]} without a term that the vectorizer knows"
-        notes.append(f"{held}, {blank} of them empty" if blank else held)
-    if unknown == X.shape[0]:
-        warnings.warn(
-            f"no text in column {called[text]} of {os.fspath(path)} has a term that the vectorizer knows: all rows are "
-            "empty; expected texts like those of the training data: check text_column and the language",
-            stacklevel=2,
-        )
+    if isinstance(vectorizer, TableEncoder):
+        unused = [name for name in called if name not in {*vectorizer.columns, *left}]
+        notes += [f"not used: {listed(unused)}"] if unused and not before else []
+        notes += gaps
+    elif text is not None:
+        unknown = int(np.count_nonzero(np.diff(X.indptr) == 0))
+        if unknown:
+            held = f"{counted(unknown, 'text')} of {X.shape[0]} without a term that the vectorizer knows"
+            notes.append(f"{held}, {blank} of them empty" if blank else held)
+        if unknown == X.shape[0]:
+            warnings.warn(
+                f"no text in column {shown[text]} of {os.fspath(path)} has a term that the vectorizer knows: all rows "
+                "are empty; expected texts like those of the training data: check text_column and the language",
+                stacklevel=2,
+            )
     found = TableLayout(
         header=has_header,
         columns=len(names),
-        text_column=_lasting(names, text, has_header),
-        label_column=None if label is None else _lasting(names, label, has_header),
+        text_column=None if as_table or text is None else lasting(names, text, has_header),
+        label_column=None if label is None else lasting(names, label, has_header),
         delimiter=delimiter,
         quote=quote,
         label_separator=label_separator,
@@ -467,6 +352,92 @@ def read_table(
     return Dataset(X, y, label_names, os.path.basename(path), format, tuple(notes), vectorizer, layout=found)
 
 
-def _lasting(names: list[str], column: int, has_header: bool) -> str | int:
-    """Return by what the column is found in another table: its name if that is unique, else its index."""
-    return names[column] if has_header and names.count(names[column]) == 1 else column
+def _several(columns: str | Sequence[str | int]) -> Sequence[str | int]:
+    return [columns] if isinstance(columns, str | int) else columns
+
+
+def _blank_encoder(
+    path: StrPath,
+    kinds: Mapping[str, str | Sequence[str | int]],
+    called: list[str],
+    has_header: bool,
+    text: int | None,
+    left: list[str],
+    vectorizer: Any,
+) -> TableEncoder:
+    """The encoder to fit, with the names of the columns that are given by name or index."""
+    from .encoder import TableEncoder
+
+    columns: dict[str, Any] = {}
+    if text is None and not {"number_columns", "category_columns"} & {*kinds}:
+        columns = {"number_columns": "auto", "category_columns": "auto"}
+    else:
+        columns = {"number_columns": None, "category_columns": None}
+    for name, given in kinds.items():
+        places = "auto" if given == "auto" else [position(path, name, x, called, has_header) for x in _several(given)]
+        columns[name] = places if isinstance(places, str) else [called[place] for place in places]
+    for name, used in columns.items():
+        if name != "ignore_columns" and isinstance(used, list) and {*used} & {*left}:
+            raise ValueError(f"column {left[0]!r} is named in {name} and has the labels: name it once")
+    columns["ignore_columns"] = list({**dict.fromkeys(columns.get("ignore_columns", ())), **dict.fromkeys(left)})
+    texts = None if text is None else [called[text]]
+    return TableEncoder(**columns, text_column=texts, vectorizer=vectorizer, dtype=vectorizer.dtype)
+
+
+def _encoded(
+    path: StrPath,
+    encoder: TableEncoder,
+    called: list[str],
+    sample: list[Record],
+    records: Iterator[Record],
+    typed: bool,
+    fitted: bool,
+) -> tuple[Any, list[str]]:
+    """The features of all rows, and notes on what is missing in them."""
+    from ._table_rows import TableRows
+
+    def some(name: str) -> list[Any]:
+        place = called.index(name)
+        return [record.fields[place] for record in sample if len(record.fields) == len(called)]
+
+    try:
+        rows = TableRows(encoder, called, None if fitted else some, typed=typed)
+    except ValueError as error:
+        raise DataFormatError(path, str(error), 1) from error
+    lines, begin = array("q"), 0
+    try:
+        while part := list(islice(records, _ROWS)):
+            begin = len(lines)
+            lines.extend(record.line for record in part)
+            rows.extend([record.fields for record in part])
+        begin = 0
+        X = rows.features()
+    except BadValue as error:
+        raise DataFormatError(path, error.what, lines[begin + error.index]) from None
+    except DataFormatError:
+        raise
+    except ValueError as error:
+        raise DataFormatError(path, str(error)) from error
+    n = X.shape[0]
+    for name, number, what in rows.gaps():
+        if number == n and not what.startswith("without"):
+            warnings.warn(
+                f"no value in column {name!r} of {os.fspath(path)} is a category of the fit: expected values like "
+                "those of the training data",
+                stacklevel=3,
+            )
+    return X, [f"{counted(number, 'row')} of {n} {what} in column {name!r}" for name, number, what in rows.gaps()]
+
+
+def _read_columns(encoder: TableEncoder) -> str:
+    """The columns of each kind, for a note."""
+    kinds = {
+        "numbers": [*map(repr, encoder.number_columns_)],
+        "categories": [
+            f"{name!r} ({len(categories)})" for name, categories in zip(encoder.category_columns_, encoder.categories_)
+        ],
+        "texts": [*map(repr, encoder.text_columns_)],
+    }
+    return ", ".join(
+        f"{kind} from {', '.join(names[:20])}{', ...' * (len(names) > 20)}" for kind, names in kinds.items() if names
+    )

@@ -1,4 +1,4 @@
-"""Reads the rows of JSON lines, Parquet and Arrow files as those of a table of texts."""
+"""Reads the rows of JSON lines, Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .errors import DataFormatError
 from .streams import StrPath, check_regular, open_bytes, refuse_bomb
 
-__all__ = ["TYPED", "pyarrow", "typed_rows"]
+__all__ = ["TYPED", "arrow_values", "as_text", "pyarrow", "typed_rows"]
 
 #: Formats of tables whose columns have names and types.
 TYPED = ("jsonl", "parquet", "arrow")
@@ -29,19 +29,16 @@ def pyarrow(what: str) -> Any:
 
 
 @contextmanager
-def typed_rows(path: StrPath, format: str, separator: str | None) -> Iterator[Iterator[tuple[list[str], int]]]:
-    """The names of the columns, then the rows, as texts, each with its number from 1.
-
-    What is missing is an empty text. A list is joined by ``separator``, which it needs.
-    """
+def typed_rows(path: StrPath, format: str) -> Iterator[Iterator[tuple[list[Any], int]]]:
+    """The names of the columns, then the values of the rows, each with its number from 1; None is a missing value."""
     if format == "jsonl":
         with open_bytes(path) as source:
-            yield _json_rows(path, source.text_lines(), separator)
+            yield _json_rows(path, source.text_lines())
     else:
-        yield _arrow_rows(path, format, separator)
+        yield _arrow_rows(path, format)
 
 
-def _json_rows(path: StrPath, lines: Iterator[str], separator: str | None) -> Iterator[tuple[list[str], int]]:
+def _json_rows(path: StrPath, lines: Iterator[str]) -> Iterator[tuple[list[Any], int]]:
     names: list[str] | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -55,10 +52,10 @@ def _json_rows(path: StrPath, lines: Iterator[str], separator: str | None) -> It
         if names is None:
             names = list(row)
             yield names, number
-        yield [_text(path, name, row.get(name), separator, number) for name in names], number
+        yield [row.get(name) for name in names], number
 
 
-def _arrow_rows(path: StrPath, format: str, separator: str | None) -> Iterator[tuple[list[str], int]]:
+def _arrow_rows(path: StrPath, format: str) -> Iterator[tuple[list[Any], int]]:
     check_regular(path)
     arrow = pyarrow(f"{os.fspath(path)} has the format {format!r}, which")
     number, made, size = 0, 0, os.path.getsize(path)
@@ -67,13 +64,11 @@ def _arrow_rows(path: StrPath, format: str, separator: str | None) -> Iterator[t
             if place == 0:
                 yield names, 1
             batch.validate(full=True)  # pyarrow trusts offsets: wrong ones end the process
-            columns = [column.to_pylist() for column in batch.columns]
-            for row in zip(*columns):
+            for row in zip(*map(arrow_values, batch.columns)):
                 number += 1
-                texts = [_text(path, name, value, separator, number) for name, value in zip(names, row)]
-                made += sum(map(len, texts)) + len(texts)
+                made += sum(map(_size, row))
                 refuse_bomb(path, size, made)
-                yield texts, number
+                yield list(row), number
     except DataFormatError:
         raise
     except (arrow.ArrowException, ArithmeticError, MemoryError, OSError, ValueError) as error:
@@ -81,6 +76,23 @@ def _arrow_rows(path: StrPath, format: str, separator: str | None) -> Iterator[t
             raise
         told = error if str(error) else type(error).__name__
         raise DataFormatError(path, f"cannot be read as {format} ({told}): copy or write it again") from error
+
+
+def arrow_values(column: Any) -> list[Any]:
+    """The values of a column; those of a dictionary, which are categories, as texts."""
+    values: list[Any] = column.to_pylist()
+    if not str(column.type).startswith("dictionary"):
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def _size(value: Any) -> int:
+    """About the bytes of a value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value), 8)
+    return len(value) + 1 if isinstance(value, str | bytes) else 8
 
 
 def _batches(path: StrPath, format: str) -> Iterator[tuple[list[str], Any]]:
@@ -104,7 +116,8 @@ def _batches(path: StrPath, format: str) -> Iterator[tuple[list[str], Any]]:
             yield batch.schema.names, batch
 
 
-def _text(path: StrPath, name: str, value: Any, separator: str | None, number: int) -> str:
+def as_text(path: StrPath, name: str, value: Any, separator: str | None, number: int) -> str:
+    """A value as a text: what is missing is empty, and a list is joined by ``separator``, which it needs."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -116,5 +129,5 @@ def _text(path: StrPath, name: str, value: Any, separator: str | None, number: i
             raise DataFormatError(
                 path, f"{name!r} has a list; expected one value: pass label_separator= for lists of labels", number
             )
-        return separator.join(_text(path, name, each, None, number) for each in value)
+        return separator.join(as_text(path, name, each, None, number) for each in value)
     return json.dumps(value, default=str) if isinstance(value, dict) else str(value)

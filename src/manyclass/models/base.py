@@ -16,7 +16,7 @@ from manyclass.models.normalizer import Normalizer
 from manyclass.models.parts import (
     check_feature_names,
     check_meaning,
-    holds_texts,
+    kind_of_rows,
     plain,
     plain_vectorizer,
     positive,
@@ -25,6 +25,7 @@ from manyclass.models.parts import (
 from manyclass.objective.links import LINKS, normalized_sigmoid, sigmoid
 
 if TYPE_CHECKING:
+    from manyclass.io.encoder import TableEncoder
     from manyclass.io.text import TextVectorizer
 
 __all__ = ["Model", "restore"]
@@ -161,50 +162,51 @@ class Model(ABC):
             "record": self.record,
         }
 
-    # --- texts ------------------------------------------------------------------------------------------------------
+    # --- texts and tables -------------------------------------------------------------------------------------------
 
     @property
-    def text_vectorizer(self) -> TextVectorizer | None:
-        """The vectorizer that turns texts into rows; None if the model was not fitted on texts."""
+    def text_vectorizer(self) -> TextVectorizer | TableEncoder | None:
+        """The vectorizer that turns texts, or the encoder that turns tables, into rows; None for other models."""
         if self.vectorizer is None:
             return None
         made = self.__dict__.get("_text_vectorizer")
         if made is None:
-            from manyclass.io.text import TextVectorizer  # imports scikit-learn
+            from manyclass.io.encoder import restore_vectorizer  # imports scikit-learn
 
-            made = TextVectorizer.from_state(*self.vectorizer)
+            made = restore_vectorizer(*self.vectorizer)
             object.__setattr__(self, "_text_vectorizer", made)
         return made
 
     def rows(self, X: Any) -> Any:
-        """Turn texts into rows of features with the model's vectorizer; other input is returned unchanged.
+        """Turn texts or a table into rows of features, as in the fit; other input is returned unchanged.
 
         Parameters
         ----------
-        X : list or array of str, or rows
-            Texts, or rows of features.
+        X : list or array of str, data frame, dict of columns, list of dicts, or rows
+            Texts, a table for a model of tables, or rows of features.
 
         Returns
         -------
         rows
-            A CSR matrix of shape (n, n_features) for texts; X itself otherwise.
+            A CSR matrix or an array of shape (n, n_features) for texts and tables; X itself otherwise.
 
         Raises
         ------
         ValueError
-            If X contains texts and the model was not fitted on texts, or X is a single string.
+            If X contains texts or dicts and the model was not fitted on such, or X is a single string or dict.
         """
         if isinstance(X, str):
             raise ValueError("X must be a list of texts, got one text: pass [text]")
-        if not holds_texts(X):
-            return X
-        vectorizer = self.text_vectorizer
-        if vectorizer is None:
-            raise ValueError("X must be rows of features, got texts, and this model was not fitted on texts")
-        return vectorizer.transform(X)
+        given = kind_of_rows(X)
+        vectorizer: Any = self.text_vectorizer if given else None
+        if vectorizer is not None and (given == "texts" or hasattr(vectorizer, "columns")):
+            return vectorizer.transform(X)
+        if given in ("texts", "dicts"):
+            raise ValueError(f"X must be rows of features, got {given}, and this model was not fitted on {given}")
+        return X
 
     def names(self) -> Array | None:
-        """The names of the features: those of the fit, or the terms of texts.
+        """The names of the features: those of the fit, the terms of texts, or those of a `TableEncoder`.
 
         Returns
         -------
@@ -214,7 +216,8 @@ class Model(ABC):
         if self.feature_names is not None:
             return self.feature_names
         vectorizer = self.text_vectorizer
-        return None if vectorizer is None or vectorizer.kind == "hashing" else vectorizer.get_feature_names_out()
+        hashed = getattr(vectorizer, "kind", "") == "hashing"
+        return None if vectorizer is None or hashed else vectorizer.get_feature_names_out()
 
     # --- prediction -------------------------------------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class Model(ABC):
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features), or list of str
-            Rows with the features of the fit, in their order; texts for a model of texts.
+            Rows with the features of the fit, in their order; texts or a table for a model of such, see `rows`.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
 
@@ -247,7 +250,7 @@ class Model(ABC):
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features), or list of str
-            Rows with the features of the fit, in their order; texts for a model of texts.
+            Rows with the features of the fit, in their order; texts or a table for a model of such, see `rows`.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
         dense : bool, default=False
@@ -283,7 +286,7 @@ class Model(ABC):
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features), or list of str
-            Rows with the features of the fit, in their order; texts for a model of texts.
+            Rows with the features of the fit, in their order; texts or a table for a model of such, see `rows`.
         k : int
             From 1 to the number of classes, or of the candidates of a row.
         n_jobs : int, optional
@@ -340,7 +343,7 @@ class Model(ABC):
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features), or list of str
-            Rows with the features of the fit, in their order; texts for a model of texts.
+            Rows with the features of the fit, in their order; texts or a table for a model of such, see `rows`.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
 
@@ -374,7 +377,7 @@ class Model(ABC):
         Parameters
         ----------
         X : array or CSR matrix of shape (n, n_features), or list of str
-            Rows with the features of the fit, in their order; texts for a model of texts.
+            Rows with the features of the fit, in their order; texts or a table for a model of such, see `rows`.
         k : int
             From 1 to the number of classes.
         n_jobs : int, optional

@@ -28,8 +28,8 @@ def from_sklearn(estimator: Any) -> LinearModel:
     last, before = steps[-1], [step for step in steps[:-1] if step is not None and step != "passthrough"]
     if len(before) > 1 or not all(hasattr(step, "to_state") for step in before):
         raise ValueError(
-            "estimator must be a linear estimator, or a pipeline of a manyclass.TextVectorizer and one, got "
-            f"{' -> '.join(type(step).__name__ for step in steps)}"
+            "estimator must be a linear estimator, or a pipeline of a manyclass.TextVectorizer or "
+            f"manyclass.TableEncoder and one, got {' -> '.join(type(step).__name__ for step in steps)}"
         )
     found = read_external(last)
     classes, K = found.classes, found.weights.shape[1]

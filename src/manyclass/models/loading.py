@@ -25,7 +25,7 @@ def _class_of(kind: str) -> type[Model] | None:
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write the model of a fitted estimator, or of a pipeline of a `TextVectorizer` and an estimator, to a file.
+    """Write the model of a fitted estimator, or of a pipeline that begins with texts or a table, to a file.
 
     `load` and the command line read it.
 
@@ -33,7 +33,8 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     ----------
     estimator : estimator of this package, or scikit-learn pipeline
         Fitted. The last step of a pipeline must be an estimator of this package; it may have one other step, a
-        `manyclass.TextVectorizer`, and the model then predicts texts.
+        `manyclass.TextVectorizer`, and the model then predicts texts, or a `manyclass.TableEncoder`, and the model then
+        predicts data frames.
     path : path
         The file, written atomically.
 
@@ -56,14 +57,16 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     >>> manyclass.load(path).predict(["where is my card"])
     array(['card'], dtype='<U4')
     """
-    from manyclass.io.text import TextVectorizer  # imports scikit-learn
+    from manyclass.io.encoder import TableEncoder  # imports scikit-learn
+    from manyclass.io.text import TextVectorizer
 
+    known = (TextVectorizer, TableEncoder)
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     last, before = steps[-1], [step for step in steps[:-1] if step is not None and step != "passthrough"]
-    if not hasattr(last, "model_") or len(before) > 1 or not all(isinstance(step, TextVectorizer) for step in before):
+    if not hasattr(last, "model_") or len(before) > 1 or not all(isinstance(step, known) for step in before):
         raise ValueError(
-            "estimator must be a fitted estimator of this package, or a pipeline of a manyclass.TextVectorizer and one "
-            f"of them, got {' -> '.join(type(step).__name__ for step in steps)}"
+            "estimator must be a fitted estimator of this package, or a pipeline of a manyclass.TextVectorizer or "
+            f"manyclass.TableEncoder and one of them, got {' -> '.join(type(step).__name__ for step in steps)}"
         )
     model: Any = last.model_
     if before:

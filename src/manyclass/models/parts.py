@@ -16,7 +16,7 @@ __all__ = [
     "check_feature_names",
     "check_meaning",
     "check_weights",
-    "holds_texts",
+    "kind_of_rows",
     "plain",
     "plain_vectorizer",
     "positive",
@@ -152,13 +152,18 @@ def type_name(labels: Array) -> str:
     return "str" if labels.dtype.kind == "U" else labels.dtype.name
 
 
-def holds_texts(X: Any) -> bool:
-    """Whether X is a list or a one-dimensional array of strings."""
+def kind_of_rows(X: Any) -> str:
+    """ "texts", "dicts" (by row, or of columns) or "frame", for a data frame; empty for rows of features."""
+    if isinstance(X, dict):
+        return "dicts"
+    if hasattr(X, "columns"):
+        return "frame"
     if hasattr(X, "to_numpy") and getattr(X, "ndim", 2) == 1:
         X = X.to_numpy()
     if isinstance(X, np.ndarray):
-        return X.ndim == 1 and X.size > 0 and X.dtype.kind in "UO" and isinstance(X[0], str)
-    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], str)
+        return "texts" if X.ndim == 1 and X.size > 0 and X.dtype.kind in "UO" and isinstance(X[0], str) else ""
+    first = X[0] if isinstance(X, (list, tuple)) and len(X) > 0 else None
+    return "texts" if isinstance(first, str) else "dicts" if isinstance(first, dict) else ""
 
 
 def positive(name: str, value: Any) -> int:

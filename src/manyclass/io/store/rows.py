@@ -20,6 +20,7 @@ from manyclass.runtime import memory
 from .view import RowView
 
 if TYPE_CHECKING:
+    from manyclass.io.encoder import TableEncoder
     from manyclass.io.text import TextVectorizer
 
 __all__ = ["FACTS", "ROWS", "RowStore"]
@@ -192,16 +193,16 @@ class RowStore:
         return sum(file.bytes for file in self.files)
 
     @property
-    def vectorizer(self) -> TextVectorizer | None:
-        """The fitted vectorizer that computed the rows from the texts of a table, or None."""
+    def vectorizer(self) -> TextVectorizer | TableEncoder | None:
+        """The fitted vectorizer or encoder that computed the rows from a table, or None."""
         if self._vectorizer is None or self._facts_written is None:
             return None
         arrays = self._named("vectorizer.")
-        from manyclass.io.text import TextVectorizer  # imports scikit-learn
+        from manyclass.io.encoder import restore_vectorizer  # imports scikit-learn
 
         state = {name.removeprefix("vectorizer."): array for name, array in arrays.items()}
         try:
-            return TextVectorizer.from_state(self._vectorizer, state)
+            return restore_vectorizer(self._vectorizer, state)
         except ValueError as error:
             raise StoreError(self.path, f"is damaged ({error}): write it again") from error
 

@@ -1,0 +1,138 @@
+"""Tables of numbers, categories and texts from a shell: fit, predict, score, explain, report, info, convert."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import manyclass
+from manyclass.io import TableEncoder, read
+from manyclass.io.store import RowStore
+from test_cli_support import fitted, refused, run, table
+from test_data_typed import WRITERS
+
+N = 90
+COLORS = [["red", "blue", "green"][i % 3] for i in range(N)]
+COLUMNS = {
+    "id": [str(i) for i in range(N)],
+    "age": [str(20 + i % 3 + i % 5) if i % 11 else "" for i in range(N)],
+    "color": COLORS,
+    "title": [["my card", "the rent"][i % 2] for i in range(N)],
+    "queue": [f"{['x', 'y', 'z'][i % 3]}{i % 2}" for i in range(N)],
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return table(tmp_path / "train.csv", COLUMNS)
+
+
+WORDS = ["--label-column", "queue", "--text-column", "title", "--number-columns", "auto", "--category-columns", "color"]
+
+
+def test_end_to_end(capsys, path, tmp_path):
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *WORDS, "--ngrams", "1", "2", "--valid", path)
+    assert "numbers from 'age', categories from 'color' (3), texts from 'title', labels from 'queue'" in ran.err
+    assert "not used: 'id'" in ran.err
+    assert isinstance(model.text_vectorizer, TableEncoder)
+    frame = pd.DataFrame({**COLUMNS, "age": pd.to_numeric(pd.Series(COLUMNS["age"]))})
+    labels = model.predict(frame).tolist()
+    assert labels == COLUMNS["queue"]
+    assert run(capsys, "predict", tmp_path / "m", path).lines == labels
+    score = json.loads(run(capsys, "score", tmp_path / "m", path, "--json").out)
+    assert score["accuracy"] == 1
+    why = json.loads(run(capsys, "explain", tmp_path / "m", path, "--json", "--top", "3").lines[0])
+    assert "color=red" in why["features"]
+    assert run(capsys, "report", tmp_path / "m", path, "-o", tmp_path / "r.html").code == 0
+    assert "color=red" in (tmp_path / "r.html").read_text()
+    shown = run(capsys, "info", tmp_path / "m").out
+    for line in (
+        "numbers 1 column, age",
+        "categories 1 column, color",
+        "texts 1 column, title; kind tfidf",
+        "table a header",
+    ):
+        assert line in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("format", WRITERS)
+def test_a_model_of_csv_reads_other_formats_by_name(capsys, path, tmp_path, format):
+    fitted(capsys, path, "-o", tmp_path / "m", *WORDS)
+    expected = run(capsys, "predict", tmp_path / "m", path).out
+    columns = {name: COLUMNS[name] for name in ("title", "color")}
+    columns["age"] = [int(x) if x else None for x in COLUMNS["age"]]
+    WRITERS[format](tmp_path / f"new.{format}", columns)
+    assert run(capsys, "predict", tmp_path / "m", tmp_path / f"new.{format}").out == expected
+    whole = {**columns, "queue": COLUMNS["queue"]}
+    WRITERS[format](tmp_path / f"train.{format}", whole)
+    fitted(capsys, tmp_path / f"train.{format}", "-o", tmp_path / "other", *WORDS)
+    assert run(capsys, "predict", tmp_path / "other", path).out == expected
+    refused(run(capsys, "predict", tmp_path / "m", tmp_path / "gone.csv"), "gone.csv")
+
+
+def test_a_model_of_a_pipeline_reads_tables(capsys, path, tmp_path):
+    from sklearn.pipeline import make_pipeline
+
+    encoder = TableEncoder(ignore_columns=["queue", "title"])
+    pipeline = make_pipeline(encoder, manyclass.LinearClassifier(random_state=0))
+    frame = pd.read_csv(path)
+    manyclass.save(pipeline.fit(frame, frame["queue"]), tmp_path / "m")
+    ran = run(capsys, "predict", tmp_path / "m", path)
+    assert ran.lines == pipeline.predict(frame).tolist()
+    assert "does not say which column" not in ran.err
+    ran = run(capsys, "score", tmp_path / "m", path, "--label-column", "queue", "--json")
+    assert json.loads(ran.out)["accuracy"] == pipeline.score(frame, frame["queue"])
+
+
+def test_what_is_refused(capsys, path, tmp_path):
+    many = table(tmp_path / "many.csv", {**COLUMNS, "name": [f"n{i}" for i in range(N)]})
+    words = ["fit", many, "-o", tmp_path / "m", "--label-column", "queue"]
+    refused(run(capsys, *words), "'name' (90)", "--ignore-columns", "--text-column", "--category-columns")
+    assert run(capsys, *words, "--ignore-columns", "name,title").code == 0
+    assert run(capsys, "info", many, "--label-column", "queue", "--ignore-columns", "name").code == 0
+    gone = table(tmp_path / "gone.csv", {name: COLUMNS[name] for name in ("id", "color", "queue")})
+    refused(run(capsys, "predict", tmp_path / "m", gone), "gone.csv, line 1", "lacks 1 column of the fit, 'age'")
+    wrong = table(tmp_path / "wrong.csv", {**COLUMNS, "age": ["1", "old", *COLUMNS["age"][2:]]})
+    refused(run(capsys, "predict", tmp_path / "m", wrong), "wrong.csv, line 3: 'old' in column 'age'")
+    refused(run(capsys, "predict", tmp_path / "m", path, "--text-column", "title"), "leave --text-column out")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", "--number-columns", "x"), "--number-columns is 'x'", "'age'")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m"), "the column of texts is not known", "--label-column")
+    unlabeled = table(tmp_path / "unlabeled.csv", {"age": COLUMNS["age"], "color": COLORS})
+    words = ["fit", unlabeled, "-o", tmp_path / "m", "--number-columns", "auto"]
+    refused(run(capsys, *words), "unlabeled.csv has no labels", "--label-column")
+
+
+def test_names_with_commas_are_quoted(capsys, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('"a,b",c,label\n1,x,A\n2,y,B\n' * 1 + "1,x,A\n2,y,B\n" * 5)
+    model, _ = fitted(capsys, path, "-o", tmp_path / "m", "--number-columns", '"a,b"')
+    assert model.names().tolist() == ["a,b"]
+
+
+def test_convert_and_a_fit_on_the_store(capsys, path, tmp_path):
+    words = ["--label-column", "queue", "--ignore-columns", "title"]
+    ran = run(capsys, "convert", path, "-o", tmp_path / "rows.npz", *words)
+    assert ran.code == 0
+    assert "means, categories and vocabulary are not kept" in ran.err
+    expected = read(path, label_column="queue", ignore_columns="title")
+    assert (sp.load_npz(tmp_path / "rows.npz") != expected.X).nnz == 0
+    assert run(capsys, "convert", path, "-o", tmp_path / "rows.store", *words).code == 0
+    assert RowStore(tmp_path / "rows.store").vectorizer.columns == ["age", "color"]
+    fitted(capsys, tmp_path / "rows.store", "-o", tmp_path / "m")
+    fitted(capsys, path, "-o", tmp_path / "direct", *words)
+    assert run(capsys, "predict", tmp_path / "m", path).out == run(capsys, "predict", tmp_path / "direct", path).out
+
+
+def test_numbers_alone_and_a_regression(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2)) * [1, 1000]
+    y = X @ [2, 0.001] + 5
+    path = tmp_path / "rows.csv"
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "price": y}).to_csv(path, index=False)
+    fitted(capsys, path, "-o", tmp_path / "m", "--label-column", "price", "--loss", "squared", "--alpha", "1e-6")
+    found = [float(line) for line in run(capsys, "predict", tmp_path / "m", path).lines]
+    np.testing.assert_allclose(found, y, atol=0.01)
