@@ -1,7 +1,7 @@
 """Many fits, at once and one after the other, and predictions under load.
 
-`nox -s load` runs 10 000 fits, and with `MANYCLASS_LOAD_SECONDS=3600` an hour of predictions; the tests run 100
-fits and a second of predictions.
+`nox -s load` runs 10 000 fits, and with `MANYCLASS_LOAD_SECONDS=3600` an hour of predictions. The tests run
+100 fits and a second of predictions.
 """
 
 from __future__ import annotations
