@@ -77,6 +77,30 @@ def held():
     return pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
+def test_an_optuna_study_on_threads_is_that_of_one_thread():
+    """Trials of a grid, so that both studies try the same values; fits with threads of their own inside."""
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    grid = {"alpha": [1.0, 0.5, 0.2, 0.1, 0.05], "loss": ["multinomial", "squared_hinge"]}
+
+    def objective(trial):
+        alpha, loss = (trial.suggest_categorical(name, values) for name, values in grid.items())
+        fitted = manyclass.LinearClassifier(
+            loss, solver="sdca", alpha=alpha, max_iter=500, tol=0.1, random_state=0, n_jobs=2
+        ).fit(X, Y)
+        trial.set_user_attr("coef", fitted.coef_.tolist())
+        return fitted.score(X, Y)
+
+    def study(n_jobs):
+        found = optuna.create_study(direction="maximize", sampler=optuna.samplers.GridSampler(grid, seed=0))
+        found.optimize(objective, n_trials=10, n_jobs=n_jobs)
+        return {tuple(t.params.values()): (t.value, t.user_attrs["coef"]) for t in found.trials}
+
+    alone, parted = study(1), study(2)
+    assert len(alone) == 10
+    assert parted == alone
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_fits_leave_neither_memory_nor_files_nor_threads():
     for k in range(50):
