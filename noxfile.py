@@ -85,7 +85,7 @@ def kills(session: nox.Session) -> None:
 
 @nox.session
 def load(session: nox.Session) -> None:
-    """10 000 fits on eight threads, and 10 000 one after the other: a few minutes."""
+    """10 000 fits on eight threads and 10 000 one after the other: minutes; MANYCLASS_LOAD_SECONDS of predictions."""
     session.install(".[test]")
     session.run("pytest", "--full", "-n0", "tests/test_load.py", *session.posargs, env={"MANYCLASS_LOAD": "10000"})
 

@@ -11,6 +11,8 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -289,3 +291,81 @@ def test_damaged_files_of_the_cache_are_compiled_anew(copy, suffix, damage):
     assert again["kernels"] == first["kernels"]
     third, _ = copy.epoch()
     assert third["kernels"] == 0
+
+
+#: A disk on which files open and get their names late, and on which each second write stops half-way for a while.
+SLOW_DISK = """
+import builtins, io, os, random, time
+plain_open, plain_replace = builtins.open, os.replace
+chance = random.Random(os.getpid())
+
+class Late(io.BufferedWriter):
+    def write(self, data):
+        half = len(data) // 2
+        written = super().write(data[:half])
+        self.flush()
+        time.sleep(0.2 * chance.random())
+        return written + super().write(data[half:])
+
+def late_open(file, mode="r", *args, **kwargs):
+    if os.environ["NUMBA_CACHE_DIR"] not in str(file):
+        return plain_open(file, mode, *args, **kwargs)
+    SLOWED.append(mode)
+    time.sleep(0.2 * chance.random())
+    opened = plain_open(file, mode, *args, **kwargs)
+    return Late(opened.detach()) if mode == "wb" else opened
+
+def late_replace(*args, **kwargs):
+    time.sleep(0.2 * chance.random())
+    return plain_replace(*args, **kwargs)
+
+SLOWED = []
+builtins.open, os.replace = late_open, late_replace
+"""
+
+
+#: Five kernels, what they return, and how many of them were compiled.
+SHARED = """
+import numpy as np
+from manyclass.kernels.jit import compile_clock, jit
+
+@jit
+def a(x): return np.exp(x).sum()
+@jit
+def b(x): return (x * x).sum()
+@jit
+def c(x): return np.log1p(x).sum()
+@jit
+def d(x): return np.sqrt(x).sum()
+@jit
+def e(x): return a(x) + b(x)
+
+x = np.random.default_rng(0).random(1000)
+print([float(f(x)).hex() for f in (a, b, c, d, e)], compile_clock.kernels, sep="; ")
+"""
+
+
+@pytest.mark.slow
+def test_processes_share_one_cache_on_a_slow_disk_while_its_files_are_damaged(copy):
+    """Four processes begin with an empty cache; until they have ended, files in it are cut short, or cut and filled."""
+    (copy.root / "shared.py").write_text(SHARED)
+    expected = copy.run("import shared", NUMBA_CACHE_DIR=str(copy.cache.parent / "alone")).stdout.partition("; ")[0]
+    script = SLOW_DISK + "import shared\nassert len(SLOWED) > 5, SLOWED\n"
+    damaged = 0
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):  # the second and third time, some of the files are there
+            jobs = [pool.submit(copy.run, script) for _ in range(4)]
+            while not all(job.done() for job in jobs):
+                for path in sorted(copy.cache.rglob("*.nb?")):
+                    size = path.stat().st_size
+                    with open(path, "r+b") as file:
+                        file.truncate(size // 2)
+                        if damaged % 2:
+                            file.seek(size // 2)
+                            file.write(bytes(size - size // 2))
+                    damaged += 1
+                time.sleep(0.3)
+            assert {job.result().stdout.partition("; ")[0] for job in jobs} == {expected}
+    assert damaged > 5
+    assert copy.run("import shared").stdout.partition("; ")[0] == expected
+    assert copy.run("import shared").stdout == f"{expected}; 0\n"

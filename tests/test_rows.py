@@ -168,3 +168,14 @@ def test_has_duplicates():
 def test_a_row_view_of_a_csr_matrix_is_csr(X):
     assert isinstance(make_rows(sp.csr_array(X)), CSRRows)
     assert isinstance(make_rows(sp.csr_matrix(X)), CSRRows)
+
+
+@pytest.mark.parametrize("at", [1, 8191, 8192, 8193, 16385, 19999])
+def test_duplicates_are_found_wherever_they_are_and_not_between_rows(at):
+    """Indices are compared in blocks over all rows at once."""
+    indices = np.arange(20000, dtype=np.int32)
+    indices[at] = indices[at - 1]
+    scratch = np.full(20000, -1, np.int64)
+    assert has_duplicates(read_only(indices), read_only(np.array([0, 20000], np.int32)), scratch)
+    scratch[:] = -1
+    assert not has_duplicates(read_only(indices), read_only(np.array([0, at, at, 20000], np.int32)), scratch)

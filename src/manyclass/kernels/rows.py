@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+#: Indices for which one int32 counts.
+_BLOCK = 8192
+
+
 class CSRRows(NamedTuple):
     """Compressed sparse rows."""
 
@@ -149,8 +153,9 @@ def check_largest(largest: float, n: int, dtype: np.dtype[Any], name: str = "X")
 @jit
 def has_duplicates(indices, indptr, last_row):
     """Whether a row contains a column twice. ``last_row`` is scratch: one negative integer per column."""
+    if _in_order(indices, indptr):  # one fast pass, without scratch
+        return False
     for i in range(indptr.shape[0] - 1):
-        # Without a branch in the loop, so that it is vectorized: rows in order need no scratch.
         disorder = 0
         for t in range(indptr[i] + 1, indptr[i + 1]):
             disorder += indices[t] <= indices[t - 1]
@@ -161,6 +166,25 @@ def has_duplicates(indices, indptr, last_row):
                 return True
             last_row[indices[t]] = i
     return False
+
+
+@jit
+def _in_order(indices, indptr):
+    """Whether the columns of each row ascend: all places where they do not are places where a row begins."""
+    stored = np.int64(indptr[-1])
+    falls = 0
+    for begin in range(1, stored, _BLOCK):
+        # Slices of one start and a narrow counter, so that the loop is vectorized.
+        here, before = indices[begin : min(stored, begin + _BLOCK)], indices[begin - 1 : stored]
+        count = np.int32(0)
+        for t in range(here.shape[0]):
+            count = np.int32(count + (here[t] <= before[t]))
+        falls += count
+    for i in range(1, indptr.shape[0] - 1):
+        t = indptr[i]
+        if indptr[i - 1] < t < stored:  # of empty rows the first alone
+            falls -= indices[t] <= indices[t - 1]
+    return falls == 0
 
 
 def n_stored(rows: Rows) -> int:
