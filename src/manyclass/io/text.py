@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any, ClassVar, Literal
@@ -13,12 +15,16 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from manyclass.runtime.threads import ranges
+
 from ._packed import packed, unpacked
 
 __all__ = ["TextVectorizer"]
 
 #: Words of two characters or more: scikit-learn's default, fixed here so that stored models do not change with it.
 _WORD = r"(?u)\b\w\w+\b"
+#: Number of texts that are weighted at a time.
+_PIECE = 1 << 16
 
 
 class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -193,7 +199,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self.transform(texts)
         counts = self._terms.fit_transform(texts)
         counts.sort_indices()
-        return csr_matrix(self._weights.fit_transform(counts))
+        self._weights.fit(counts)
+        return self._weighted(counts)
 
     def fit(self, texts: Iterable[str], y: Any = None) -> TextVectorizer:
         """Learn the vocabulary and the inverse document frequencies.
@@ -236,10 +243,47 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if not hasattr(self, "_terms"):
             self._build()
-        counts = self._terms.transform(texts)
+        return self._weighted(self._counts(texts) if self.kind == "tfidf" else self._terms.transform(texts))
+
+    def _counts(self, texts: Iterable[str]) -> csr_matrix:
+        """How often each term of the vocabulary occurs in each text.
+
+        CountVectorizer does the same, but for one text its checks take more time than its work.
+        """
+        if isinstance(texts, str):
+            raise ValueError("texts must be an iterable of texts, got one text: pass [text]")
+        analyze, column_of = self._terms.build_analyzer(), self._terms.vocabulary_.get
+        indices, data, indptr = array("i"), array("i"), array("q", [0])
+        for text in texts:
+            found = Counter(map(column_of, analyze(text)))
+            found.pop(None, None)
+            columns = sorted(found)
+            indices.extend(columns)
+            data.extend(map(found.__getitem__, columns))
+            indptr.append(len(indices))
+        pointers = np.array(indptr, np.int64 if len(indices) > np.iinfo(np.int32).max else np.int32)
+        counts = np.array(data, self.dtype)
+        return csr_matrix(
+            (counts, np.array(indices, pointers.dtype), pointers), shape=(len(pointers) - 1, self.n_columns)
+        )
+
+    def _weighted(self, counts: csr_matrix) -> csr_matrix:
+        """Turn counts into features, in place: as TfidfTransformer to the last bit, without its checks."""
+        values, n = counts.data, counts.shape[0]
+        if self.sublinear_tf:
+            np.log(values, out=values)
+            values += 1.0
         if self.kind == "tfidf":
-            return csr_matrix(self._weights.transform(counts, copy=False))
-        return csr_matrix(self._weights.fit_transform(counts))
+            values *= self._weights.idf_[counts.indices]
+        for begin, end in ranges(n, _PIECE):  # so that temporary arrays stay small
+            pointers = counts.indptr[begin : end + 1]
+            part = values[pointers[0] : pointers[-1]]
+            rows = np.repeat(np.arange(end - begin), np.diff(pointers))
+            # Added one after the other in float64, as scikit-learn does.
+            lengths = np.sqrt(np.bincount(rows, weights=part * part, minlength=end - begin))
+            lengths[lengths == 0] = 1.0
+            part /= lengths[rows]
+        return counts
 
     def _parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = {

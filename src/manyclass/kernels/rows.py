@@ -179,7 +179,7 @@ def _in_order(indices, indptr):
         count = np.int32(0)
         for t in range(here.shape[0]):
             count = np.int32(count + (here[t] <= before[t]))
-        falls += count
+        falls += int(count)
     for i in range(1, indptr.shape[0] - 1):
         t = indptr[i]
         if indptr[i - 1] < t < stored:  # of empty rows the first alone

@@ -1,8 +1,7 @@
-"""Linear models from scikit-learn, to scikit-learn, and as ONNX files."""
+"""Linear models from scikit-learn and to scikit-learn."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,8 @@ import scipy.sparse as sp
 from manyclass._version import __version__
 from manyclass.models.external import read_external
 from manyclass.models.linear import LinearModel
-from manyclass.runtime.files import atomic_path
-from manyclass.runtime.memory import human
 
-__all__ = ["from_sklearn", "to_onnx", "to_sklearn"]
-
-#: An ONNX file is one protobuf message, of less than 2 GiB; a little is for the graph and the labels.
-_ONNX_BYTES = 2**31 - 2**24
+__all__ = ["from_sklearn", "to_sklearn"]
 
 
 def from_sklearn(estimator: Any) -> LinearModel:
@@ -89,82 +83,3 @@ def to_sklearn(model: LinearModel) -> Any:
         made.feature_names_in_ = model.feature_names.astype(object)
     vectorizer = model.text_vectorizer
     return made if vectorizer is None else make_pipeline(vectorizer, made)
-
-
-def to_onnx(model: LinearModel, path: str | os.PathLike[str]) -> None:
-    """See `LinearModel.to_onnx`."""
-    try:
-        import onnx
-        from onnx import TensorProto, helper, numpy_helper
-    except ImportError as error:
-        raise ImportError(
-            "to_onnx needs the package onnx: install it with  python -m pip install 'manyclass[onnx]'"
-        ) from error
-    size = 4 * model.n_features * model.n_outputs
-    if size > _ONNX_BYTES:
-        raise ValueError(
-            f"an ONNX file has at most 2 GiB, as one protobuf message, and the dense float32 weights of this model are "
-            f"{human(size)}: save the model in the format of this package, or fit with fewer features (hashing)"
-        )
-    stored: Any = model.weights
-    weights = np.asarray(stored.toarray() if model.is_sparse else stored, np.float32)
-    constants = {"weights": weights, "intercept": np.asarray(model.intercept, np.float32)}
-    nodes: list[tuple[str, list[str], str, dict[str, Any]]] = [("Gemm", ["X", "weights", "intercept"], "scores", {})]
-    number = TensorProto.FLOAT
-    outputs: list[tuple[str, Any, list[str | int | None]]] = []
-    if model.classes is not None:
-        labels = model.classes
-        kind = {"U": object, "f": np.float64}.get(labels.dtype.kind, np.int64)
-        constants["labels"] = labels.astype(kind)
-        label_type = {object: TensorProto.STRING, np.float64: TensorProto.DOUBLE}.get(kind, TensorProto.INT64)
-        zero = {"threshold": np.array(model.threshold, np.float32)}
-        if model.task == "multilabel":
-            constants |= zero
-            nodes += [("Greater", ["scores", "threshold"], "positive", {}), ("Cast", ["positive"], "label", {"to": 7})]
-            outputs.append(("label", TensorProto.INT64, ["n", model.n_outputs]))
-        else:
-            if model.task == "binary":
-                constants |= zero | {"column": np.array([1], np.int64)}
-                nodes += [
-                    ("Greater", ["scores", "threshold"], "positive", {}),
-                    ("Cast", ["positive"], "place_of", {"to": 7}),
-                    ("Squeeze", ["place_of", "column"], "place", {}),
-                ]
-            else:
-                nodes.append(("ArgMax", ["scores"], "place", {"axis": 1, "keepdims": 0}))
-            nodes.append(("Gather", ["labels", "place"], "label", {}))
-            outputs.append(("label", label_type, ["n"]))
-    outputs.append(("scores", number, ["n", model.n_outputs]))
-    if model.link != "identity":
-        constants["temperature"] = np.array(model.temperature, np.float32)
-        nodes.append(("Div", ["scores", "temperature"], "logits", {}))
-        if model.task == "binary":
-            nodes += [
-                ("Neg", ["logits"], "negative", {}),
-                ("Concat", ["negative", "logits"], "both", {"axis": 1}),
-                ("Sigmoid", ["both"], "probabilities", {}),
-            ]
-        elif model.link == "softmax":
-            nodes.append(("Softmax", ["logits"], "probabilities", {"axis": 1}))
-        elif model.task == "multilabel":
-            nodes.append(("Sigmoid", ["logits"], "probabilities", {}))
-        else:  # softmax of log sigmoid(s) = -softplus(-s): does not underflow
-            nodes += [
-                ("Neg", ["logits"], "negative", {}),
-                ("Softplus", ["negative"], "softplus", {}),
-                ("Neg", ["softplus"], "logs", {}),
-                ("Softmax", ["logs"], "probabilities", {"axis": 1}),
-            ]
-        outputs.append(("probabilities", number, ["n", 2 if model.task == "binary" else model.n_outputs]))
-    graph = helper.make_graph(
-        [helper.make_node(operation, inputs, [out], **facts) for operation, inputs, out, facts in nodes],
-        "manyclass",
-        [helper.make_tensor_value_info("X", number, ["n", model.n_features])],
-        [helper.make_tensor_value_info(*output) for output in outputs],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    made = helper.make_model(graph, producer_name="manyclass", producer_version=__version__, opset_imports=opset)
-    made.ir_version = 8
-    with atomic_path(path) as temporary:
-        onnx.save(made, os.fspath(temporary))

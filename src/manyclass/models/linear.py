@@ -433,28 +433,32 @@ class LinearModel(Model):
 
         return to_sklearn(self)
 
-    def to_onnx(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as an ONNX file (opset 17), with dense float32 weights.
+    def to_onnx(self, path: str | os.PathLike[str], *, texts: bool | None = None) -> None:
+        """Write the model as an ONNX file, with dense float32 weights.
 
-        Its input is ``X``, float32 of shape (n, n_features). Its outputs are ``label`` (not for regression; 0/1 for
-        each class of label sets), ``scores``, and ``probabilities`` if the model has them. Texts must be turned into
-        features before, with `rows`.
+        Its outputs are ``label`` (not for regression; 0/1 for each class of label sets), ``scores``, and
+        ``probabilities`` if the model has them.
 
         Parameters
         ----------
         path : path
             The file, written atomically.
+        texts : bool, optional
+            Whether the input ``X`` are at least one text, strings of shape (n,): opset 20 and the Tokenizer of
+            onnxruntime. Otherwise it is float32 of shape (n, n_features), opset 17; `rows` turns texts into it. By
+            default texts, if the model was fitted on texts.
 
         Raises
         ------
         ImportError
             If the package onnx is not installed.
         ValueError
-            If the weights are larger than an ONNX file can be, 2 GiB.
+            If the weights are larger than an ONNX file can be, 2 GiB, or the features of texts are n-grams of
+            characters or hashed, which ONNX has no operators for.
         """
-        from manyclass.models.convert import to_onnx  # imports this module
+        from manyclass.models.onnx import to_onnx  # imports this module
 
-        to_onnx(self, path)
+        to_onnx(self, path, texts)
 
     # --- file -------------------------------------------------------------------------------------------------------
 
