@@ -79,7 +79,7 @@ SESSIONS = [
         [[*PYTEST, "-n", str(LANES), "--dist", "loadfile", "--full", "--durations=20"]],
         [".[test]", "array-api-strict>=2.2"],
         # The benchmarks are compared with the first, which is compiled; the others read and run what is written.
-        ["liblinear-official", "pyarrow", "onnx", "onnxruntime"],
+        ["liblinear-official", "pyarrow", "onnx", "onnxruntime", "skl2onnx"],
         {"MANYCLASS_FAULTS": "1"},
         alone=True,
     ),
