@@ -40,7 +40,7 @@ h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2rem}.wide{overflow-x:auto}ta
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top;max-width:16rem;
 overflow-wrap:break-word}th{font-weight:600}
 tr{border-bottom:1px solid #8884}svg{width:100%;max-width:30rem;height:auto}input{font:inherit;width:100%;
-max-width:30rem;padding:.3rem}small{opacity:.75}article{border-bottom:1px solid #8884;padding:.4rem 0}
+max-width:30rem;padding:.3rem}small{display:block;opacity:.75}article{border-bottom:1px solid #8884;padding:.4rem 0}
 """
 #: Shows the features of the classes whose names contain what is typed; text only, no HTML is made of names.
 _SCRIPT = """
