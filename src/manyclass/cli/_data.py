@@ -87,8 +87,8 @@ def add_column_options(parser: argparse.ArgumentParser) -> None:
     """Options on which columns of a table become features."""
     group = parser.add_argument_group(
         "columns to features (tables only)",
-        "A table is one of texts if --text-column is given or recognized, and neither of the first two. Otherwise "
-        "columns of numbers and others are found by their first 100 values.",
+        "A table is one of texts if --text-column is given or recognized, and neither of the first two is given.\n"
+        "Otherwise columns of numbers and others are told by the first 100 rows.",
     )
     group.add_argument(
         "--number-columns",
