@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from helpers import cast
 from manyclass.kernels import products, rows as kernels
-from manyclass.kernels.rows import CSRRows, has_duplicates, make_rows, n_stored, read_only
+from manyclass.kernels.rows import CSRRows, has_duplicates, in_order, make_rows, n_stored, read_only
 from manyclass.objective.penalties import ElasticNet
 from registry import VIEWS
 
@@ -175,7 +175,9 @@ def test_duplicates_are_found_wherever_they_are_and_not_between_rows(at):
     """Indices are compared in blocks over all rows at once."""
     indices = np.arange(20000, dtype=np.int32)
     indices[at] = indices[at - 1]
-    scratch = np.full(20000, -1, np.int64)
-    assert has_duplicates(read_only(indices), read_only(np.array([0, 20000], np.int32)), scratch)
-    scratch[:] = -1
-    assert not has_duplicates(read_only(indices), read_only(np.array([0, at, at, 20000], np.int32)), scratch)
+    one, several = (read_only(np.array(bounds, np.int32)) for bounds in ([0, 20000], [0, at, at, 20000]))
+    indices = read_only(indices)
+    assert not in_order(indices, one)
+    assert has_duplicates(indices, one, np.full(20000, -1, np.int64))
+    assert in_order(indices, several)
+    assert not has_duplicates(indices, several, np.full(20000, -1, np.int64))

@@ -16,6 +16,7 @@ from manyclass import (
     GeneralizedLeastSquaresClassifier,
     LinearClassifier,
     LinearRegressor,
+    LogConcavity,
     LogLinearModel,
     OutOfCore,
     StagewiseClassifier,
@@ -99,16 +100,36 @@ def test_a_bad_scale_of_a_row_store(bad, sparse, tmp_path):
     require_overcome_or_named(lambda: model.fit(RowStore(tmp_path / "store")).score(rows, CLASSES))
 
 
-@pytest.mark.parametrize("bad", ["all x 1e-300", "row x 1e+20", "column x 1e+200", "denormal"])
-def test_a_bad_scale_on_two_processes(bad):
-    rows = BAD[bad]
+DISTRIBUTED = {
+    "ds_mlr": DSMLR,
+    "ds_mlr, two workers": lambda comm: DSMLR(comm=comm, n_workers=2),
+    "ds_mlr, queue": lambda comm: DSMLR(comm=comm, schedule="queue"),
+    "log_concavity": LogConcavity,
+}
+
+
+@pytest.mark.parametrize("solver", DISTRIBUTED)
+@pytest.mark.parametrize("bad", [*BAD, "nothing"])
+def test_a_bad_scale_on_two_processes(bad, solver):
+    rows = BAD.get(bad, ROWS)
 
     def score(comm):
         half = slice(30 * comm.rank, 30 * comm.rank + 30)
-        model = LinearClassifier(solver=DSMLR(comm=comm), random_state=0).fit(rows[half], CLASSES[half])
-        return model.score(rows, CLASSES)
+        model = LinearClassifier(solver=DISTRIBUTED[solver](comm=comm), random_state=0)
+        return model.fit(rows[half], CLASSES[half]).score(rows, CLASSES)
 
-    require_overcome_or_named(lambda: min(run_threads(2, score)))
+    require_overcome_or_named(lambda: min(run_threads(2, score, timeout=60)))
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_scale_of_a_row_store_on_two_processes(bad, tmp_path):
+    write_store(tmp_path / "store", BAD[bad], CLASSES)
+
+    def score(comm):
+        model = LinearClassifier(solver=OutOfCore(tmp_path / "model", comm=comm), random_state=0)
+        return model.fit(RowStore(tmp_path / "store")).score(BAD[bad], CLASSES)
+
+    require_overcome_or_named(lambda: min(run_threads(2, score, timeout=60)))
 
 
 def odd_data(name):

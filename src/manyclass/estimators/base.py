@@ -23,7 +23,15 @@ from manyclass.estimators.alpha_search import AlphaSearch, search_alpha
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.named import Named
 from manyclass.estimators.stored import refuse_store
-from manyclass.kernels.rows import check_largest, check_sparse, csr_fault, has_duplicates, make_rows, read_only
+from manyclass.kernels.rows import (
+    check_largest,
+    check_sparse,
+    csr_fault,
+    has_duplicates,
+    in_order,
+    make_rows,
+    read_only,
+)
 from manyclass.kernels.scoring import all_finite
 from manyclass.kernels.targets import Targets
 from manyclass.models.linear import LinearModel
@@ -391,7 +399,9 @@ def check_rows(X: Any) -> Any:
     """X without duplicate entries, which would falsify the norms of rows; copied only if there are any."""
     if not sp.issparse(X):
         return X
-    if has_duplicates(read_only(X.indices), read_only(X.indptr), np.full(X.shape[1], -1, np.int64)):
+    indices, indptr = read_only(X.indices), read_only(X.indptr)
+    # One fast pass for rows in order; only the others need scratch, a number for each column.
+    if not in_order(indices, indptr) and has_duplicates(indices, indptr, np.full(X.shape[1], -1, np.int64)):
         X = X.copy()
         X.sum_duplicates()
     return X

@@ -383,7 +383,7 @@ def _as_tuples(value: Any) -> Any:
 
 def _check_fitted(name: str, fitted: Mapping[str, Any]) -> None:
     for key, value in fitted.items():
-        parts = value if isinstance(value, list | tuple) else [value]
+        parts = value if key == "_probe" and isinstance(value, list | tuple) else [value]
         if value is None and key == "_probe":
             continue
         for part in parts:

@@ -144,7 +144,9 @@ def _label_array(path: StrPath, y: npt.NDArray[Any], task: Task) -> Targets:
     if y.dtype.kind == "S":
         with _reading(path, "labels"):
             y = np.char.decode(y, "utf-8")
-    if y.ndim not in (1, 2) or y.dtype.kind not in "Ufiub" or (y.ndim == 2 and y.dtype.kind == "U"):
+    texts = y.dtype.kind == "U"
+    # Texts without room for a character take no bytes: the header could announce any number of them.
+    if y.ndim not in (1, 2) or y.dtype.kind not in "Ufiub" or (texts and (y.ndim == 2 or not y.dtype.itemsize)):
         what = f"has an array of {y.ndim} dimensions and type {y.dtype}; expected one label for each row"
         raise DataFormatError(path, f"{what}, a 0/1 matrix, or numbers of a regression")
     if y.dtype.kind == "f":

@@ -25,6 +25,7 @@ __all__ = [
     "csr_fault",
     "csr_form_fault",
     "has_duplicates",
+    "in_order",
     "longest_row",
     "make_rows",
     "n_rows",
@@ -153,8 +154,6 @@ def check_largest(largest: float, n: int, dtype: np.dtype[Any], name: str = "X")
 @jit
 def has_duplicates(indices, indptr, last_row):
     """Whether a row contains a column twice. ``last_row`` is scratch: one negative integer per column."""
-    if _in_order(indices, indptr):  # one fast pass, without scratch
-        return False
     for i in range(indptr.shape[0] - 1):
         disorder = 0
         for t in range(indptr[i] + 1, indptr[i + 1]):
@@ -169,7 +168,7 @@ def has_duplicates(indices, indptr, last_row):
 
 
 @jit
-def _in_order(indices, indptr):
+def in_order(indices, indptr):
     """Whether the columns of each row ascend: all places where they do not are places where a row begins."""
     stored = np.int64(indptr[-1])
     falls = 0

@@ -92,9 +92,9 @@ class SmallWorldGraph(SearchIndex):
         self._connect(np.argsort(rng.random(K), kind="stable"))
 
     def _connect(self, ids: Array) -> None:
-        scratch = np.zeros(self._d, self.dtype)
+        scratch, width = np.zeros(self._d, self.dtype), min(self.build_width, self._vectors.capacity)
         for begin, end in ranges(len(ids), _SLICE):
-            kernels.insert_all(self._vectors.view(), self._graph, ids[begin:end], self.build_width, scratch)
+            kernels.insert_all(self._vectors.view(), self._graph, ids[begin:end], width, scratch)
 
     def _own(self) -> None:
         """Make the graph's arrays writable, with a row for each class number."""
@@ -143,14 +143,13 @@ class SmallWorldGraph(SearchIndex):
     def _query(self, X: Any, exclude: Array, classes: Array, scores: Array, n_jobs: int | None) -> None:
         vectors, alive = self._vectors.view(), read_only(self._alive)
         graph = kernels.Graph(*map(read_only, self._graph))
+        width = min(self.width, self._vectors.capacity)  # kernels allocate it; a file may have any
 
         def task(begin: int, end: int) -> None:
             part = slice(begin, end)
             rows = make_rows(self._piece(X, begin, end, scores.dtype))
             scratch = np.zeros(self._d, scores.dtype)
-            kernels.graph_best(
-                rows, vectors, graph, alive, exclude[part], self.width, scratch, scores[part], classes[part]
-            )
+            kernels.graph_best(rows, vectors, graph, alive, exclude[part], width, scratch, scores[part], classes[part])
 
         spread(task, len(classes), n_jobs)
 

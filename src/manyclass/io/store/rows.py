@@ -146,11 +146,15 @@ class RowStore:
             raise ValueError(f"layout {self.layout!r}, targets {self.kind!r}")
         if self.dtype not in (np.float32, np.float64) or self.index_dtype not in (np.int32, np.int64):
             raise ValueError(f"values of {self.dtype}, indices of {self.index_dtype}")
+        if not (0 <= n < 2**63 and 0 <= d < 2**63 and 0 <= self.n_outputs < 2**63):
+            raise ValueError(f"shape {(n, d)}, {self.n_outputs} targets")
         bounds = [0, *(shard.end for shard in self._shards)]
         if bounds[-1] != n or any(s.begin != b or s.end <= b for s, b in zip(self._shards, bounds)):
             raise ValueError("the rows of its shards do not add up to those of the store")
         if sum(shard.stored for shard in self._shards) != self.n_stored:
             raise ValueError("the stored values of its shards do not add up to those of the store")
+        if self.kind != "none" and any(shard.targets is None for shard in self._shards):
+            raise ValueError(f"a shard without targets, expected {self.kind}")
         self._bounds = np.array(bounds, np.int64)
 
     def _named(self, *prefixes: str) -> dict[str, Array]:
