@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from manyclass.objective.problem import Certificate
 
-__all__ = ["FitProgress", "History", "Record", "Reporter", "Spent", "Validated"]
+__all__ = ["FitProgress", "History", "Record", "Reporter", "Spent", "Validated", "tell"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class FitProgress:
         Whether the fit ends here, whatever the callback returns.
     weights : callable
         ``weights()`` returns W of shape (d, K), an array or a CSR matrix, and the intercepts (K,), after this
-        iteration. To be called by the callback only, and not to be changed.
+        iteration; for a model of generated features its stages so far, as `StagedModel` has them in ``members``. To be
+        called by the callback only, and not to be changed.
     """
 
     iteration: int
@@ -395,6 +396,33 @@ class Reporter:
             left = min(left, (1.0 - way) * spent / (way - before[1]))
         minutes, rest = divmod(round(max(left, 0.0)), 60)
         return f"  about {f'{minutes} min ' if minutes else ''}{rest} s left"
+
+
+def tell(
+    reporter: Reporter,
+    callback: Callable[[FitProgress], Any] | None,
+    record: Record,
+    *,
+    score: float | None,
+    finished: bool,
+    weights: Callable[[], Any],
+) -> bool:
+    """Show an iteration, and tell the callback; whether it ends the fit. See `FitProgress`."""
+    reporter.iterated(record.iteration)
+    reporter.evaluated(record, score)
+    if callback is None:
+        return False
+    progress = FitProgress(
+        iteration=record.iteration,
+        max_iter=reporter.max_iter,
+        objective=record.primal,
+        relative_gap=record.relative_gap,
+        seconds=record.seconds,
+        validation=math.nan if score is None else score,
+        finished=finished,
+        weights=weights,
+    )
+    return bool(callback(progress))
 
 
 def _is_notebook(stream: TextIO) -> bool:
