@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ from manyclass.optimize.validation import Validation
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.least_squares.arrays import is_foreign, like, plain_array, to_numpy
 from manyclass.solvers.least_squares.design import Design
-from manyclass.solvers.least_squares.stagewise import clock
+from manyclass.solvers.least_squares.stagewise import BlockFit, clock
 
 __all__ = [
     "BLOCK",
@@ -172,6 +172,16 @@ class StreamedMixin(Watched):
             return scores if rows is None or some else scores[rows]
 
         return scored
+
+    def _replayed(self, X: Any, stages: Sequence[BlockFit], scores: Array) -> Array:
+        """Scores by the stages of an earlier fit."""
+        for stage in stages:
+            design = self._design(X, stage.block, None)
+            design.add_scores(stage.weights, scores)
+            design.release()
+            if stage.calibration is not None:
+                stage.calibration(scores, out=scores)
+        return scores
 
     def _hold_out(self, n: int, weights: Array | None, labels: Any, goes_on: bool) -> tuple[Array, Array]:
         """`hold_out` for early stopping; a continued fit has the same rows: the model so far knows the others."""

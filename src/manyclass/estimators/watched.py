@@ -167,7 +167,7 @@ class Watched:
         return CallbackSupportMixin.set_callbacks(self, *callbacks)
 
     def _run_watched(
-        self, run: Callable[..., R], parts: Callable[[R], Any], settle: Settle, watch: Watch, n_iter: int
+        self, run: Callable[..., R], parts: Callable[[R], Any], settle: Settle, watch: Watch, n_iter: int | None
     ) -> Callable[[], R]:
         """The fit ``run``, which takes a callback and returns a result, with the callbacks that are asked for.
 
@@ -181,7 +181,7 @@ class Watched:
         return partial(with_callbacks(Watched._called_back), self, run, parts, settle, watch, n_iter)
 
     def _called_back(
-        self, run: Callable[..., R], parts: Callable[[R], Any], settle: Settle, watch: Watch, n_iter: int
+        self, run: Callable[..., R], parts: Callable[[R], Any], settle: Settle, watch: Watch, n_iter: int | None
     ) -> R:
         """Run the fit with scikit-learn's callbacks: a task for the fit, and one for each iteration."""
         from sklearn.callback import CallbackSupportMixin

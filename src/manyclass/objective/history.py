@@ -244,11 +244,14 @@ _HEADER = f"{'epoch':>6} {'objective':>14} {'lower bound':>14} {'relative gap':>
 _COLUMN = f" {'validation':>11}"
 
 
+def _facts(record: Record) -> str:
+    return "  ".join(f"{name} {value:.6g}" for name, value in record.info.items() if value == value)
+
+
 def _line(record: Record, score: float | None = None) -> str:
     end = f"{record.seconds:>9.2f}" + ("" if score is None else f" {score:>11.4f}")
     if record.info:
-        facts = "  ".join(f"{name} {value:.6g}" for name, value in record.info.items() if value == value)
-        return f"{record.iteration:>6} {facts} {end}"
+        return f"{record.iteration:>6} {_facts(record)}{'' if score is None else f'  validation {score:.4f}'} {end[:9]}"
     return f"{record.iteration:>6} {record.primal:>14.8g} {record.dual:>14.8g} {record.relative_gap:>13.2e} {end}"
 
 
@@ -348,7 +351,7 @@ class Reporter:
         way = self._way(record)
         if self._bar is not None or _is_notebook(self.stream):
             status = (
-                _line(record).strip()
+                _facts(record)
                 if record.info
                 else f"objective {record.primal:.6g}  gap {record.relative_gap:.1e} (to {self.tol:g})"
             )
