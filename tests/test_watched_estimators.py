@@ -150,7 +150,7 @@ def test_a_callback_ends_every_fit_with_a_usable_model(noisy, name, tmp_path):
     assert len(seen) == 2
     assert outcome(model) == "stopped"
     assert model.predict(X).shape == y.shape
-    assert model.score(X, y) > 0.2
+    assert model.score(X, y) > (0.0 if is_regressor(model) else 0.2)
     if hasattr(model, "stage_records_"):
         assert len(model.stage_records_) == 2
         ended, last = model.model_.members[-1][-1], seen[-1][-1][-1]
