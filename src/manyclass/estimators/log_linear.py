@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from manyclass.estimators.base import penalty_strength, plain
-from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
+from manyclass.estimators.label_sets import LabelSets, observed, read_held_out, read_label_sets, scale_of
 from manyclass.estimators.named import Named
 from manyclass.estimators.streamed import hold_out
 from manyclass.estimators.watched import STOPS, Watch, Watched
@@ -37,9 +37,6 @@ from manyclass.solvers.bound.majorization import BoundMajorization
 from manyclass.solvers.bound.steps import Steps
 
 __all__ = ["LogLinearModel"]
-
-#: Fraction of the examples that early stopping holds out.
-_FRACTION = 0.1
 
 
 class LogLinearModel(Watched, Named):
@@ -196,20 +193,16 @@ class LogLinearModel(Watched, Named):
         self._check()
         sets = read_label_sets(features, offsets, log_measure)
         y = observed(sets, y)
-        scale, held = _scale(sample_weight, len(y)), None
+        scale, held = scale_of(sample_weight, len(y)), None
         if X_val is not None or y_val is not None:
-            if X_val is None or y_val is None:
-                one, other = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
-                raise ValueError(f"{one} was given without {other}: pass both, or neither")
-            apart = read_label_sets(X_val, None, log_measure_val, sets.features.shape[1])
-            truth = observed(apart, y_val)
-            held = FeatureForm(apart.features, apart.offsets, truth, _scale(None, len(truth)), apart.log_measure)
+            apart, truth = read_held_out(X_val, y_val, log_measure_val, sets.features.shape[1])
+            held = FeatureForm(apart.features, apart.offsets, truth, scale_of(None, len(truth)), apart.log_measure)
         elif self._patience is not None:
-            rows, kept = hold_out(len(y), _FRACTION, self.random_state, scale)
+            rows, kept = hold_out(len(y), 0.1, self.random_state, scale)
             own = np.zeros(len(y))
             own[rows] = scale[rows]
-            held = FeatureForm(sets.features, sets.offsets, y, _scale(own, len(y)), sets.log_measure)
-            sample_weight, scale = kept * len(y), _scale(kept, len(y))
+            held = FeatureForm(sets.features, sets.offsets, y, scale_of(own, len(y)), sets.log_measure)
+            sample_weight, scale = kept * len(y), scale_of(kept, len(y))
         form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
         solver = self._solver().with_rank(form.reduced)
         rank: Any = solver.rank
@@ -463,7 +456,7 @@ class LogLinearModel(Watched, Named):
     def _loss(self, features: Any, y: Any, offsets: Any, log_measure: Any, sample_weight: Any) -> float:
         sets = self._read(features, offsets, log_measure)
         y = observed(sets, y)
-        scale = _scale(sample_weight, len(y))
+        scale = scale_of(sample_weight, len(y))
         form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
         steps = Steps(form, 0.0, "ascending")
         point = self.coef_[:, None]
@@ -486,17 +479,6 @@ class LogLinearModel(Watched, Named):
         self._validate_params()
         resolve_n_jobs(self.n_jobs)
         self._solver()
-
-
-def _scale(sample_weight: Any, n: int) -> Array:
-    """c_i / n."""
-    if sample_weight is None:
-        return np.full(n, 1.0 / n)
-    weights = np.asarray(sample_weight)
-    weights = weights.astype(np.float64) if weights.dtype.kind in "biuf" else np.full(0, np.nan)
-    if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
-        raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero, got {weights!r:.60}")
-    return np.asarray(weights / weights.sum())
 
 
 def _value(steps: Steps, point: Array, scores: Array) -> float:
