@@ -195,7 +195,7 @@ class PredictingMixin:
         parts = folds(y, cv, getattr(self, "random_state", None))
         of_rows = None if weights is None else in_order(weights, parts)
         sources = fold_models(self, X, y, weights, parts)
-        self.model_ = self.model_.calibrated_by(sources, in_order(y, parts), of_rows, self.n_jobs, bias=bias)
+        self.model_ = self.model_._calibrated_by(sources, in_order(y, parts), of_rows, self.n_jobs, bias=bias)
         return self
 
 

@@ -431,12 +431,12 @@ class Model(ABC):
             Weights of the rows, >= 0.
         n_jobs : int, optional
             Threads; None is 1, -1 all cores.
-        cv : None
-            For estimators, which can be fitted again: see their ``calibrate``.
         bias : bool, default=False
             Whether the intercept of each class is found as well, with T, so that the log loss plus half the squares of
             the changes over T is smallest: for classes that are more or less frequent than among the rows of the fit.
             Predictions change. For a linear model in one file.
+        cv : None
+            For estimators, which can be fitted again: see their ``calibrate``.
 
         Returns
         -------
@@ -459,9 +459,9 @@ class Model(ABC):
                 f"cv={cv!r} fits models to folds, and this model has no estimator to fit: call calibrate(X, y, cv=...) "
                 "of the fitted estimator, or calibrate this model on held-out rows without cv"
             )
-        return self.calibrated_by([(self, X)], y, sample_weight, n_jobs, bias=bias)
+        return self._calibrated_by([(self, X)], y, sample_weight, n_jobs, bias=bias)
 
-    def calibrated_by(
+    def _calibrated_by(
         self: M,
         sources: Iterable[tuple[Model, Any]],
         y: Any,

@@ -199,7 +199,7 @@ class PartitionedModel(BlockModel):
         with opened(self.comm) as comm:
             return LinearModel(self.columns.assemble(comm), self.intercept, **self.common())
 
-    def calibrated_by(
+    def _calibrated_by(
         self,
         sources: Iterable[tuple[Model, Any]],
         y: Any,

@@ -217,7 +217,7 @@ class StagedModel(Model):
         """Probabilities of the classes, see `Model.probabilities`; calibrated scores are probabilities already."""
         return super().probabilities(X, n_jobs) if self._domain is None else self.scores(X, n_jobs)
 
-    def calibrated_by(
+    def _calibrated_by(
         self,
         sources: Iterable[tuple[Model, Any]],
         y: Any,
@@ -226,10 +226,10 @@ class StagedModel(Model):
         *,
         bias: bool = False,
     ) -> StagedModel:
-        """See `Model.calibrated_by`; not for a model whose scores are probabilities."""
+        """See `Model._calibrated_by`; not for a model whose scores are probabilities."""
         if self._domain is not None:
             raise ValueError("the scores of this model are calibrated probabilities already: use probabilities")
-        return super().calibrated_by(sources, y, sample_weight, n_jobs, bias=bias)
+        return super()._calibrated_by(sources, y, sample_weight, n_jobs, bias=bias)
 
     def _advance(self, stage: Stage, scores: Array, X: Any, n_threads: int) -> None:
         """Update the scores of all rows by one stage."""
