@@ -300,3 +300,42 @@ def test_an_interrupt_keeps_the_last_iteration(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="max_iter was reached"):
         two.fit(features, y, log_measure=measures)
     np.testing.assert_array_equal(model.coef_, two.coef_)
+
+
+# --- held-out examples, callbacks -------------------------------------------------------------------------------------
+
+
+def choices(n, seed):
+    rng = np.random.default_rng(seed)
+    features = [rng.normal(size=(size, 20)) for size in rng.integers(3, 5, n)]
+    return features, [int(np.argmax(part[:, :2] @ [2.0, -1.0] + rng.gumbel(size=len(part)))) for part in features]
+
+
+def test_held_out_examples_are_scored_and_end_the_fit(capsys):
+    given, held = choices(60, 0), dict(zip(("X_val", "y_val"), choices(200, 1)))
+    plain = LogLinearModel(alpha=1e-3, random_state=0).fit(*given)
+    seen = []
+    scored = LogLinearModel(alpha=1e-3, random_state=0, verbose=1).fit(*given, **held, callback=seen.append)
+    np.testing.assert_array_equal(scored.coef_, plain.coef_)
+    assert [now.iteration for now in seen] == [found.iteration for found in scored.history_.validation]
+    assert [now.finished for now in seen] == [False] * (len(seen) - 1) + [True]
+    assert seen[-1].validation == pytest.approx(scored.score(*held.values()))
+    assert capsys.readouterr().err.splitlines()[-len(seen) - 1 :] == scored.history_.table().splitlines()
+    settings = {"alpha": 1e-6, "tol": 1e-12, "random_state": 0}
+    early = LogLinearModel(early_stopping=2, **settings).fit(*given, **held)
+    assert early.history_.outcome == "patience"
+    assert early.score(*held.values()) == pytest.approx(early.history_.best.score)
+    assert early.n_iter_ == early.history_.best.iteration + 2
+    assert early.objective_ == pytest.approx(early.objective(*given))
+    own = LogLinearModel(early_stopping=True, **settings).fit(*given)
+    assert own.history_.outcome == "patience"
+    assert own.n_iter_ == own.history_.best.iteration + 5
+
+
+def test_a_callback_ends_a_log_linear_fit():
+    found = LogLinearModel(random_state=0).fit(*choices(60, 0), callback=lambda now: now.iteration == 2)
+    assert (found.history_.outcome, found.n_iter_) == ("stopped", 2)
+    with pytest.raises(ValueError, match="X_val was given without y_val: pass both"):
+        LogLinearModel().fit(*choices(60, 0), X_val=choices(5, 0)[0])
+    with pytest.raises(ValueError, match="features must have 20 columns, as in the fit, got 3"):
+        LogLinearModel().fit(*choices(60, 0), X_val=[np.ones((2, 3))], y_val=[0])

@@ -305,3 +305,93 @@ def test_a_model_is_calibrated_from_the_command_line(capsys, tmp_path, fitted):
     words = ["calibrate", tmp_path / "one.model", tmp_path / "other.npz", "-o", tmp_path / "three.model"]
     refused(run(capsys, *words), "the fit has not seen")
     assert not (tmp_path / "three.model").exists()
+
+
+# --- by cross-validation ----------------------------------------------------------------------------------------------
+
+
+def shuffled():
+    """`halves` with the rows in random order: those of the digits are sorted by writer."""
+    parts = halves()
+    X, y = np.vstack(parts[::2]), np.concatenate(parts[1::2])
+    order = np.random.default_rng(1).permutation(len(y))
+    cut = np.split(order, [600, 1200])
+    return [part for rows in cut for part in (X[rows], y[rows])]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    "estimator",
+    [LinearClassifier("crammer_singer", alpha=1e-2), LinearClassifier("multinomial", alpha=1e-3)],
+    ids=["crammer_singer", "multinomial"],
+)
+def test_calibration_by_cross_validation_is_close_to_that_on_held_out_rows(estimator, weighted):
+    X, y, X_held, y_held, X_test, y_test = shuffled()
+    weights = {"sample_weight": np.random.default_rng(0).uniform(0.5, 1.5, len(y))} if weighted else {}
+    model = estimator.set_params(random_state=0).fit(X, y, **weights)
+    before = model.model_
+    held = before.calibrate(X_held, y_held)
+    model.calibrate(X, y, cv=5, **weights)
+    np.testing.assert_array_equal(model.model_.weights, before.weights)
+    own, large = (log_loss(y_test, found.probabilities(X_test)) for found in (model.model_, held))
+    fooled = log_loss(y_test, before.calibrate(X, y).probabilities(X_test))
+    assert own < large + 0.02
+    assert own < fooled - 0.1  # by the rows of the fit themselves
+    assert model.model_.link == held.link
+
+
+def test_cross_validation_of_two_classes_label_sets_and_rare_classes():
+    X, y, X_held, y_held, X_test, y_test = shuffled()
+    two = LinearClassifier("hinge", alpha=1e-2, random_state=0).fit(X, y > 4)
+    large = two.model_.calibrate(X_held, y_held > 4)
+    two.calibrate(X, y > 4, cv=3)
+    assert log_loss(y_test > 4, two.predict_proba(X_test)) < log_loss(y_test > 4, large.probabilities(X_test)) + 0.02
+    Y, Y_held, Y_test = (
+        np.eye(10, dtype=int)[part] | np.eye(10, dtype=int)[(part + 1) % 10] for part in (y, y_held, y_test)
+    )
+
+    def loss(p):
+        return -np.log(np.where(Y_test > 0, p, 1 - p)).mean()
+
+    for given in (Y, sp.csr_matrix(Y)):
+        sets = LinearClassifier("squared_hinge", alpha=1e-2, random_state=0).fit(X, given)
+        large = sets.model_.calibrate(X_held, Y_held)
+        assert loss(sets.calibrate(X, given, cv=3).predict_proba(X_test)) < loss(large.probabilities(X_test)) + 0.02
+    rare = np.where(np.arange(len(y)) == 7, 99, y)  # one row: in no fold, so that every model has the class
+    model = LinearClassifier("crammer_singer", alpha=1e-2, random_state=0).fit(X, rare).calibrate(X, rare, cv=4)
+    assert model.predict_proba(X_held).shape == (600, 11)
+    shifted = LinearClassifier("crammer_singer", alpha=1e-2, random_state=0, class_weight="balanced").fit(X, y)
+    before = shifted.intercept_.copy()
+    shifted.calibrate(X, y, cv=3, bias=True)
+    assert not np.array_equal(shifted.intercept_, before)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        manyclass.LinearClassifierCV("squared_hinge", alphas=[1e-1, 1e-2], cv=2),
+        LinearClassifier("crammer_singer", alpha="auto"),
+        GeneralizedLeastSquaresClassifier(alphas=[1e-2, 1e-3]),
+        StagewiseClassifier("fourier:30", n_blocks=2),
+    ],
+    ids=lambda found: type(found).__name__,
+)
+def test_every_classifier_is_calibrated_by_cross_validation(estimator):
+    X, y, X_held, y_held, X_test, y_test = shuffled()
+    model = estimator.set_params(random_state=0).fit(X, y)
+    labels = model.predict(X_test)
+    large = model.model_.calibrate(X_held, y_held)
+    model.calibrate(X, y, cv=4)
+    np.testing.assert_array_equal(model.predict(X_test), labels)
+    assert log_loss(y_test, model.predict_proba(X_test)) < log_loss(y_test, large.probabilities(X_test)) + 0.03
+
+
+def test_what_cannot_be_cross_validated_is_refused(fitted):
+    model, X, y, *_ = fitted
+    for wrong in (1, True, 2.5, "five"):
+        with pytest.raises(ValueError, match="cv must be a number of folds, an integer of at least 2, got"):
+            model.calibrate(X, y, cv=wrong)
+    with pytest.raises(ValueError, match="cv=5 needs as many rows of classes with two rows or more, got 0"):
+        model.calibrate(X[:2], [0, 1], cv=5)
+    with pytest.raises(ValueError, match="this model has no estimator to fit"):
+        model.model_.calibrate(X, y, cv=5)

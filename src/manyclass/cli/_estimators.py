@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="stop after N epochs without a better score on --valid (without --valid: on a tenth of DATA, held out); "
-        "keeps the best model; stagewise, calibrated: N blocks or rounds, always on a tenth of DATA",
+        "keeps the best model; stagewise, calibrated: N blocks or rounds",
     )
     run.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     run.add_argument("--seed", type=int, metavar="S", default=0, help="of all that is random (default: 0)")
@@ -266,7 +266,7 @@ def make(args: argparse.Namespace, screen: Screen, data: Dataset | None = None) 
     if args.estimator == "linear":
         _choose_loss(parameters, data, screen)
     kind = _class(args, parameters, numbers)
-    if args.estimator != "linear" and "early_stopping" in args:
+    if args.estimator in ("calibrated", "stagewise") and "early_stopping" in args:
         parameters = {**parameters, "early_stopping": True, "patience": args.early_stopping}
     parameters = {"random_state": args.seed, "verbose": 0 if screen.quiet else 1, **parameters}
     owned: dict[str, dict[str, Any]] = {}

@@ -255,18 +255,9 @@ def _kept(args: argparse.Namespace) -> dict[str, Any]:
     return {"checkpoint": args.checkpoint, "checkpoint_seconds": args.checkpoint_seconds}
 
 
-def _said_of_valid(args: argparse.Namespace, screen: Screen) -> None:
-    """Say that --valid does not end the fit, where --early-stopping holds out rows of DATA in any case."""
-    if args.valid and args.estimator != "linear" and "early_stopping" in args:
-        screen.warn(
-            f"--early-stopping of --estimator {args.estimator} holds out rows of {args.data}; --valid is only for the "
-            "scores shown at the end"
-        )
-
-
 def _held_out(args: argparse.Namespace, valid: Dataset | None) -> dict[str, Any]:
     """What ``fit`` is given of --valid: the rows that --early-stopping judges on."""
-    if args.estimator != "linear" or valid is None or "early_stopping" not in _estimators.given(args):
+    if valid is None or "early_stopping" not in _estimators.given(args):
         return {}
     return {"X_val": valid.X, "y_val": valid.y}
 
@@ -294,7 +285,6 @@ def _check(args: argparse.Namespace, screen: Screen) -> None:
     if args.sparsify is not None and not args.sparsify >= 0:
         raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
     make(args, screen)
-    _said_of_valid(args, screen)
     _check_checkpoint(args, screen, solver is not None and solver.distributed)
 
 
@@ -443,7 +433,7 @@ def _by_validation(
 ) -> Any:
     """The estimator fitted at that of --alphas which is best on --valid; None if this is not what is asked for."""
     alphas = _estimators.given(args).get("alphas")
-    if args.estimator != "linear" or valid is None or alphas is None or hasattr(estimator, "alphas"):
+    if valid is None or alphas is None or hasattr(estimator, "alphas"):
         return None
     best, estimator.warm_start = None, True
     scores: dict[float, float] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -20,13 +21,17 @@ from manyclass.estimators.labels import coded
 from manyclass.estimators.named import Named
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import make_stage, require_same
-from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one
+from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, mean_one, rows_of
+from manyclass.estimators.watched import Watch
+from manyclass.models.staged import Stage
+from manyclass.objective.history import FitProgress, Reporter, tell
 from manyclass.objective.links.calibrated import check_basis
+from manyclass.objective.problem import Array
 from manyclass.optimize.scale import warn_of_zeros
 from manyclass.runtime.memory import require
 from manyclass.solvers.least_squares.arrays import is_foreign
 from manyclass.solvers.least_squares.calibrated import calibrated_rounds
-from manyclass.solvers.least_squares.stagewise import BlockFit, StageRecord, clock, report
+from manyclass.solvers.least_squares.stagewise import BlockFit, HeldOut, StageRecord, clock
 from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
 __all__ = ["CalibratedLeastSquaresClassifier"]
@@ -60,7 +65,8 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
     system : {"auto", "cholesky", "cg"}, default="auto"
         Method for the linear systems, see `GeneralizedLeastSquaresClassifier`.
     early_stopping : bool, default=False
-        Whether to hold out validation rows and keep the number of rounds with the lowest error on them.
+        Whether to hold out validation rows, unless ``fit`` is given X_val, and keep the number of
+        rounds with the lowest error on them.
     validation_fraction : float, default=0.1
         Fraction of the rows that is held out with ``early_stopping``, in (0, 1).
     patience : int, default=5
@@ -92,8 +98,8 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         Number of rounds; the model has those up to the best.
     stage_records_ : list of StageRecord
         Loss and validation error after each round.
-    outcome_ : {"converged", "max_iter", "stopped early", "interrupted"}
-        Why the fit ended.
+    outcome_ : {"converged", "max_iter", "stopped early", "stopped", "interrupted"}
+        Why the fit ended; "stopped": the callback ended it.
     model_ : StagedModel
         The fitted model.
 
@@ -171,7 +177,16 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CalibratedLeastSquaresClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
+    ) -> CalibratedLeastSquaresClassifier:
         """Fit the model.
 
         Parameters
@@ -183,6 +198,13 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             Labels of any sortable type, or 0/1 indicators.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
+        X_val, y_val : as X and y, optional
+            Held-out rows, whose score after each round is in ``stage_records_``. With ``early_stopping`` they end the
+            fit, and no row of X is held out.
+        callback : callable, optional
+            Called after each round, see `LinearClassifier.fit`: ``objective`` is the loss, ``validation`` the
+            accuracy (of label sets: the fraction of right labels). ``weights()`` returns the stages so far, as
+            ``model_.members`` has them.
 
         Returns
         -------
@@ -190,6 +212,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             The fitted estimator.
         """
         self._check_parameters()
+        watch = Watch(X_val, y_val, callback, X, y, sample_weight)
         classes, width = getattr(self, "classes_", None), getattr(self, "n_features_in_", None)
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
@@ -204,22 +227,23 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         n, K, dtype = int(X.shape[0]), len(self.classes_), self._working_dtype(X)
         require({"targets, predictions and residuals": 3 * n * K * dtype.itemsize}, "dtype=np.float32, or fewer rows")
         targets, predictions = coded(labels, K, dtype), np.zeros((n, K), dtype)
-        held, kept = None, weights
-        if self.early_stopping:
-            held, kept = self._hold_out(n, weights, labels, bool(earlier))
-
-        def judge() -> float:
-            if held is None:
-                return math.nan
-            of_rows = None if weights is None else weights[held]
-            return error_rate(predictions[held], labels[held], task, of_rows, 0.5 if domain == "box" else 0.0)
-
+        given = self._held_out_rows(X_val, y_val, task, K) if watch.judges else None
+        held: HeldOut | None = None
+        kept, threshold = weights, 0.5 if domain == "box" else 0.0
+        if given is None and self.early_stopping:
+            rows, kept = self._hold_out(n, weights, labels, bool(earlier))
+            right, own = labels[rows], rows_of(weights, rows)
+            held = HeldOut(lambda scores: error_rate(scores, right, task, own, threshold), rows)
         block = earlier[0].block if earlier else self._fitted_block(self.features, X)
         design = self._design(X, block, mean_one(kept))
-        for stage in earlier:
-            design.add_scores(stage.weights, predictions)
-            assert stage.calibration is not None  # every round has one
-            stage.calibration(predictions, out=predictions)
+        self._replayed(X, earlier, predictions)
+        if given is not None:
+            beside, truth = given
+            held = HeldOut(
+                lambda scores: error_rate(scores, truth, task, None, threshold),
+                design=lambda made: self._design(beside, made, None),
+                scores=self._replayed(beside, earlier, np.zeros((beside.shape[0], K), dtype)),
+            )
         self.alpha_ = penalty_strength(self.alpha, n, kept)
         if self.features is None and not is_foreign(X):
             norm = float(np.linalg.norm(X.data if sp.issparse(X) else X))
@@ -233,38 +257,73 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
             domain=domain,
             factored=is_factored(self.system, design.q),
         )
-        self._stages = stages = self._run(rounds, earlier, block, design.n_features, judge)
+
+        def made(stages: list[BlockFit]) -> tuple[tuple[Stage, ...], ...]:
+            return (tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages),)
+
+        def settle(trial: Any, members: tuple[tuple[Stage, ...], ...]) -> None:
+            record = {"outcome": trial.outcome_, "stages": [record.to_dict() for record in trial.stage_records_]}
+            trial._keep_staged(members, task=task, link="identity", record=record, classes=self.classes_)
+
+        n_iter = _ROUNDS if self.max_iter is None else int(self.max_iter)
+        run = partial(self._run, rounds, earlier, block, design.n_features, predictions, held, made)
+        stages = self._run_watched(run, made, settle, watch, n_iter)()
+        self._stages = stages
         design.release()
-        made = tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages)
-        record = {"outcome": self.outcome_, "stages": [record.to_dict() for record in self.stage_records_]}
-        self._keep_staged((made,), task=task, link="identity", record=record, classes=self.classes_)
+        settle(self, made(stages))
         return self
 
-    def _run(self, rounds: Any, stages: list[BlockFit], block: Any, width: int, judge: Any) -> list[BlockFit]:
-        """The earlier and new rounds up to that with the lowest validation error, or all without validation rows."""
+    def _run(
+        self,
+        rounds: Any,
+        stages: list[BlockFit],
+        block: Any,
+        width: int,
+        predictions: Array,
+        held: HeldOut | None,
+        made: Callable[[list[BlockFit]], Any],
+        callback: Callable[[FitProgress], Any] | None = None,
+    ) -> list[BlockFit]:
+        """The earlier and new rounds up to that with the lowest validation error, or all without early stopping."""
         elapsed = clock()
-        best, best_error, before = len(stages), judge() if stages else math.inf, math.inf
-        count = _ROUNDS if self.max_iter is None else int(self.max_iter)
+        patience = None if held is None else self._patience
+        best, best_error, before = len(stages), math.inf, math.inf
+        if stages and held is not None:
+            best_error = held.look(predictions)
+        count = best + (_ROUNDS if self.max_iter is None else int(self.max_iter))
         errors: list[tuple[float, float]] = []
         self.stage_records_: list[StageRecord] = []
         self.outcome_ = "max_iter"
         try:
-            for number, found in zip(range(1 + best, 1 + best + count), rounds):
-                error = judge()
-                stages.append(BlockFit(block, found.weights, found.calibration))
-                errors.append(found.errors)
-                if not error >= best_error:  # NaN without validation rows: the last round is the best
-                    best, best_error = number, error
-                record = StageRecord(1, number, width, found.errors[1], error, elapsed())
-                self.stage_records_.append(record)
-                report(record, int(self.verbose))
-                if number - best >= int(self.patience):
-                    self.outcome_ = "stopped early"
-                    break
-                if before - found.errors[1] <= float(self.tol):
-                    self.outcome_ = "converged"
-                    break
-                before = found.errors[1]
+            with Reporter(int(self.verbose), 0.0, count, counted=True) as shown:
+                for number, found in zip(range(1 + best, 1 + count), rounds):
+                    if held is not None:
+                        held.add(block, found.weights, found.calibration)
+                    error = math.nan if held is None else held.look(predictions)
+                    stages.append(BlockFit(block, found.weights, found.calibration))
+                    errors.append(found.errors)
+                    if patience is None or error < best_error:
+                        best, best_error = number, error
+                    record = StageRecord(1, number, width, found.errors[1], error, elapsed())
+                    self.stage_records_.append(record)
+                    if patience is not None and number - best >= patience:
+                        self.outcome_ = "stopped early"
+                    elif before - found.errors[1] <= float(self.tol):
+                        self.outcome_ = "converged"
+                    before = found.errors[1]
+                    finished = self.outcome_ != "max_iter"
+                    stop = tell(
+                        shown,
+                        callback,
+                        record.as_record(number),
+                        score=None if held is None else 1.0 - error,
+                        finished=finished or number == count,
+                        weights=partial(made, list(stages)),
+                    )
+                    if stop and not finished:
+                        self.outcome_ = "stopped"
+                    if stop or finished:
+                        break
         except KeyboardInterrupt:
             if not best:
                 raise  # no stage has been fitted

@@ -12,7 +12,7 @@ from manyclass.estimators.base import check_squares
 from manyclass.kernels.rows import check_sparse
 from manyclass.objective.problem import Array
 
-__all__ = ["LabelSets", "observed", "read_label_sets"]
+__all__ = ["LabelSets", "observed", "read_held_out", "read_label_sets", "scale_of"]
 
 
 class LabelSets(NamedTuple):
@@ -93,6 +93,32 @@ def observed(sets: LabelSets, given: Any) -> Array:
                 "minus infinity), so that its probability is 0: remove the example or correct its log_measure"
             )
     return index
+
+
+def read_held_out(X_val: Any, y_val: Any, log_measure_val: Any, width: int) -> tuple[LabelSets, Array]:
+    """Held-out examples, and the index of the observed label of each.
+
+    Raises
+    ------
+    ValueError
+        If one of X_val and y_val is missing, or either is invalid.
+    """
+    if X_val is None or y_val is None:
+        one, other = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
+        raise ValueError(f"{one} was given without {other}: pass both, or neither")
+    sets = read_label_sets(X_val, None, log_measure_val, width)
+    return sets, observed(sets, y_val)
+
+
+def scale_of(sample_weight: Any, n: int) -> Array:
+    """c_i / n."""
+    if sample_weight is None:
+        return np.full(n, 1.0 / n)
+    weights = np.asarray(sample_weight)
+    weights = weights.astype(np.float64) if weights.dtype.kind in "biuf" else np.full(0, np.nan)
+    if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
+        raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero, got {weights!r:.60}")
+    return np.asarray(weights / weights.sum())
 
 
 def _joined(features: Any) -> tuple[Any, Array]:

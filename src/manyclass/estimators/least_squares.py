@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -23,15 +24,25 @@ from manyclass.estimators.base import (
 )
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
-from manyclass.estimators.streamed import StreamedMixin, class_weighted, error_rate, hold_out, mean_one
+from manyclass.estimators.streamed import (
+    StreamedMixin,
+    after_steps,
+    class_weighted,
+    error_rate,
+    hold_out,
+    mean_one,
+    rows_of,
+)
+from manyclass.estimators.watched import STOPS, Watch, WatchedEstimator
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
 from manyclass.models.staged import Stage
-from manyclass.objective.history import History
+from manyclass.objective.history import FitProgress, History, Reporter
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.loop import Result, minimize
+from manyclass.optimize.validation import Judge, Validation
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import GeneralizedLeastSquares
 from manyclass.solvers.least_squares.arrays import is_foreign
@@ -47,7 +58,7 @@ from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 __all__ = ["GeneralizedLeastSquaresClassifier"]
 
 
-class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEstimator, PredictingMixin):  # type: ignore[misc]
+class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedEstimator, PredictingMixin):  # type: ignore[misc]
     """Linear classifier fitted by generalized least squares: a sequence of least-squares problems, for any link.
 
     All least-squares problems have the matrix L Sigma + alpha I, which is factored once; the number of steps does not
@@ -87,13 +98,17 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         Method for the linear systems: a Cholesky factor of (d + 1)^2 numbers, or conjugate gradients, which need only
         X. ``auto``: the factor for up to 10 000 features, if twice its memory is available.
     validation_fraction : float, default=0.1
-        Fraction of the rows used for validation with ``alphas``, in (0, 1).
+        Fraction of the rows used for validation with ``alphas`` and with ``early_stopping``, in (0, 1); none if ``fit``
+        is given X_val.
     tol : float, default=1e-3
         Relative duality gap at which the fit stops, >= 0. Without a duality gap (a callable link, ``features``, arrays
         of other libraries): the squared length of a step in the metric of the problem, divided by that of the first
         step.
     max_iter : int, optional
         Maximum number of steps, >= 1. None: 100.
+    early_stopping : bool or int, default=False
+        Number of steps without a better score on held-out rows after which the fit stops, >= 1; True is 5. See
+        `LinearClassifier`.
     warm_start : bool, default=False
         Whether to start from the weights of the previous fit if targets and shapes are the same (only where a duality
         gap is computed).
@@ -159,6 +174,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LinearEstimator._parameter_constraints,
         **StreamedMixin._parameter_constraints,
+        "early_stopping": STOPS,
         "link": [StrOptions(set(LINKS)), callable],
         "alpha": [Interval(Real, 0, None, closed="left"), None],
         "alphas": ["array-like", None],
@@ -182,6 +198,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         validation_fraction: float = 0.1,
         tol: float = 1e-3,
         max_iter: int | None = None,
+        early_stopping: bool | int = False,
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -200,6 +217,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         self.validation_fraction = validation_fraction
         self.tol = tol
         self.max_iter = max_iter
+        self.early_stopping = early_stopping
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -208,7 +226,16 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     # --- fitting ----------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GeneralizedLeastSquaresClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
+    ) -> GeneralizedLeastSquaresClassifier:
         """Fit the model.
 
         Parameters
@@ -220,6 +247,10 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             Labels of any sortable type, or 0/1 indicators for the links identity and sigmoid and for callables.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
+        X_val, y_val : as X and y, optional
+            Held-out rows, see `LinearClassifier.fit`. ``alphas`` are judged on them, too.
+        callback : callable, optional
+            Called after each step, see `LinearClassifier.fit`.
 
         Returns
         -------
@@ -239,7 +270,15 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
         self._seeds = check_random_state(self.random_state)
         streamed = callable(self.link) or self.features is not None or is_foreign(X) or self.alpha == 0
         fit = self._fit_streamed if streamed else self._fit_certified
-        fit(X, labels, task, weights)
+        watch = Watch(X_val, y_val, callback, X, y, sample_weight, labels)
+        held: tuple[Any, Any] | None = None
+        if watch.judges:
+            held = self._held_out_rows(X_val, y_val, task, len(self.classes_))
+        kept = weights
+        if held is None and (self.alphas is not None or self._patience is not None):
+            rows, kept = hold_out(X.shape[0], float(self.validation_fraction), self._seeds, weights, labels)
+            watch = watch._replace(held=rows)
+        fit(X, labels, task, weights, kept, watch, held)
         return self
 
     def _check_parameters(self) -> None:
@@ -265,16 +304,22 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     # --- fits with a duality gap: a Problem and the fitting loop ----------------------------------------------------
 
-    def _fit_certified(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
+    def _fit_certified(
+        self, X: Any, labels: Any, task: str, weights: Array | None, kept: Array | None, watch: Watch, held: Any
+    ) -> None:
         self.alpha_ = penalty_strength(self.alpha, X.shape[0], weights)
         if self.alphas is not None:
-            self.alpha_ = self._chosen(X, labels, task, weights)
+            self.alpha_ = self._chosen(X, labels, task, weights, kept, watch.held, held)
         problem = self._certified_problem(X, labels, task, weights, self.alpha_)
         link = "sigmoid" if task == "binary" and self.link == "softmax" else self.link
-        result = self._loop(problem, self._solver())(**self._settings())
-        self._keep(problem, result)
         facts = {"classes": self.classes_, "task": task, "link": link}
-        self._wrap(result.weights, result.intercept, record=record_of(result), **facts)
+        result = self._watched(problem, self._solver(), facts, watch, self._settings(), None)()
+        self._keep(problem, result)
+        self._finish(result.weights, result.intercept, facts, record_of(result))
+
+    def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
+        """Set the model."""
+        self._wrap(W, intercept, record=record, **facts)
 
     def _solver(self, *, keep: bool = False) -> GeneralizedLeastSquares:
         return GeneralizedLeastSquares(accelerated=bool(self.accelerated), system=self.system, keep=keep)
@@ -306,9 +351,11 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
-    def _chosen(self, X: Any, labels: Any, task: str, weights: Array | None) -> float:
-        """The alpha with the lowest validation error; the second moments are computed once."""
-        held, kept = hold_out(X.shape[0], float(self.validation_fraction), self._seeds, weights, labels)
+    def _chosen(
+        self, X: Any, labels: Any, task: str, weights: Array | None, kept: Array | None, rows: Any, held: Any
+    ) -> float:
+        """The alpha with the lowest error on held-out rows; the second moments are computed once."""
+        judged, truth, of_rows = (*held, None) if held is not None else (X[rows], labels[rows], rows_of(weights, rows))
         solver = self._solver(keep=True)
         result: Result | None = None
         errors: dict[float, float] = {}
@@ -319,8 +366,8 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
             if result is not None:
                 state = {**result.state, "iteration": np.zeros((), np.int64)}
             result = minimize(problem, solver, tol=float(self.tol), max_iter=self._limit(), state=state, warn=False)
-            scores = np.asarray(X[held] @ result.weights + result.intercept)
-            errors[alpha] = error_rate(scores, labels[held], task, None if weights is None else weights[held])
+            scores = np.asarray(judged @ result.weights + result.intercept)
+            errors[alpha] = error_rate(scores, truth, task, of_rows)
         return self._best_alpha(errors)
 
     def _best_alpha(self, errors: dict[float, float]) -> float:
@@ -329,7 +376,9 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
 
     # --- fits without a duality gap: passes over chunks of rows -----------------------------------------------------
 
-    def _fit_streamed(self, X: Any, labels: Any, task: str, weights: Array | None) -> None:
+    def _fit_streamed(
+        self, X: Any, labels: Any, task: str, weights: Array | None, kept: Array | None, watch: Watch, held: Any
+    ) -> None:
         block = self._fitted_block(self.features, X)
         K = 1 if task == "binary" and not callable(self.link) else len(self.classes_)
         name: Any = "sigmoid" if task == "binary" and self.link == "softmax" else self.link
@@ -344,8 +393,8 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
                     f"got {at_zero.min():g} to {at_zero.max():g}"
                 )
 
-        def run(rows: Any, weights: Array | None, alpha: float, **more: Any) -> GeneralizedFit:
-            design = self._design(rows, block, weights)
+        def run(weights: Array | None, alpha: float, **more: Any) -> GeneralizedFit:
+            design = self._design(X, block, weights)
             return fit_generalized(
                 design,
                 targets,
@@ -359,47 +408,77 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, LinearEs
                 **more,
             )
 
+        scored: Callable[[Array], Array] | None = None
+        truth = of_rows = None
+        if held is not None:
+            scored, truth = self._scorer(held[0], block, K), held[1]
+        elif watch.held is not None:
+            scored = self._scorer(X, block, K, watch.held)
+            truth, of_rows = labels[watch.held], rows_of(weights, watch.held)
         self.alpha_ = penalty_strength(self.alpha, X.shape[0], weights)
-        if self.alphas is not None:
-            held, kept = hold_out(X.shape[0], float(self.validation_fraction), self._seeds, weights, labels)
+        if self.alphas is not None and scored is not None:
             design = self._design(X, block, mean_one(kept))
             moments = design.moments(0.0) if is_factored(self.system, design.q) else None
-            judged = self._design(X[held] if not is_foreign(X) else X, block, None)
             errors, start = {}, None
             for alpha in self._alphas():
-                start = run(X, mean_one(kept), alpha, moments=moments, start=start).weights
-                scores = np.zeros((judged.n_samples, K), dtype)
-                judged.add_scores(start, scores)
-                scores = scores[held] if is_foreign(X) else scores
-                errors[alpha] = error_rate(scores, labels[held], task, None if weights is None else weights[held])
+                start = run(mean_one(kept), alpha, moments=moments, start=start).weights
+                errors[alpha] = error_rate(scored(start), truth, task, of_rows)
             self.alpha_ = self._best_alpha(errors)
-        found = run(X, mean_one(weights), self.alpha_)
-        self._settle(found, block, task, name, dtype)
+        patience = self._patience
+        validation: Validation | None = None
+        if scored is not None and (held is not None or patience is not None):
+            judge = Judge(None, truth, of_rows, 1)
+            validation = Validation(lambda W, b: judge.of_scores(scored(W)), patience)
+        fitted = weights if patience is None or held is not None else kept
 
-    def _settle(self, found: GeneralizedFit, block: Any, task: str, link: Any, dtype: Any) -> None:
-        """Set the fitted attributes after a fit over chunks of rows."""
+        def final(callback: Any) -> GeneralizedFit:
+            with Reporter(int(self.verbose), float(self.tol), self._limit(), counted=True) as shown:
+                each = after_steps(self.history_, shown, validation, callback, self._parts)
+                return run(mean_one(fitted), self.alpha_, each=each)
+
+        def settle(trial: Any, parts: Any) -> None:
+            trial._settle(parts, block, task, name, dtype, {})
+
+        self.history_ = History()
+        found = self._run_watched(final, lambda fit: self._parts(fit.weights), settle, watch, self._limit())()
+        best = None if validation is None else validation.best
+        if found.outcome == "patience" and best is not None:
+            found = replace(found, weights=best[0])
+        self._conclude(found)
+        record = {
+            "outcome": found.outcome,
+            "n_iter": found.n_iter,
+            "relative_decrement": found.relative_decrement,
+            "alpha": self.alpha_,
+            **({"history": self.history_.to_dict()} if validation is not None else {}),
+        }
+        self._settle(self._parts(found.weights), block, task, name, dtype, record)
+
+    def _parts(self, weights: Array) -> tuple[Array, Array]:
+        """Weights and intercept of a fit over chunks of rows."""
+        return (weights[:-1], weights[-1]) if self.fit_intercept else (weights, np.zeros(weights.shape[1]))
+
+    def _conclude(self, found: GeneralizedFit) -> None:
+        """Set the fitted attributes, besides the model, after a fit over chunks of rows."""
         self.solver_, self.n_iter_ = GeneralizedLeastSquares.name, found.n_iter
         self.duality_gap_ = self.objective_ = float("nan")
-        self.history_ = History(outcome=found.outcome)
+        self.history_.outcome = found.outcome
         self._warm = None
-        if found.outcome != "converged":
+        if found.outcome not in ("converged", "patience", "stopped"):
             warnings.warn(
                 f"{found.outcome}: after {found.n_iter} steps the squared length of a step relative to the first is "
                 f"{found.relative_decrement:.2e}, tol is {self.tol:g}: raise max_iter, alpha or tol",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        weights = found.weights
-        intercept = weights[-1] if self.fit_intercept else np.zeros(weights.shape[1])
-        weights = weights[:-1] if self.fit_intercept else weights
+
+    def _settle(
+        self, parts: tuple[Array, Array], block: Any, task: str, link: Any, dtype: Any, record: dict[str, Any]
+    ) -> None:
+        """Set the model after a fit over chunks of rows."""
+        weights, intercept = parts
         if task == "binary" and weights.shape[1] == 2:
             weights, intercept = weights[:, 1:] - weights[:, :1], intercept[1:] - intercept[:1]
-        record = {
-            "outcome": found.outcome,
-            "n_iter": found.n_iter,
-            "relative_decrement": found.relative_decrement,
-            "alpha": self.alpha_,
-        }
         weights, intercept = np.ascontiguousarray(weights, dtype), np.ascontiguousarray(intercept, dtype)
         facts: dict[str, Any] = {"task": task, "link": link if isinstance(link, str) else "identity", "record": record}
         if block is None:

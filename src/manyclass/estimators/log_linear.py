@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -15,14 +17,17 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from manyclass.estimators.base import penalty_strength, plain
-from manyclass.estimators.label_sets import LabelSets, observed, read_label_sets
+from manyclass.estimators.label_sets import LabelSets, observed, read_held_out, read_label_sets, scale_of
 from manyclass.estimators.named import Named
+from manyclass.estimators.streamed import hold_out
+from manyclass.estimators.watched import STOPS, Watch, Watched
 from manyclass.io.streams import StrPath
 from manyclass.models.linear import LinearModel
 from manyclass.objective.component import resolve
-from manyclass.objective.history import History, Record
+from manyclass.objective.history import FitProgress, History, Record, Reporter, tell
 from manyclass.objective.problem import Array
 from manyclass.optimize.scale import bad_norm, warn_of_zeros
+from manyclass.optimize.validation import Score, Validation
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, resolve_n_jobs
 from manyclass.solvers.bound.features import FeatureForm
@@ -34,7 +39,7 @@ from manyclass.solvers.bound.steps import Steps
 __all__ = ["LogLinearModel"]
 
 
-class LogLinearModel(Named):
+class LogLinearModel(Watched, Named):
     """Log-linear model p(y | x) = h_x(y) exp(theta^T f_x(y)) / Z_x(theta), by penalized conditional likelihood.
 
     Minimizes ``(1/n) sum_i c_i (-log p(y_i | x_i)) + (alpha/2) ||theta||^2`` over one vector theta. The joint features
@@ -55,12 +60,18 @@ class LogLinearModel(Named):
         Relative gap at which the fit stops, >= 0; see ``duality_gap_``.
     max_iter : int, optional
         Maximum number of iterations, >= 1. None: 100.
+    early_stopping : bool or int, default=False
+        Number of iterations without a greater mean log-likelihood of held-out examples after which the fit stops, with
+        the best theta, >= 1; True is 5. They are X_val of `fit`, or a tenth of the examples, chosen by
+        ``random_state``.
     warm_start : bool, default=False
         Whether to start from ``coef_``, of the previous fit or of `load`; without a stochastic pass.
     random_state : int, RandomState or None, default=None
         Seed of the batches.
     n_jobs : int, optional
         Number of threads of the line searches: None means 1, -1 all cores. Does not change the result.
+    verbose : int, default=0
+        1 shows progress on standard error.
 
     Attributes
     ----------
@@ -113,6 +124,8 @@ class LogLinearModel(Named):
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
+        "early_stopping": STOPS,
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -122,9 +135,11 @@ class LogLinearModel(Named):
         solver: str | BoundMajorization = "bound",
         tol: float = 1e-3,
         max_iter: int | None = None,
+        early_stopping: bool | int = False,
         warm_start: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.alpha = alpha
         self.solver = solver
@@ -133,9 +148,21 @@ class LogLinearModel(Named):
         self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.early_stopping = early_stopping
+        self.verbose = verbose
 
     def fit(
-        self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
+        self,
+        features: Any,
+        y: Any,
+        *,
+        offsets: Any = None,
+        log_measure: Any = None,
+        sample_weight: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        log_measure_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
     ) -> LogLinearModel:
         """Fit the model.
 
@@ -151,6 +178,12 @@ class LogLinearModel(Named):
             log h_x(y), minus infinity for impossible labels. 0 by default.
         sample_weight : array of shape (n,), optional
             Weights of the examples, >= 0; scaled to mean 1.
+        X_val, y_val : list of m arrays or CSR matrices of shape (m_i, D), and array of m integers, optional
+            Held-out examples, whose mean log-likelihood after each iteration is kept in ``history_.validation``.
+        log_measure_val : list of m arrays of shape (m_i,), optional
+            As ``log_measure``, for X_val.
+        callback : callable, optional
+            Called after each iteration, see `LinearClassifier.fit`; ``weights()`` returns theta, as a column.
 
         Returns
         -------
@@ -160,7 +193,17 @@ class LogLinearModel(Named):
         self._check()
         sets = read_label_sets(features, offsets, log_measure)
         y = observed(sets, y)
-        form = FeatureForm(sets.features, sets.offsets, y, _scale(sample_weight, len(y)), sets.log_measure)
+        scale, held = scale_of(sample_weight, len(y)), None
+        if X_val is not None or y_val is not None:
+            apart, truth = read_held_out(X_val, y_val, log_measure_val, sets.features.shape[1])
+            held = FeatureForm(apart.features, apart.offsets, truth, scale_of(None, len(truth)), apart.log_measure)
+        elif self._patience is not None:
+            rows, kept = hold_out(len(y), 0.1, self.random_state, scale)
+            own = np.zeros(len(y))
+            own[rows] = scale[rows]
+            held = FeatureForm(sets.features, sets.offsets, y, scale_of(own, len(y)), sets.log_measure)
+            sample_weight, scale = kept * len(y), scale_of(kept, len(y))
+        form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
         solver = self._solver().with_rank(form.reduced)
         rank: Any = solver.rank
         self.rank_ = rank
@@ -187,20 +230,42 @@ class LogLinearModel(Named):
             state = solver.resumed(state)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         values = form.features.data if sp.issparse(form.features) else form.features
-        self._run(steps, solver, state, seed, float(np.vdot(values, values)) / form.features.shape[0])
-        self.coef_ = state["point"].reshape(-1).copy()
+        mean = float(np.vdot(values, values)) / form.features.shape[0]
+        validation: Validation | None = None
+        if held is not None:
+            judged = Steps(held, 0.0, "ascending", resolve_n_jobs(self.n_jobs))
+            validation = Validation(lambda W, b: Score(-_value(judged, W, judged.scores(W))), self._patience)
+        run = partial(self._run, steps, solver, state, seed, mean, validation)
+        watch = Watch(X_val, y_val, callback, features, y, sample_weight)
+
+        def settle(trial: Any, weights: tuple[Array, Array]) -> None:
+            trial._settle(weights[0].reshape(-1).copy(), History())
+
+        self._run_watched(run, lambda _: (state["point"], np.zeros(1)), settle, watch, self._limit())()
         last = self.history_.last
         self.objective_, self.duality_gap_, self.n_iter_ = last.primal, last.relative_gap, last.iteration
+        if self.history_.outcome == "patience":  # the state is that of the best iteration
+            value, gap = _certificate(steps, state)
+            self.objective_, self.duality_gap_ = value, _relative(value, gap)
+        self._settle(state["point"].reshape(-1).copy(), self.history_)
+        return self
+
+    def _limit(self) -> int:
+        """Maximum number of iterations."""
+        return BoundMajorization.default_max_iter if self.max_iter is None else int(self.max_iter)
+
+    def _settle(self, theta: Array, history: History) -> None:
+        """Set the model."""
+        self.coef_ = theta
         parameters = {name: plain(value) for name, value in self.get_params(deep=True).items()}
         self.model_ = LinearModel(
-            self.coef_[:, None],
+            theta[:, None],
             np.zeros(1),
             classes=None,
             task="regression",
             parameters={"estimator": type(self).__name__, **parameters, "alpha": self.alpha_},
-            record={"outcome": self.history_.outcome, "history": self.history_.to_dict()},
+            record={"outcome": history.outcome, "history": history.to_dict()},
         )
-        return self
 
     @classmethod
     def load(cls, path: StrPath) -> LogLinearModel:
@@ -232,39 +297,64 @@ class LogLinearModel(Named):
         found.alpha_ = float(found.alpha or 0.0)
         return found
 
-    def _run(self, steps: Steps, solver: BoundMajorization, state: dict[str, Array], seed: int, mean: float) -> None:
+    def _run(
+        self,
+        steps: Steps,
+        solver: BoundMajorization,
+        state: dict[str, Array],
+        seed: int,
+        mean: float,
+        validation: Validation | None,
+        callback: Callable[[FitProgress], Any] | None = None,
+    ) -> None:
         """Iterate until tol, max_iter or an interrupt; evaluations of the gap do not count as solver time.
 
         ``mean`` is the mean squared norm of the rows of features.
         """
-        limit = BoundMajorization.default_max_iter if self.max_iter is None else int(self.max_iter)
+        limit = self._limit()
         begun, seconds, passes = time.perf_counter(), 0.0, 0
         self.history_ = history = History(outcome="max_iter")
 
         def record() -> None:
             value, gap = _certificate(steps, state)
-            relative = gap / max(abs(value), abs(value - gap), 1e-12)
+            relative = _relative(value, gap)
             elapsed = time.perf_counter() - begun
             history.records.append(
                 Record(int(state["iteration"]), passes, value, value - gap, gap, relative, seconds, elapsed)
             )
 
+        shown = Reporter(int(self.verbose), float(self.tol), limit)
         try:
-            while history.outcome == "max_iter" and state["iteration"] < limit:
-                before = time.perf_counter()
-                passes += solver.advance(steps, state, seed)
-                seconds += time.perf_counter() - before
-                state["iteration"] = np.asarray(state["iteration"] + 1)
-                record()
-                if history.last.relative_gap <= self.tol:
-                    history.outcome = "converged"
+            with shown:
+                while history.outcome == "max_iter" and state["iteration"] < limit:
+                    before = time.perf_counter()
+                    passes += solver.advance(steps, state, seed)
+                    seconds += time.perf_counter() - before
+                    state["iteration"] = np.asarray(state["iteration"] + 1)
+                    record()
+                    iteration, score = history.last.iteration, None
+                    if validation is not None:
+                        history.validation.append(validation.look(iteration, seconds, state["point"], np.zeros(1)))
+                        score = history.validation[-1].score
+                    if history.last.relative_gap <= self.tol:
+                        history.outcome = "converged"
+                    elif validation is not None and validation.over(iteration):
+                        history.outcome = "patience"
+                    finished = history.outcome != "max_iter" or iteration >= limit
+                    point = state["point"]
+                    weights = partial(lambda point: (point, np.zeros(1)), point)
+                    if tell(shown, callback, history.last, score=score, finished=finished, weights=weights):
+                        history.outcome = "stopped" if history.outcome == "max_iter" else history.outcome
+            if history.outcome == "patience" and validation is not None and validation.best is not None:
+                state["point"] = validation.best[0]
+                state["scores"] = steps.scores(state["point"])
         except KeyboardInterrupt:
             # An iteration updates the state only at its end: the state is consistent.
             history.outcome = "interrupted"
             record()
         if history.outcome == "converged":
             warn_of_zeros(mean, self.alpha_, stacklevel=4)
-        else:
+        elif history.outcome not in ("patience", "stopped"):
             ended = "max_iter was reached before tol" if history.outcome == "max_iter" else "interrupted"
             warnings.warn(
                 f"{ended}: after {history.last.iteration} iterations the relative gap is "
@@ -366,12 +456,11 @@ class LogLinearModel(Named):
     def _loss(self, features: Any, y: Any, offsets: Any, log_measure: Any, sample_weight: Any) -> float:
         sets = self._read(features, offsets, log_measure)
         y = observed(sets, y)
-        scale = _scale(sample_weight, len(y))
+        scale = scale_of(sample_weight, len(y))
         form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
         steps = Steps(form, 0.0, "ascending")
         point = self.coef_[:, None]
-        scores = steps.scores(point)
-        return steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
+        return _value(steps, point, steps.scores(point))
 
     def _read(self, features: Any, offsets: Any, log_measure: Any) -> LabelSets:
         check_is_fitted(self, "coef_")
@@ -392,20 +481,19 @@ class LogLinearModel(Named):
         self._solver()
 
 
-def _scale(sample_weight: Any, n: int) -> Array:
-    """c_i / n."""
-    if sample_weight is None:
-        return np.full(n, 1.0 / n)
-    weights = np.asarray(sample_weight)
-    weights = weights.astype(np.float64) if weights.dtype.kind in "biuf" else np.full(0, np.nan)
-    if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
-        raise ValueError(f"sample_weight must be {n} finite numbers of at least 0, not all zero, got {weights!r:.60}")
-    return np.asarray(weights / weights.sum())
+def _value(steps: Steps, point: Array, scores: Array) -> float:
+    """The objective."""
+    return steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
+
+
+def _relative(value: float, gap: float) -> float:
+    """The relative duality gap."""
+    return gap / max(abs(value), abs(value - gap), 1e-12)
 
 
 def _certificate(steps: Steps, state: dict[str, Array]) -> tuple[float, float]:
     """The objective, and the duality gap at the labels' probabilities: ||gradient||^2 / (2 alpha)."""
     point, scores = state["point"], state["scores"]
-    value = steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
+    value = _value(steps, point, scores)
     slope = steps.gradient(point, scores)
     return value, float(np.vdot(slope, slope)) / (2.0 * steps.lam)

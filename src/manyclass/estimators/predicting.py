@@ -8,9 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from manyclass.estimators.base import check_number
+from manyclass.estimators.base import check_number, check_sample_weight
+from manyclass.estimators.crossed import fold_models, folds, in_order
+from manyclass.estimators.frames import plain_labels
 from manyclass.kernels.targets import SignTargets
 from manyclass.mips import SearchIndex, make_index
 from manyclass.models.explain import Explanation
@@ -153,7 +155,7 @@ class PredictingMixin:
             labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs, candidates=candidates)
         return np.asarray(labels), np.asarray(scores)
 
-    def calibrate(self, X: Any, y: Any, sample_weight: Any = None, *, bias: bool = False) -> Any:
+    def calibrate(self, X: Any, y: Any, sample_weight: Any = None, *, bias: bool = False, cv: int | None = None) -> Any:
         """Give the fitted model probabilities, whatever its loss: a link of scores / T that fits the given rows.
 
         The link is softmax or the normalized sigmoid, for two classes and multilabel y the sigmoid; it and the
@@ -163,8 +165,7 @@ class PredictingMixin:
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Rows that were not used in the fit; some hundreds are enough. For cross-validation instead of held-out rows
-            use ``CalibratedClassifierCV(model, method="temperature", ensemble=False)`` of scikit-learn.
+            Rows that were not used in the fit; some hundreds are enough. With ``cv`` those of the fit.
         y : array of shape (n_samples,), or indicator of shape (n_samples, n_classes)
             Their labels.
         sample_weight : array of shape (n_samples,), optional
@@ -172,6 +173,12 @@ class PredictingMixin:
         bias : bool, default=False
             Whether the intercept of each class is found as well, see `Model.calibrate`: for classes that are more or
             less frequent than in the fit. Predictions change. For linear models.
+        cv : int, optional
+            Number of folds, >= 2, for calibration without held-out rows: X, y and ``sample_weight`` are then those of
+            the fit. As many models are fitted with the same parameters (and ``alpha_``), each to the rows of all other
+            folds, and link, temperature and intercepts fit the scores that they give to the rows they have not seen.
+            The model of the fit to all rows stays. Costs as many fits as folds, and the memory of their models; a row
+            that is the only one of its class is not scored.
 
         Returns
         -------
@@ -179,7 +186,16 @@ class PredictingMixin:
             The estimator, whose ``model_.temperature`` is T.
         """
         X = self._check_predict_input(X)
-        self.model_ = self.model_.calibrate(X, y, sample_weight, n_jobs=self.n_jobs, bias=bias)
+        if cv is None:
+            self.model_ = self.model_.calibrate(X, y, sample_weight, n_jobs=self.n_jobs, bias=bias)
+            return self
+        y, weights = plain_labels(y), check_sample_weight(sample_weight, X)
+        check_consistent_length(X, y)
+        y = y.tocsr() if sp.issparse(y) else np.asarray(y)
+        parts = folds(y, cv, getattr(self, "random_state", None))
+        of_rows = None if weights is None else in_order(weights, parts)
+        sources = fold_models(self, X, y, weights, parts)
+        self.model_ = self.model_._calibrated_by(sources, in_order(y, parts), of_rows, self.n_jobs, bias=bias)
         return self
 
 

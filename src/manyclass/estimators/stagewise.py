@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
 from manyclass.estimators.streamed import class_weighted, error_rate
+from manyclass.estimators.watched import Watch
+from manyclass.objective.history import FitProgress
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.solvers.least_squares.generalized import named_link
 from manyclass.solvers.least_squares.stagewise import Update, appended, calibrated, linear, link_loss, logistic
@@ -70,7 +73,8 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
     fit_intercept : bool, default=True
         Whether to fit an unpenalized intercept in each block.
     early_stopping : bool, default=False
-        Whether to hold out validation rows and keep the number of blocks with the lowest error on them.
+        Whether to hold out validation rows, unless ``fit`` is given X_val, and keep the number of
+        blocks with the lowest error on them.
     validation_fraction : float, default=0.1
         Fraction of the rows that is held out with ``early_stopping``, in (0, 1).
     patience : int, default=10
@@ -101,9 +105,9 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Number of stages of each model.
     stage_records_ : list of StageRecord
         Loss and validation error after each block.
-    outcome_ : {"complete", "stopped early", "interrupted"}
-        Why the fit ended: all blocks were fitted, ``patience`` ended one of the models, or Ctrl-C, which keeps the best
-        model so far.
+    outcome_ : {"complete", "stopped early", "stopped", "interrupted"}
+        Why the fit ended: all blocks were fitted, ``patience`` ended one of the models, the callback, or Ctrl-C,
+        which keeps the best model so far.
     model_ : StagedModel
         The fitted model.
     n_features_in_ : int
@@ -238,7 +242,16 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         """
         return cls(**{**image_settings(shape), **parameters})
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StagewiseClassifier:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
+    ) -> StagewiseClassifier:
         """Fit the model.
 
         Parameters
@@ -250,6 +263,13 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
             Labels of any sortable type, or 0/1 indicators.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
+        X_val, y_val : as X and y, optional
+            Held-out rows, whose score after each block is in ``stage_records_``. With ``early_stopping`` they end the
+            fit, and no row of X is held out.
+        callback : callable, optional
+            Called after each block, see `LinearClassifier.fit`: ``objective`` is the loss, ``validation`` the
+            accuracy (of label sets: the fraction of right labels). ``weights()`` returns the stages so far, as
+            ``model_.members`` has them.
 
         Returns
         -------
@@ -257,6 +277,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
             The fitted estimator.
         """
         self._check_parameters()
+        watch = Watch(X_val, y_val, callback, X, y, sample_weight)
         classes = getattr(self, "classes_", None)
         width = getattr(self, "n_features_in_", None)
         X, y = self._check_fit_input(X, y)
@@ -288,19 +309,20 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         else:
             update = logistic(*named_link(link), int(self.inner_steps), 1e-4)
         threshold = 0.5 if (kind, task) == ("calibrated", "multilabel") else 0.0
-        members = self._fit_members(
+        self._run_members(
+            watch,
+            dtype,
+            {"task": task, "link": link, "classes": self.classes_},
             X,
             coded(labels, K, dtype, signs=signs),
             weights,
             update=update,
             additive=kind in ("linear", "logistic"),
             loss=link_loss(link),
-            judge=lambda scores, rows: error_rate(
-                scores, labels[rows], task, None if weights is None else weights[rows], threshold
-            ),
+            judge=lambda scores, truth, own: error_rate(scores, truth, task, own, threshold),
             labels=labels,
+            given=self._held_out_rows(X_val, y_val, task, len(self.classes_)) if watch.judges else None,
         )
-        self._settle(members, dtype, task=task, link=link, classes=self.classes_)
         return self
 
     def _check_parameters(self) -> None:

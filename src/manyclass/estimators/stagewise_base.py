@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -19,12 +20,14 @@ from manyclass import features as blocks
 from manyclass.estimators import dense
 from manyclass.estimators.base import penalty_strength
 from manyclass.estimators.named import Named
-from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one
+from manyclass.estimators.streamed import BLOCK, StreamedMixin, mean_one, rows_of
+from manyclass.estimators.watched import Watch
 from manyclass.models.staged import Stage
+from manyclass.objective.history import FitProgress, Reporter, tell
 from manyclass.objective.problem import Array
 from manyclass.runtime.memory import require
 from manyclass.solvers.least_squares.arrays import is_foreign, to_numpy
-from manyclass.solvers.least_squares.stagewise import BlockFit, StageRecord, StagewiseRun, Update, clock, report
+from manyclass.solvers.least_squares.stagewise import BlockFit, HeldOut, StageRecord, StagewiseRun, Update, clock
 
 __all__ = ["StagewiseEstimator", "make_stage", "require_same"]
 
@@ -126,6 +129,12 @@ class StagewiseEstimator(StreamedMixin, Named):
             return X
         kept = getattr(self, "prepare_", None) if self._goes_on else None
         self.prepare_ = self._fitted_block(pattern, X) if kept is None else kept
+        return self._transformed(X)
+
+    def _transformed(self, X: Any) -> Any:
+        """X transformed by ``prepare_``, if there is one."""
+        if self.prepare_ is None:
+            return X
         width = int(self.prepare_.n_features_out_)
         size = self._working_dtype(X).itemsize * X.shape[0] * width
         require({"prepared rows": size}, "a smaller preparation, or the preparation as the first part of a Chain")
@@ -134,16 +143,17 @@ class StagewiseEstimator(StreamedMixin, Named):
             made[begin:end] = to_numpy(part) if not isinstance(part, np.ndarray) else part
         return made
 
-    def _blocks(self, X: Any, run: StagewiseRun, previous: Any) -> Iterator[Any]:
-        """Yield the fitted blocks of a member for all passes."""
+    def _blocks(self, X: Any, run: StagewiseRun, previous: Any) -> Iterator[tuple[Any, bool]]:
+        """Yield the fitted blocks of a member for all passes, and of each whether it is the last."""
         pattern, plain = self.features_, to_numpy(X) if is_foreign(X) else X
         own: list[Any] = []
         for number in range(int(self.passes)):
+            final, over = number == int(self.passes) - 1, False
             if number and own and not _reorders(own[0]):
-                yield from own
+                yield from ((block, final and block is own[-1]) for block in own)
                 continue
             taken = 0
-            while self.n_blocks is None or taken < int(self.n_blocks):
+            while not over:
                 block = blocks.fresh(pattern, self._next_seed(), previous, size=self.block_size)
                 residuals = run.targets - run.scores
                 if run.weights is not None:
@@ -153,14 +163,14 @@ class StagewiseEstimator(StreamedMixin, Named):
                 own.append(block)
                 previous, taken = block, taken + 1
                 self._previous = block
-                yield block
-                if getattr(getattr(block, "second_", block), "exhausted_", False) and self.n_blocks is None:
-                    break
-                if self.n_blocks is None and taken >= self._share(block, X):
-                    break
+                exhausted = getattr(getattr(block, "second_", block), "exhausted_", False)
+                over = taken >= self._share(block, X) or (exhausted and self.n_blocks is None)
+                yield block, final and over
 
     def _share(self, block: Any, X: Any) -> int:
-        """Number of blocks of a member with ``n_blocks=None``: all members together use each feature of X once."""
+        """Number of blocks of a member; with ``n_blocks=None`` all members together use each feature of X once."""
+        if self.n_blocks is not None:
+            return int(self.n_blocks)
         if self._kernel is not None:
             return dense.n_blocks(int(X.shape[0]), int(block.n_features_out_))
         if not hasattr(getattr(block, "second_", block), "exhausted_"):
@@ -179,21 +189,29 @@ class StagewiseEstimator(StreamedMixin, Named):
         update: Update,
         additive: bool,
         loss: Callable[[Array, Array, Array | None], float],
-        judge: Callable[[Array, Array], float],
+        judge: Callable[[Array, Any, Array | None], float],
         labels: Any = None,
+        given: tuple[Any, Any] | None = None,
+        callback: Callable[[FitProgress], Any] | None = None,
     ) -> list[list[BlockFit]]:
-        """Fit the stages of each member; ``judge`` maps scores and indices of the validation rows to an error.
+        """Fit the stages of each member; ``judge`` maps scores, truth and sample weights of held-out rows to an error.
 
-        ``labels`` are class numbers, if there are any: see `hold_out`.
+        ``labels`` are class numbers or an indicator, None for a regression; ``given`` are X_val and what is right.
         """
         n, K = targets.shape
         self._goes_on = bool(self.warm_start and self._stages)
         require({"targets, scores and residuals": 3 * targets.nbytes}, "dtype=np.float32, or fewer rows")
         elapsed = clock()
         X = self._prepared(X)
-        held = None
-        if self.early_stopping:
-            held, weights = self._hold_out(n, weights, labels, self._goes_on)
+        beside = None if given is None else self._transformed(given[0])
+        held: HeldOut | None = None
+        if given is not None:
+            truth = given[1]
+            held = HeldOut(lambda scores: judge(scores, truth, None), design=lambda b: self._design(beside, b, None))
+        elif self.early_stopping:
+            rows, kept = self._hold_out(n, weights, labels, self._goes_on)
+            right, own = (targets if labels is None else labels)[rows], rows_of(weights, rows)
+            held, weights = HeldOut(lambda scores: judge(scores, right, own), rows), kept
         self._set_pattern(X, targets, weights)
         weights = mean_one(weights)
         before = self._stages if self._goes_on else ()
@@ -201,60 +219,76 @@ class StagewiseEstimator(StreamedMixin, Named):
         self._previous = self._previous if self._goes_on else None
         members: list[list[BlockFit]] = []
         self.outcome_ = "complete"
-        for number in range(int(self.n_models)):
-            stages = list(before[number]) if number < len(before) else []
-            scores = np.zeros((n, K), targets.dtype)
-            run = StagewiseRun(
-                targets=targets,
-                scores=self._replayed(X, stages, scores),
-                alpha=self.alpha_,
-                update=update,
-                additive=additive,
-                design=lambda block: self._design(X, block, weights),
-                loss=lambda scores: loss(targets, scores, weights),
-                judge=None if held is None else (lambda scores: judge(scores[held], held)),
-                weights=weights,
-                patience=int(self.patience),
-                stages=stages,
-            )
-            try:
-                fits = run.run(self._blocks(X, run, self._previous))
-                for count, (width, error, validated) in enumerate(fits, 1 + len(stages)):
-                    record = StageRecord(number + 1, count, width, error, validated, elapsed())
-                    self.stage_records_.append(record)
-                    report(record, int(self.verbose))
-                if run.since_best >= run.patience:
-                    self.outcome_ = "stopped early"
-            except KeyboardInterrupt:
-                if not run.best and not members:
-                    raise  # no stage has been fitted
-                self.outcome_ = "interrupted"
-                warnings.warn(
-                    f"interrupted after {len(run.stages)} stages of model {number + 1} of {self.n_models}; the best "
-                    "model so far is kept: fit again with warm_start=True to continue",
-                    ConvergenceWarning,
-                    stacklevel=4,
+        begun, whole = len(self.stage_records_), int(self.n_models) * int(self.passes)
+        with Reporter(int(self.verbose), 0.0, 1, counted=True) as shown:
+            for number in range(int(self.n_models)):
+                stages = list(before[number]) if number < len(before) else []
+                scores = np.zeros((n, K), targets.dtype)
+                if held is not None and beside is not None:
+                    held.scores = self._replayed(beside, stages, np.zeros((beside.shape[0], K), targets.dtype))
+                run = StagewiseRun(
+                    targets=targets,
+                    scores=self._replayed(X, stages, scores),
+                    alpha=self.alpha_,
+                    update=update,
+                    additive=additive,
+                    design=lambda block: self._design(X, block, weights),
+                    loss=lambda scores: loss(targets, scores, weights),
+                    held=held,
+                    weights=weights,
+                    patience=None if held is None else self._patience,
+                    stages=stages,
                 )
-            if run.best:
-                members.append(run.best)
-            if self.outcome_ == "interrupted":
-                break
+                try:
+                    fits = run.run(self._blocks(X, run, self._previous))
+                    for count, (width, error, validated, last) in enumerate(fits, 1 + len(stages)):
+                        record = StageRecord(number + 1, count, width, error, validated, elapsed())
+                        self.stage_records_.append(record)
+                        done = len(self.stage_records_)
+                        shown.max_iter = begun + whole * self._share(self._previous, X)
+                        if tell(
+                            shown,
+                            callback,
+                            record.as_record(done, **({"model": number + 1} if int(self.n_models) > 1 else {})),
+                            score=None if held is None else (-validated / K if labels is None else 1.0 - validated),
+                            finished=last and number + 1 == int(self.n_models),
+                            weights=partial(self._made, [*members, run.stages], targets.dtype),
+                        ):
+                            self.outcome_ = "stopped"
+                            break
+                    if run.over and self.outcome_ != "stopped":
+                        self.outcome_ = "stopped early"
+                except KeyboardInterrupt:
+                    if not run.best and not members:
+                        raise  # no stage has been fitted
+                    self.outcome_ = "interrupted"
+                    warnings.warn(
+                        f"interrupted after {len(run.stages)} stages of model {number + 1} of {self.n_models}; the "
+                        "best model so far is kept: fit again with warm_start=True to continue",
+                        ConvergenceWarning,
+                        stacklevel=5,
+                    )
+                if run.best:
+                    members.append(run.best)
+                if self.outcome_ in ("interrupted", "stopped"):
+                    break
         self._stages = tuple(tuple(stages) for stages in members)
         return members
 
-    def _replayed(self, X: Any, stages: list[BlockFit], scores: Array) -> Array:
-        """Scores by the stages of an earlier fit."""
-        for stage in stages:
-            design = self._design(X, stage.block, None)
-            design.add_scores(stage.weights, scores)
-            design.release()
-            if stage.calibration is not None:
-                stage.calibration(scores, out=scores)
-        return scores
+    def _made(self, members: list[list[BlockFit]], dtype: Any) -> tuple[tuple[Stage, ...], ...]:
+        """The stages of the model."""
+        return tuple(tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages) for stages in members)
 
-    def _settle(self, members: list[list[BlockFit]], dtype: Any, *, task: str, link: str, classes: Any) -> None:
+    def _run_members(self, watch: Watch, dtype: Any, facts: dict[str, Any], *args: Any, **how: Any) -> None:
+        """`_fit_members`, watched, and the model; ``facts`` are those of `_settle`."""
+        n_iter = None if self.n_blocks is None else int(self.n_models) * int(self.passes) * int(self.n_blocks)
+        made = partial(self._made, dtype=dtype)
+        run = partial(self._fit_members, *args, **how)
+        members = self._run_watched(run, made, lambda trial, found: trial._settle(found, **facts), watch, n_iter)()
+        self._settle(made(members), **facts)
+
+    def _settle(self, made: tuple[tuple[Stage, ...], ...], *, task: str, link: str, classes: Any) -> None:
         """Set the model and the fitted attributes from the stages."""
-        made = tuple(tuple(make_stage(fit, bool(self.fit_intercept), dtype) for fit in stages) for stages in members)
         record = {"outcome": self.outcome_, "stages": [record.to_dict() for record in self.stage_records_]}
         self.n_stages_ = [len(stages) for stages in made]
         self._keep_staged(made, task=task, link=link, record=record, classes=classes, prepare=self.prepare_)

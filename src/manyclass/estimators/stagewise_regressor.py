@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from manyclass.estimators.base import check_sample_weight
 from manyclass.estimators.predicting import RealPredictions
 from manyclass.estimators.stagewise_base import StagewiseEstimator, require_same
 from manyclass.estimators.streamed import mean_one
+from manyclass.estimators.watched import Watch
+from manyclass.objective.history import FitProgress
 from manyclass.solvers.least_squares.calibrated import squared_error
 from manyclass.solvers.least_squares.stagewise import linear, link_loss
 
@@ -41,7 +44,8 @@ class StagewiseRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Stag
     fit_intercept : bool, default=True
         Whether to fit an unpenalized intercept in each block.
     early_stopping : bool, default=False
-        Whether to hold out validation rows and keep the number of blocks with the lowest squared error on them.
+        Whether to hold out validation rows, unless ``fit`` is given X_val, and keep the number of
+        blocks with the lowest squared error on them.
     validation_fraction : float, default=0.1
         See `StagewiseClassifier`.
     patience : int, default=10
@@ -72,7 +76,16 @@ class StagewiseRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Stag
     True
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StagewiseRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        callback: Callable[[FitProgress], Any] | None = None,
+    ) -> StagewiseRegressor:
         """Fit the model.
 
         Parameters
@@ -83,6 +96,12 @@ class StagewiseRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Stag
             Real targets.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
+        X_val, y_val : as X and y, optional
+            Held-out rows, whose score after each block is in ``stage_records_``. With ``early_stopping`` they end the
+            fit, and no row of X is held out.
+        callback : callable, optional
+            Called after each block, see `LinearClassifier.fit`: ``objective`` is the loss, ``validation`` minus
+            the mean squared error. ``weights()`` returns the stages so far, as ``model_.members`` has them.
 
         Returns
         -------
@@ -90,6 +109,7 @@ class StagewiseRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Stag
             The fitted estimator.
         """
         self._check_parameters()
+        watch = Watch(X_val, y_val, callback, X, y, sample_weight)
         width = getattr(self, "n_features_in_", None)
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
@@ -102,16 +122,17 @@ class StagewiseRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Stag
         if self.warm_start and self._stages:
             require_same(None, None, width, self.n_features_in_)
         self._seeds = self._seeded()
-        members = self._fit_members(
+        self._run_members(
+            watch,
+            dtype,
+            {"task": "regression", "link": "identity", "classes": None},
             X,
             targets,
             weights,
             update=linear,
             additive=True,
             loss=link_loss("identity"),
-            judge=lambda scores, rows: squared_error(
-                targets[rows], scores, None if weights is None else mean_one(weights[rows])
-            ),
+            judge=lambda scores, truth, own: squared_error(truth, scores, mean_one(own)),
+            given=self._held_out_rows(X_val, y_val, "regression", targets.shape[1]) if watch.judges else None,
         )
-        self._settle(members, dtype, task="regression", link="identity", classes=None)
         return self

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -17,20 +20,33 @@ from manyclass import features as blocks
 from manyclass.estimators.base import check_rows, check_squares, plain
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
+from manyclass.estimators.watched import Watched
 from manyclass.kernels.rows import check_sparse
 from manyclass.models.staged import StagedModel
+from manyclass.objective.history import FitProgress, History, Record, Reporter, tell
 from manyclass.objective.problem import Array
+from manyclass.optimize.validation import Validation
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.least_squares.arrays import is_foreign, like, plain_array, to_numpy
 from manyclass.solvers.least_squares.design import Design
+from manyclass.solvers.least_squares.stagewise import BlockFit, clock
 
-__all__ = ["BLOCK", "StreamedMixin", "class_weighted", "error_rate", "hold_out", "mean_one"]
+__all__ = [
+    "BLOCK",
+    "StreamedMixin",
+    "after_steps",
+    "class_weighted",
+    "error_rate",
+    "hold_out",
+    "mean_one",
+    "rows_of",
+]
 
 #: Constraint on parameters for features.
 BLOCK = [str, HasMethods(["fit", "transform"])]
 
 
-class StreamedMixin:
+class StreamedMixin(Watched):
     """Mixin with the checks of input and targets, and the design matrices, of a fit over chunks of rows."""
 
     n_jobs: int | None
@@ -38,7 +54,6 @@ class StreamedMixin:
     fit_intercept: bool
     validation_fraction: float
     n_features_in_: int
-    classes_: Array
     _seeds: np.random.RandomState
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -99,6 +114,15 @@ class StreamedMixin:
         check_squares(X, self._working_dtype(X))
         return check_rows(X), y
 
+    def _held_out_matrix(self, X_val: Any) -> Any:
+        """See `Watched`; another library's array is left as it is."""
+        if not is_foreign(X_val):
+            return super()._held_out_matrix(X_val)
+        _check_foreign(X_val, "X_val")
+        if X_val.shape[1] != self.n_features_in_:
+            raise ValueError(f"X_val must have {self.n_features_in_} features, as X, got {X_val.shape[1]}")
+        return X_val
+
     def _check_predict_input(self, X: Any) -> Any:
         """X for the model; another library's array is converted to NumPy."""
         check_is_fitted(self)
@@ -136,6 +160,28 @@ class StreamedMixin:
             dtype=self._working_dtype(X),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
+
+    def _scorer(self, X: Any, block: Any, K: int, rows: Array | None = None) -> Callable[[Array], Array]:
+        """The function from weights to the scores of all rows of X, or of some."""
+        some = rows is not None and not is_foreign(X)
+        design = self._design(X[rows] if some else X, block, None)
+
+        def scored(weights: Array) -> Array:
+            scores = np.zeros((design.n_samples, K), design.dtype)
+            design.add_scores(weights, scores)
+            return scores if rows is None or some else scores[rows]
+
+        return scored
+
+    def _replayed(self, X: Any, stages: Sequence[BlockFit], scores: Array) -> Array:
+        """Scores by the stages of an earlier fit."""
+        for stage in stages:
+            design = self._design(X, stage.block, None)
+            design.add_scores(stage.weights, scores)
+            design.release()
+            if stage.calibration is not None:
+                stage.calibration(scores, out=scores)
+        return scores
 
     def _hold_out(self, n: int, weights: Array | None, labels: Any, goes_on: bool) -> tuple[Array, Array]:
         """`hold_out` for early stopping; a continued fit has the same rows: the model so far knows the others."""
@@ -177,17 +223,17 @@ class StreamedMixin:
         )
 
 
-def _check_foreign(X: Any) -> None:
+def _check_foreign(X: Any, name: str = "X") -> None:
     """Raise a ValueError unless X is a matrix of finite floats; its own library computes the sums."""
     if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions, got shape {tuple(X.shape)}")
+        raise ValueError(f"{name} must have two dimensions, got shape {tuple(X.shape)}")
     _dtype_of(X)
     if not X.shape[0] or not X.shape[1]:
-        raise ValueError(f"X must have at least one row and one feature, got shape {tuple(X.shape)}")
+        raise ValueError(f"{name} must have at least one row and one feature, got shape {tuple(X.shape)}")
     sums = to_numpy(like(np.zeros((1, X.shape[0])), X) @ X)  # zero times NaN or infinity is NaN
     if not np.isfinite(sums).all():
         column = int(np.flatnonzero(~np.isfinite(sums[0]))[0])
-        raise ValueError(f"X has NaN or infinity in column {column}: replace such values or remove their rows")
+        raise ValueError(f"{name} has NaN or infinity in column {column}: replace such values or remove their rows")
 
 
 def _dtype_of(X: Any) -> np.dtype[Any]:
@@ -212,6 +258,40 @@ def class_weighted(class_weight: Any, classes: Array, labels: Any, weights: Arra
 def mean_one(weights: Array | None) -> Array | None:
     """Sample weights scaled to mean 1."""
     return None if weights is None else np.asarray(weights, np.float64) / np.mean(weights)
+
+
+def rows_of(weights: Array | None, rows: Array) -> Array | None:
+    """The sample weights of some rows."""
+    return None if weights is None else weights[rows]
+
+
+def after_steps(
+    history: History,
+    shown: Reporter,
+    validation: Validation | None,
+    callback: Callable[[FitProgress], Any] | None,
+    parts: Callable[[Array], Any],
+) -> Callable[[int, Array, float, bool], str | None]:
+    """What is done after each step of `fit_generalized`: it is recorded, judged, shown and told.
+
+    ``parts`` makes of the weights what ``weights()`` of a `FitProgress` returns.
+    """
+    elapsed = clock()
+
+    def each(step: int, weights: Array, decrement: float, finished: bool) -> str | None:
+        seconds, nan, score = elapsed(), math.nan, None
+        history.records.append(
+            Record(step, step, nan, nan, nan, nan, seconds, seconds, {"relative decrement": decrement})
+        )
+        if validation is not None:
+            history.validation.append(validation.look(step, seconds, weights, np.zeros(0)))
+            score = history.validation[-1].score
+        over = validation is not None and validation.over(step)
+        finished = finished or over
+        stop = tell(shown, callback, history.last, score=score, finished=finished, weights=partial(parts, weights))
+        return "patience" if over else "stopped" if stop else None
+
+    return each
 
 
 def hold_out(
@@ -251,7 +331,7 @@ def error_rate(scores: Array, labels: Any, task: str, weights: Array | None = No
     if task == "multilabel":
         wrong = np.mean((scores > threshold) != (labels.toarray() > 0), axis=1)
     elif scores.shape[1] == 1:
-        wrong = (scores[:, 0] > threshold) != (labels == 1)
+        wrong = (scores[:, 0] > threshold) != labels
     else:
         wrong = scores.argmax(axis=1) != labels
     if weights is not None and not weights.sum() > 0:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.utils import check_array, check_consistent_length
@@ -21,7 +21,6 @@ from manyclass.estimators.base import LinearEstimator, check_rows
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator
 from manyclass.kernels.rows import check_sparse
-from manyclass.kernels.targets import RealTargets
 from manyclass.objective.history import FitProgress
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.columns import WIDTH, minimize_columns
@@ -32,7 +31,13 @@ from manyclass.solvers.least_squares.arrays import plain_array
 if TYPE_CHECKING:
     from manyclass.solvers import Solver
 
-__all__ = ["Watch", "WatchedEstimator"]
+__all__ = ["STOPS", "Watch", "Watched", "WatchedEstimator"]
+
+R = TypeVar("R")
+#: A function of an estimator and of what ``weights()`` of a `FitProgress` returns, which sets its model.
+Settle: TypeAlias = Callable[[Any, Any], None]
+#: Constraint on ``early_stopping``.
+STOPS = ["boolean", Interval(Integral, 1, None, closed="left")]
 
 #: Fraction of the rows that early stopping holds out, and its patience in iterations: scikit-learn's defaults.
 _FRACTION, _PATIENCE = 0.1, 5
@@ -47,11 +52,20 @@ class Watch(NamedTuple):
     X: Any
     y: Any
     sample_weight: Any
+    #: Class numbers, or an indicator, of the rows of the fit, where the targets of the problem are others.
+    labels: Any = None
+    #: The rows that early stopping holds out, where they are drawn already.
+    held: Array | None = None
 
-    def refuse(self, estimator: WatchedEstimator, who: str) -> None:
+    @property
+    def judges(self) -> bool:
+        """Whether held-out rows are given."""
+        return self.X_val is not None or self.y_val is not None
+
+    def refuse(self, estimator: Watched, who: str) -> None:
         """Raise a ValueError, in the words of ``who``, if anything is to be watched."""
         asked = {
-            "X_val": self.X_val is not None or self.y_val is not None,
+            "X_val": self.judges,
             "early_stopping": estimator._patience is not None,
             "callback": self.callback is not None,
             "set_callbacks": bool(getattr(estimator, "_skl_callbacks", ())),
@@ -71,95 +85,44 @@ def _has_callbacks(estimator: Any) -> bool:
     return find_spec("sklearn.callback") is not None and not hasattr(estimator, "_plain")
 
 
-class WatchedEstimator(LinearEstimator):
-    """Base class of the estimators whose fits can be watched."""
+class Watched:
+    """Mixin of the estimators whose fits can be watched: held-out rows, early stopping, callbacks."""
 
     early_stopping: Any
     classes_: Array
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **LinearEstimator._parameter_constraints,
-        "early_stopping": ["boolean", Interval(Integral, 1, None, closed="left")],
-    }
 
     @property
     def _patience(self) -> int | None:
         """The number of iterations that ``early_stopping`` asks for; None if it is off, also as ``numpy.False_``."""
         if isinstance(self.early_stopping, bool | np.bool_):
-            return _PATIENCE if self.early_stopping else None
+            return int(getattr(self, "patience", _PATIENCE)) if self.early_stopping else None
         return int(self.early_stopping)
-
-    def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
-        """Set the model."""
-        raise NotImplementedError
-
-    def _watched(
-        self,
-        problem: Problem,
-        solver: Solver | None,
-        facts: dict[str, Any],
-        watch: Watch,
-        settings: dict[str, Any],
-        checkpoint: Any,
-    ) -> Callable[[], Result]:
-        """The fitting loop, watched as asked for, with alpha chosen; not called here, to keep the call stack of a fit
-        short.
-
-        Early stopping after a search for alpha holds out rows that the search did, whose warm start has not seen them.
-        """
-        patience, search = self._patience, None
-        judge: Judge | None = None
-        if watch.X_val is not None or watch.y_val is not None:
-            judge = self._judge(problem, facts["task"], watch.X_val, watch.y_val)
-        if self.alpha == "auto":
-            problem, search = self._choose_alpha(problem, solver)
-            if search.interrupted:
-                watch = watch._replace(callback=_interrupt)
-        if judge is None and patience is not None:
-            if search is None:
-                rng = np.random.default_rng([settings["seed"], problem.n_samples])
-                held = held_out_rows(problem, rng, _FRACTION, f"early_stopping={self.early_stopping!r}")
-            else:
-                held = search.held[:: round(SEARCHED / _FRACTION)]
-            judge = Judge.of(problem, held)
-            weights = np.array(problem.sample_weight, np.float64)
-            weights[held] = 0.0  # no rows are copied
-            problem = replace(problem, sample_weight=weights)
-        if judge is not None:
-            settings["validation"] = Validation(judge, patience)
-        loop = self._loop(problem, solver, checkpoint, search and search.state, whole=patience is not None)
-        run = partial(loop, **settings)
-        if not getattr(self, "_skl_callbacks", ()):
-            return partial(run, callback=watch.callback)
-        from sklearn.callback import with_callbacks
-
-        n_iter = settings["max_iter"] or loop.args[1].default_max_iter  # type: ignore[attr-defined]
-        if loop.func is minimize_columns:  # type: ignore[attr-defined]
-            n_iter = -(-problem.n_outputs // WIDTH)
-        return partial(with_callbacks(WatchedEstimator._called_back), self, run, facts, watch, n_iter)
 
     # --- held-out rows ----------------------------------------------------------------------------------------------
 
-    def _judge(self, problem: Problem, task: str, X_val: Any, y_val: Any) -> Judge:
-        """The judge on the rows that were given, checked as those of the fit."""
+    def _held_out_rows(self, X_val: Any, y_val: Any, task: str, n_outputs: int) -> tuple[Any, Any]:
+        """The held-out rows that were given, checked as those of the fit, and what is right for them."""
         if X_val is None or y_val is None:
             one, other = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
             raise ValueError(f"{one} was given without {other}: pass both, or neither")
-        X_val, y_val = plain_array(X_val), plain_array(y_val)
+        X, y_val = self._held_out_matrix(X_val), plain_labels(plain_array(y_val), "y_val")
+        check_sparse(y_val, "y_val")
+        check_consistent_length(X, y_val)
+        return X, self._truth(task, n_outputs, y_val)
+
+    def _held_out_matrix(self, X_val: Any) -> Any:
+        """X_val, checked as X."""
+        X_val = plain_array(X_val)
         check_sparse(X_val, "X_val")
         check_frame(X_val, "X_val")
-        y_val = plain_labels(y_val, "y_val")
-        check_sparse(y_val, "y_val")
         _check_feature_names(self, X_val, reset=False)
         X = check_array(X_val, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X_val")
         _check_n_features(self, X, reset=False)
-        check_consistent_length(X, y_val)
-        return Judge(check_rows(X), self._truth(problem, task, y_val), None, problem.n_threads)
+        return check_rows(X)
 
-    def _truth(self, problem: Problem, task: str, y_val: Any) -> Any:
+    def _truth(self, task: str, K: int, y_val: Any) -> Any:
         """What is right for the held-out rows, see `truth_of`; classes that y does not have have the number -1."""
-        K = problem.n_outputs
-        if isinstance(problem.targets, RealTargets):
+        if task == "regression":
             y = np.asarray(check_array(y_val, ensure_2d=False, dtype=np.float64, input_name="y_val"))
             y = y.reshape(len(y), -1)
             if y.shape[1] != K:
@@ -203,7 +166,23 @@ class WatchedEstimator(LinearEstimator):
 
         return CallbackSupportMixin.set_callbacks(self, *callbacks)
 
-    def _called_back(self, run: Callable[..., Result], facts: dict[str, Any], watch: Watch, n_iter: int) -> Result:
+    def _run_watched(
+        self, run: Callable[..., R], parts: Callable[[R], Any], settle: Settle, watch: Watch, n_iter: int | None
+    ) -> Callable[[], R]:
+        """The fit ``run``, which takes a callback and returns a result, with the callbacks that are asked for.
+
+        ``settle`` sets the model of an estimator from what ``weights()`` of a `FitProgress` returns, or ``parts`` of
+        the result.
+        """
+        if not getattr(self, "_skl_callbacks", ()):
+            return partial(run, callback=watch.callback)
+        from sklearn.callback import with_callbacks
+
+        return partial(with_callbacks(Watched._called_back), self, run, parts, settle, watch, n_iter)
+
+    def _called_back(
+        self, run: Callable[..., R], parts: Callable[[R], Any], settle: Settle, watch: Watch, n_iter: int | None
+    ) -> R:
         """Run the fit with scikit-learn's callbacks: a task for the fit, and one for each iteration."""
         from sklearn.callback import CallbackSupportMixin
 
@@ -220,11 +199,10 @@ class WatchedEstimator(LinearEstimator):
         def begin() -> Any:
             return root.subcontext(task_name="iteration").call_on_fit_task_begin(**told)
 
-        def fitted(weights: Callable[[], tuple[Any, Array]]) -> dict[str, Any]:
+        def fitted(weights: Callable[[], Any]) -> dict[str, Any]:
             """The attributes that an estimator with these weights has."""
             trial = copy.copy(self)
-            W, intercept = weights()
-            trial._finish(W.copy(), intercept, facts, {})
+            settle(trial, weights())
             return {name: value for name, value in vars(trial).items() if vars(self).get(name) is not value}
 
         task = begin()
@@ -239,6 +217,66 @@ class WatchedEstimator(LinearEstimator):
             return stop
 
         result = run(callback=each)
-        attributes = partial(fitted, lambda: (result.weights, result.intercept))
+        attributes = partial(fitted, partial(parts, result))
         root.call_on_fit_task_end(**told, reconstruction_attributes=attributes)
         return result
+
+
+class WatchedEstimator(Watched, LinearEstimator):
+    """Base class of the linear estimators whose fits can be watched."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearEstimator._parameter_constraints,
+        "early_stopping": STOPS,
+    }
+
+    def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:
+        """Set the model."""
+        raise NotImplementedError
+
+    def _watched(
+        self,
+        problem: Problem,
+        solver: Solver | None,
+        facts: dict[str, Any],
+        watch: Watch,
+        settings: dict[str, Any],
+        checkpoint: Any,
+    ) -> Callable[[], Result]:
+        """The fitting loop, watched as asked for, with alpha chosen; not called here, to keep the call stack of a fit
+        short.
+
+        Early stopping after a search for alpha holds out rows that the search did, whose warm start has not seen them.
+        """
+        patience, search = self._patience, None
+        judge: Judge | None = None
+        if watch.judges:
+            rows = self._held_out_rows(watch.X_val, watch.y_val, facts["task"], problem.n_outputs)
+            judge = Judge(*rows, None, problem.n_threads)
+        if self.alpha == "auto":
+            problem, search = self._choose_alpha(problem, solver)
+            if search.interrupted:
+                watch = watch._replace(callback=_interrupt)
+        if judge is None and patience is not None:
+            if search is None:
+                rng = np.random.default_rng([settings["seed"], problem.n_samples])
+                wanted_by = f"early_stopping={self.early_stopping!r}"
+                held = held_out_rows(problem, rng, _FRACTION, wanted_by) if watch.held is None else watch.held
+            else:
+                held = search.held[:: round(SEARCHED / _FRACTION)]
+            judge = Judge.of(problem, held, watch.labels)
+            weights = np.array(problem.sample_weight, np.float64)
+            weights[held] = 0.0  # no rows are copied
+            problem = replace(problem, sample_weight=weights)
+        if judge is not None:
+            settings["validation"] = Validation(judge, patience)
+        loop = self._loop(problem, solver, checkpoint, search and search.state, whole=patience is not None)
+        run = partial(loop, **settings)
+        n_iter = settings["max_iter"] or loop.args[1].default_max_iter  # type: ignore[attr-defined]
+        if loop.func is minimize_columns:  # type: ignore[attr-defined]
+            n_iter = -(-problem.n_outputs // WIDTH)
+
+        def settle(trial: Any, weights: tuple[Any, Array]) -> None:
+            trial._finish(weights[0].copy(), weights[1], facts, {})
+
+        return self._run_watched(run, lambda result: (result.weights, result.intercept), settle, watch, n_iter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -408,7 +409,14 @@ class Model(ABC):
         return self.classes[columns], normalizer.probabilities(scores)
 
     def calibrate(
-        self: M, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None, *, bias: bool = False
+        self: M,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        n_jobs: int | None = None,
+        *,
+        bias: bool = False,
+        cv: None = None,
     ) -> M:
         """The same model with probabilities that fit the given rows: a link of scores / T.
 
@@ -430,6 +438,8 @@ class Model(ABC):
             Whether the intercept of each class is found as well, with T, so that the log loss plus half the squares of
             the changes over T is smallest: for classes that are more or less frequent than among the rows of the fit.
             Predictions change. For a linear model in one file.
+        cv : None
+            For estimators, which can be fitted again: see their ``calibrate``.
 
         Returns
         -------
@@ -440,18 +450,35 @@ class Model(ABC):
         Raises
         ------
         ValueError
-            If it is a regression model, y has labels that the model does not know, or ``bias`` is asked of a model that
-            is not linear or in blocks.
+            If it is a regression model, y has labels that the model does not know, ``cv`` is given, or ``bias`` is
+            asked of a model that is not linear or in blocks.
 
         References
         ----------
         Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
         """
+        if cv is not None:
+            raise ValueError(
+                f"cv={cv!r} fits models to folds, and this model has no estimator to fit: call calibrate(X, y, cv=...) "
+                "of the fitted estimator, or calibrate this model on held-out rows without cv"
+            )
+        return self._calibrated_by([(self, X)], y, sample_weight, n_jobs, bias=bias)
+
+    def _calibrated_by(
+        self: M,
+        sources: Iterable[tuple[Model, Any]],
+        y: Any,
+        sample_weight: Any = None,
+        n_jobs: int | None = None,
+        *,
+        bias: bool = False,
+    ) -> M:
+        """As `calibrate`, by the scores of other models with the same classes: pairs of a model and of its rows."""
         from manyclass.models.temperature import Held  # imports this module
 
         if bias:
             self._shifted(np.zeros(self.n_outputs))  # a model that has none refuses before any work
-        held = Held(self, X, y, sample_weight, n_jobs)
+        held = Held(self, sources, y, sample_weight, n_jobs)
         link, temperature = held.link()
         changed: Any = {"link": link, "temperature": temperature}
         if bias:

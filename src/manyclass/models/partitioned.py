@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from manyclass.distributed import Communicator, opened
 from manyclass.io.streams import StrPath
 from manyclass.io.tensors import Written
 from manyclass.kernels.scoring import Scorer
+from manyclass.models.base import Model
 from manyclass.models.blocks import BlockModel
 from manyclass.models.linear import LinearModel
 from manyclass.models.sharded import Block, ShardedModel, finish, write_block
@@ -198,8 +199,14 @@ class PartitionedModel(BlockModel):
         with opened(self.comm) as comm:
             return LinearModel(self.columns.assemble(comm), self.intercept, **self.common())
 
-    def calibrate(
-        self, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None, *, bias: bool = False
+    def _calibrated_by(
+        self,
+        sources: Iterable[tuple[Model, Any]],
+        y: Any,
+        sample_weight: Any = None,
+        n_jobs: int | None = None,
+        *,
+        bias: bool = False,
     ) -> PartitionedModel:
         """Not supported: each process would find another temperature, from its own rows."""
         raise ValueError(

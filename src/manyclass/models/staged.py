@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -217,13 +217,19 @@ class StagedModel(Model):
         """Probabilities of the classes, see `Model.probabilities`; calibrated scores are probabilities already."""
         return super().probabilities(X, n_jobs) if self._domain is None else self.scores(X, n_jobs)
 
-    def calibrate(
-        self, X: Any, y: Any, sample_weight: Any = None, n_jobs: int | None = None, *, bias: bool = False
+    def _calibrated_by(
+        self,
+        sources: Iterable[tuple[Model, Any]],
+        y: Any,
+        sample_weight: Any = None,
+        n_jobs: int | None = None,
+        *,
+        bias: bool = False,
     ) -> StagedModel:
-        """See `Model.calibrate`; not for a model whose scores are probabilities."""
+        """See `Model._calibrated_by`; not for a model whose scores are probabilities."""
         if self._domain is not None:
             raise ValueError("the scores of this model are calibrated probabilities already: use probabilities")
-        return super().calibrate(X, y, sample_weight, n_jobs, bias=bias)
+        return super()._calibrated_by(sources, y, sample_weight, n_jobs, bias=bias)
 
     def _advance(self, stage: Stage, scores: Array, X: Any, n_threads: int) -> None:
         """Update the scores of all rows by one stage."""

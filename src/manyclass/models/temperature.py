@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -33,12 +33,17 @@ _FLAT = 1e-7
 
 
 class Held:
-    """Held-out rows of a model: their scores, targets and weights, in pieces."""
+    """Held-out rows of a model: their scores, targets and weights, in pieces.
 
-    def __init__(self, model: Model, X: Any, y: Any, sample_weight: Any, n_jobs: int | None) -> None:
+    The scores are those of ``sources``, pairs of a model and of rows, one after the other.
+    """
+
+    def __init__(
+        self, model: Model, sources: Iterable[tuple[Model, Any]], y: Any, sample_weight: Any, n_jobs: int | None
+    ) -> None:
         self._model, self._n_jobs = model, n_jobs
-        self._X = model.rows(X)
-        n = int(self._X.shape[0])
+        self._sources = [(source, source.rows(X)) for source, X in sources]
+        n = sum(int(X.shape[0]) for _, X in self._sources)
         self._target = _targets(model, y)
         if not n or self._target.shape[0] != n:
             got = self._target.shape[0]
@@ -46,22 +51,33 @@ class Held:
         own = row_weights(sample_weight, n)
         self._weights = np.ones(n) if own is None else own
         self.weight = float(self._weights.sum())
-        self._pieces = ranges(n, max(1, _PIECE // model.n_outputs))
-        self._kept = self._scores(0, n) if len(self._pieces) == 1 else None
+        #: Number of the source, first row and last row + 1 in it, and number of rows before it.
+        self._pieces: list[tuple[int, int, int, int]] = []
+        before, most = 0, max(1, _PIECE // model.n_outputs)
+        for number, (_, X) in enumerate(self._sources):
+            self._pieces += [(number, *piece, before) for piece in ranges(int(X.shape[0]), most)]
+            before += int(X.shape[0])
+        self._kept = [self._scores(*piece) for piece in self._pieces] if n <= most else None
 
-    def _scores(self, begin: int, end: int) -> tuple[Array, Array]:
+    def _scores(self, number: int, begin: int, end: int, before: int) -> tuple[Array, Array]:
         """Scores of some rows, and the largest of each row."""
-        found = self._model.scores(self._X[begin:end], self._n_jobs)
+        model, X = self._sources[number]
+        found = model.scores(X[begin:end], self._n_jobs)
         return found, found.max(axis=1)
+
+    def _each(self) -> Iterator[tuple[slice, Array, Array]]:
+        """The rows of each piece, their scores, and the largest of each row."""
+        for at, piece in enumerate(self._pieces):
+            _, begin, end, before = piece
+            yield slice(before + begin, before + end), *(self._scores(*piece) if self._kept is None else self._kept[at])
 
     def _sums(self, losses: Any, beta: float, b: Array, slopes: Array) -> tuple[float, float, float]:
         """Log loss, and its derivatives: with respect to the inverse temperature, and added to ``slopes``, to ``b``."""
         found = []
-        for begin, end in self._pieces:
-            scores, tops = self._scores(begin, end) if self._kept is None else self._kept
-            part = self._target[begin:end]
-            given = scores, tops, part.toarray() if sp.issparse(part) else part, self._weights[begin:end], beta, b
-            tasks = ranges(end - begin, _ROWS)
+        for rows, scores, tops in self._each():
+            part = self._target[rows]
+            given = scores, tops, part.toarray() if sp.issparse(part) else part, self._weights[rows], beta, b
+            tasks = ranges(len(scores), _ROWS)
             grown = np.zeros((len(tasks), len(slopes)))
             found += run(
                 lambda lo, hi, given=given, grown=grown: losses(*given, grown[lo // _ROWS], lo, hi),  # type: ignore[misc]
@@ -87,9 +103,8 @@ class Held:
     def _size(self) -> float:
         """Root mean square of the scores."""
         square = 0.0
-        for begin, end in self._pieces:
-            scores = (self._scores(begin, end) if self._kept is None else self._kept)[0]
-            square += float(self._weights[begin:end] @ np.einsum("ik,ik->i", scores, scores, dtype=np.float64))
+        for rows, scores, _ in self._each():
+            square += float(self._weights[rows] @ np.einsum("ik,ik->i", scores, scores, dtype=np.float64))
         return float(np.sqrt(square / (self.weight * self._model.n_outputs)))
 
     def _losses(self, link: str) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from manyclass.objective.problem import Certificate
 
-__all__ = ["FitProgress", "History", "Record", "Reporter", "Spent", "Validated"]
+__all__ = ["FitProgress", "History", "Record", "Reporter", "Spent", "Validated", "tell"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ class FitProgress:
         Whether the fit ends here, whatever the callback returns.
     weights : callable
         ``weights()`` returns W of shape (d, K), an array or a CSR matrix, and the intercepts (K,), after this
-        iteration. To be called by the callback only, and not to be changed.
+        iteration; for a model of generated features its stages so far, as `StagedModel` has them in ``members``. To be
+        called by the callback only, and not to be changed.
     """
 
     iteration: int
@@ -243,11 +244,14 @@ _HEADER = f"{'epoch':>6} {'objective':>14} {'lower bound':>14} {'relative gap':>
 _COLUMN = f" {'validation':>11}"
 
 
+def _facts(record: Record) -> str:
+    return "  ".join(f"{name} {value:.6g}" for name, value in record.info.items() if value == value)
+
+
 def _line(record: Record, score: float | None = None) -> str:
     end = f"{record.seconds:>9.2f}" + ("" if score is None else f" {score:>11.4f}")
     if record.info:
-        facts = "  ".join(f"{name} {value:.6g}" for name, value in record.info.items() if value == value)
-        return f"{record.iteration:>6} {facts} {end}"
+        return f"{record.iteration:>6} {_facts(record)}{'' if score is None else f'  validation {score:.4f}'} {end[:9]}"
     return f"{record.iteration:>6} {record.primal:>14.8g} {record.dual:>14.8g} {record.relative_gap:>13.2e} {end}"
 
 
@@ -347,7 +351,7 @@ class Reporter:
         way = self._way(record)
         if self._bar is not None or _is_notebook(self.stream):
             status = (
-                _line(record).strip()
+                _facts(record)
                 if record.info
                 else f"objective {record.primal:.6g}  gap {record.relative_gap:.1e} (to {self.tol:g})"
             )
@@ -395,6 +399,33 @@ class Reporter:
             left = min(left, (1.0 - way) * spent / (way - before[1]))
         minutes, rest = divmod(round(max(left, 0.0)), 60)
         return f"  about {f'{minutes} min ' if minutes else ''}{rest} s left"
+
+
+def tell(
+    reporter: Reporter,
+    callback: Callable[[FitProgress], Any] | None,
+    record: Record,
+    *,
+    score: float | None,
+    finished: bool,
+    weights: Callable[[], Any],
+) -> bool:
+    """Show an iteration, and tell the callback; whether it ends the fit. See `FitProgress`."""
+    reporter.iterated(record.iteration)
+    reporter.evaluated(record, score)
+    if callback is None:
+        return False
+    progress = FitProgress(
+        iteration=record.iteration,
+        max_iter=reporter.max_iter,
+        objective=record.primal,
+        relative_gap=record.relative_gap,
+        seconds=record.seconds,
+        validation=math.nan if score is None else score,
+        finished=finished,
+        weights=weights,
+    )
+    return bool(callback(progress))
 
 
 def _is_notebook(stream: TextIO) -> bool:

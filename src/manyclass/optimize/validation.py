@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,17 +97,16 @@ class Judge:
         self._weights = None if weights is None else np.asarray(weights, np.float64)
 
     @classmethod
-    def of(cls, problem: Problem, held: Array) -> Judge:
-        """The judge on some rows of a problem, with their weights."""
+    def of(cls, problem: Problem, held: Array, labels: Any = None) -> Judge:
+        """The judge on some rows of a problem, with their weights; by ``labels`` of all rows if they are given."""
         weights = np.asarray(problem.sample_weight, np.float64)[held]
-        return cls(row_matrix(problem)[held], truth_of(problem.targets, held), weights, problem.n_threads)
+        truth = truth_of(problem.targets, held) if labels is None else labels[held]
+        return cls(row_matrix(problem)[held], truth, weights, problem.n_threads)
 
     def __call__(self, W: Any, intercept: Array) -> Score:
         scorer, truth, n = Scorer(W, np.asarray(intercept)), self._truth, self._n_threads
         if sp.issparse(truth):
-            found = scorer.positive(self._X, n)
-            common = float(found.multiply(truth).sum())
-            return Score(2.0 * common / max(float(found.sum() + truth.sum()), 1.0))
+            return _micro_f1(scorer.positive(self._X, n), truth)
         if truth.ndim == 2:
             return self._mean(-((scorer.scores(self._X, n) - truth) ** 2).mean(axis=1))
         if scorer.n_outputs == 1:
@@ -116,9 +116,23 @@ class Judge:
             return self._mean(scorer.best_mixed(self._X, 1, n, make_mixed(W))[0][:, 0] == truth)
         return self._mean(scorer.best(self._X, 1, n)[0][:, 0] == truth)
 
+    def of_scores(self, scores: Array) -> Score:
+        """As a call, for the scores of the rows."""
+        truth = self._truth
+        if sp.issparse(truth):
+            return _micro_f1(sp.csr_matrix(scores > 0, dtype=np.int8), truth)
+        if truth.ndim == 2:
+            return self._mean(-((scores - truth) ** 2).mean(axis=1))
+        return self._mean((scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > 0) == truth)
+
     def _mean(self, parts: Array) -> Score:
         parts = parts.astype(np.float64)
         return Score(float(np.average(parts, weights=self._weights)), parts)
+
+
+def _micro_f1(found: Any, truth: Any) -> Score:
+    common = float(found.multiply(truth).sum())
+    return Score(2.0 * common / max(float(found.sum() + truth.sum()), 1.0))
 
 
 class Validation:
@@ -126,13 +140,13 @@ class Validation:
 
     Parameters
     ----------
-    judge : Judge
-        Gives the score of weights.
+    judge : callable
+        Gives the score of weights and intercept, as `Judge`.
     patience : int, optional
         Number of iterations without a better score after which the fit ends, >= 1. None: scores are recorded only.
     """
 
-    def __init__(self, judge: Judge, patience: int | None) -> None:
+    def __init__(self, judge: Callable[[Any, Array], Score], patience: int | None) -> None:
         self.patience = patience
         self._judge = judge
         self._best: tuple[int, float, Any, Array] | None = None

@@ -152,8 +152,8 @@ class GeneralizedFit:
         Number of steps.
     relative_decrement : float
         Squared length of the last step divided by that of the first; 0 if the first is 0.
-    outcome : {"converged", "max_iter", "interrupted"}
-        Why the fit ended.
+    outcome : str
+        Why the fit ended: "converged", "max_iter", "interrupted", or what ``each`` has returned.
     """
 
     weights: Array
@@ -175,12 +175,14 @@ def fit_generalized(
     factored: bool = True,
     moments: Moments | None = None,
     start: Array | None = None,
+    each: Callable[[int, Array, float, bool], str | None] | None = None,
 ) -> GeneralizedFit:
     """Run Algorithm 1 until the squared length of a step is at most ``tol`` times that of the first.
 
     Half of that square is the decrease of the quadratic upper bound: it is defined without an objective, does not
     depend on the units of X, and is 0 only at a solution. After Ctrl-C the weights reached so far are returned.
-    Parameters as in `generalized_steps` and `Design.system`.
+    ``each`` is called after each step with its number, the weights, the relative decrement, and whether it is the last;
+    an outcome that it returns ends the fit. Parameters as in `generalized_steps` and `Design.system`.
     """
     first = decrement = 0.0
     weights = np.zeros((design.q, targets.shape[1])) if start is None else start
@@ -198,8 +200,12 @@ def fit_generalized(
                 )
             if decrement <= tol * first:
                 outcome = "converged"
+            finished = outcome == "converged" or n_iter >= max_iter
+            ended = each and each(n_iter, weights, decrement / first if first else 0.0, finished)
+            if finished:
                 break
-            if n_iter >= max_iter:
+            if ended:
+                outcome = ended
                 break
     except KeyboardInterrupt:
         outcome = "interrupted"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
+from manyclass.objective.history import Record
 from manyclass.objective.links.calibrated import Basis, Calibration
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.least_squares.arrays import Array
@@ -19,7 +19,19 @@ from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.generalized import Link, apply_link, generalized_steps
 from manyclass.solvers.least_squares.systems import Factor
 
-__all__ = ["BlockFit", "StageRecord", "StagewiseRun", "Update", "appended", "calibrated", "linear", "logistic"]
+__all__ = [
+    "BlockFit",
+    "HeldOut",
+    "StageRecord",
+    "StagewiseRun",
+    "Update",
+    "appended",
+    "calibrated",
+    "clock",
+    "linear",
+    "link_loss",
+    "logistic",
+]
 
 #: Rows that are processed at a time.
 _ROWS = 8192
@@ -168,9 +180,52 @@ class StageRecord:
     validation_error: float
     seconds: float
 
+    def as_record(self, iteration: int, **info: float) -> Record:
+        """The record of this iteration of the fit."""
+        nan = math.nan
+        numbers = (float(iteration), self.loss, nan, nan, nan, self.seconds, self.seconds)
+        return Record(iteration, *numbers, {**info, "loss": self.loss})
+
     def to_dict(self) -> dict[str, Any]:
         """The record as a dictionary for JSON, with None for NaN."""
         return {name: None if value != value else value for name, value in asdict(self).items()}
+
+
+@dataclass
+class HeldOut:
+    """Held-out rows of a fit in stages, and the error of their scores.
+
+    Parameters
+    ----------
+    error : callable
+        Returns the error of scores; smaller is better.
+    rows : ndarray, optional
+        Indices of the rows, if they are among those of the fit.
+    design : callable, optional
+        Returns the `Design` of a fitted block, for rows beside those of the fit.
+    scores : ndarray, optional
+        The scores of these so far; changed in place.
+    """
+
+    error: Callable[[Array], float]
+    rows: Array | None = None
+    design: Callable[[Any], Design] | None = None
+    scores: Array | None = None
+
+    def add(self, block: Any, weights: Array, calibration: Calibration | None) -> None:
+        """Update the scores of rows beside those of the fit as an `Update` has updated those."""
+        if self.design is None or self.scores is None:
+            return
+        if calibration is not None and calibration.domain is None:
+            calibration(self.scores, out=self.scores)
+        self.design(block).add_scores(weights, self.scores)
+        if calibration is not None and calibration.domain is not None:
+            calibration(self.scores, out=self.scores)
+
+    def look(self, scores: Array) -> float:
+        """The error, with the ``scores`` of the rows of the fit."""
+        own = scores[self.rows] if self.scores is None else self.scores
+        return self.error(own)
 
 
 @dataclass
@@ -193,12 +248,13 @@ class StagewiseRun:
         Returns the `Design` of a fitted block, with the sample weights of the fit.
     loss : callable
         Returns the mean loss of scores.
-    judge : callable, optional
-        Returns the error of scores on the held-out rows; smaller is better. None: there are no held-out rows.
+    held : HeldOut, optional
+        The held-out rows, if there are any.
     weights : ndarray of shape (n,), optional
         Sample weights with mean 1, 0 on the held-out rows.
-    patience : int, default=10
-        Number of stages without a smaller validation error after which the fit ends.
+    patience : int, optional
+        Number of stages without a smaller validation error after which the fit ends. None: it does not, and all stages
+        are kept.
     stages : list of BlockFit
         Stages of an earlier fit to continue.
     """
@@ -210,9 +266,9 @@ class StagewiseRun:
     additive: bool
     design: Callable[[Any], Design]
     loss: Callable[[Array], float]
-    judge: Callable[[Array], float] | None = None
+    held: HeldOut | None = None
     weights: Array | None = None
-    patience: int = 10
+    patience: int | None = None
     stages: list[BlockFit] = field(default_factory=list)
     best: list[BlockFit] = field(default_factory=list)
     best_error: float = math.inf
@@ -220,21 +276,29 @@ class StagewiseRun:
 
     def __post_init__(self) -> None:
         self.best = list(self.stages)
-        if self.stages and self.judge is not None:
-            self.best_error = self.judge(self.scores)
+        if self.stages and self.held is not None:
+            self.best_error = self.held.look(self.scores)
 
-    def run(self, blocks: Iterator[Any]) -> Iterator[tuple[int, float, float]]:
-        """Fit the blocks of an iterator; yields number of features, loss and validation error after each.
+    @property
+    def over(self) -> bool:
+        """Whether the held-out rows have ended the fit."""
+        return self.patience is not None and self.since_best >= self.patience
 
-        If ``additive``, a block that was fitted before (the same object) is updated. `best` is valid after every stage,
-        so that a run may be interrupted.
+    def run(self, blocks: Iterator[tuple[Any, bool]]) -> Iterator[tuple[int, float, float, bool]]:
+        """Fit the blocks of an iterator, which says of each whether it is the last.
+
+        Yields number of features, loss, validation error, and whether the fit ends, after each. If ``additive``, a
+        block that was fitted before (the same object) is updated. `best` is valid after every stage, so that a run may
+        be interrupted.
         """
-        for block in blocks:
+        for block, last in blocks:
             design = self.design(block)
             at = next((i for i, stage in enumerate(self.stages) if stage.block is block), None)
             again = self.additive and at is not None
             before = self.stages[at].weights if again and at is not None else None
             grown, calibration = self.update(design, self.targets, self.scores, self.alpha, before)
+            if self.held is not None:
+                self.held.add(block, grown, calibration)
             design.release()
             if not np.isfinite(grown).all():
                 raise ValueError(
@@ -244,19 +308,19 @@ class StagewiseRun:
                 self.stages[at] = BlockFit(block, before + grown)
             elif calibration is not None and calibration.domain is None:
                 if self.stages:  # else the scores were 0
-                    last = self.stages[-1]
-                    self.stages[-1] = BlockFit(last.block, last.weights, calibration)
+                    latest = self.stages[-1]
+                    self.stages[-1] = BlockFit(latest.block, latest.weights, calibration)
                 self.stages.append(BlockFit(block, grown))
             else:
                 self.stages.append(BlockFit(block, grown, calibration))
             loss = self.loss(self.scores)
-            error = math.nan if self.judge is None else self.judge(self.scores)
-            if self.judge is None or error < self.best_error:
+            error = math.nan if self.held is None else self.held.look(self.scores)
+            if self.patience is None or error < self.best_error:
                 self.best, self.best_error, self.since_best = list(self.stages), error, 0
             else:
                 self.since_best += 1
-            yield design.n_features, loss, error
-            if self.since_best >= self.patience:
+            yield design.n_features, loss, error, last or self.over
+            if self.over:
                 return
 
 
@@ -278,18 +342,6 @@ def link_loss(name: str) -> Callable[[Array, Array, Array | None], float]:
         return total / len(targets)
 
     return loss
-
-
-def report(record: StageRecord, verbose: int, stream: TextIO | None = None) -> None:
-    """Print a line for the record to standard error, unless ``verbose`` is 0."""
-    if not verbose:
-        return
-    stream = sys.stderr if stream is None else stream
-    error = "" if math.isnan(record.validation_error) else f"  validation error {record.validation_error:.4f}"
-    stream.write(
-        f"model {record.member}  stage {record.stage:>4}  loss {record.loss:.6g}{error}  {record.seconds:.1f} s\n"
-    )
-    stream.flush()
 
 
 def clock() -> Callable[[], float]:
