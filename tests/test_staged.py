@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_iris
 from sklearn.preprocessing import PolynomialFeatures
 
-from manyclass import LinearModel, StagedModel, load
+from manyclass import LinearModel, StagedModel, StagewiseClassifier, load
 from manyclass.features import (
     Chain,
     FeatureSubset,
@@ -166,6 +167,14 @@ def test_summary_and_names(rng):
 def test_rows_that_do_not_fit(rng, X, message):
     with pytest.raises(ValueError, match=message):
         staged(rng, ["none"]).predict(X)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e300])
+def test_rows_far_beyond_those_of_the_fit_are_named(size):
+    X, y = load_iris(return_X_y=True)
+    fitted = StagewiseClassifier(RandomPolynomial(20), n_blocks=1, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"X has values up to .*; expected rows of the scale of those of the fit"):
+        fitted.predict(X * size)
 
 
 def test_parts_that_do_not_fit(rng):

@@ -493,6 +493,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 def restore_vectorizer(parameters: Mapping[str, Any], arrays: Mapping[str, Array]) -> TextVectorizer | TableEncoder:
     """The fitted vectorizer or encoder of a state; a ValueError if it is damaged."""
-    kind: Any = TableEncoder if parameters.get("kind") == "table" else TextVectorizer
+    table = isinstance(parameters, Mapping) and parameters.get("kind") == "table"  # a damaged one may be a list
+    kind: Any = TableEncoder if table else TextVectorizer
     found: TextVectorizer | TableEncoder = kind.from_state(parameters, arrays)
     return found

@@ -207,6 +207,12 @@ class StagedModel(Model):
             scores = np.zeros((X.shape[0], self.n_outputs), self.dtype)
             for stage in member:
                 self._advance(stage, scores, X, n_threads)
+            if not np.isfinite(scores).all():
+                raise ValueError(
+                    f"X has values up to {float(abs(X).max()):.1e}, which give scores beyond the range of "
+                    f"{self.dtype.name}; expected rows of the scale of those of the fit: scale the features, or write "
+                    "the model again if it is damaged"
+                )
             total = scores if total is None else np.add(total, scores, out=total)
         found: Array = np.zeros(0) if total is None else total
         if len(self.members) > 1:
@@ -239,7 +245,8 @@ class StagedModel(Model):
             part = part.astype(self.dtype, copy=False) if part.dtype != self.dtype else part
             if self.prepare is not None:
                 part = self.prepare.transform(part)
-            scores[begin:end] = stage(scores[begin:end].copy(), part)
+            with np.errstate(over="ignore", invalid="ignore"):  # `_scores` raises an error
+                scores[begin:end] = stage(scores[begin:end].copy(), part)
 
         pieces = ranges(X.shape[0], max(1, _PIECE // max(len(stage.weights), 1)))
         # The first piece on one thread: the block then computes what all pieces share.
