@@ -31,7 +31,7 @@ def test_a_fit_of_minutes_says_whose_time_is_told(capsys, monkeypatch, tmp_path,
     assert "; about 60 s takes --loss crammer_singer --alpha auto" in line
 
 
-BADLY = "warning: the model fits badly"
+BADLY = "warning: the penalty holds the weights back"
 
 
 @pytest.mark.parametrize("loss", ["multinomial", "log_loss"])
@@ -56,7 +56,7 @@ def test_a_penalty_that_is_too_strong_is_said(capsys, tmp_path, loss, valid):
     accuracy = np.mean(model.predict(X) == y)
     assert accuracy < 0.5
     where = "on data.npz" if valid else "on the training data"
-    assert f"{BADLY} (accuracy {accuracy:.2f} {where}), and the penalty" in ran.err
+    assert f"{BADLY}, and the model may fit badly (accuracy {accuracy:.2f} {where}): try" in ran.err
     assert "--alpha smaller than 0.01" in ran.err
     model, ran = fitted(capsys, path, *words, "--alpha", "1e-6")
     assert np.mean(model.predict(X) == y) == 1
@@ -85,7 +85,7 @@ def test_sets_of_labels_are_judged_by_the_first(capsys, tmp_path):
     write(tmp_path / "data.npz", Dataset(X / 1000, Y))
     words = ["-o", tmp_path / "m", "--alpha", "1", "--quiet"]
     _, ran = fitted(capsys, tmp_path / "data.npz", *words)
-    assert f"{BADLY} (P@1 0." in ran.err
+    assert f"{BADLY}, and the model may fit badly (P@1 0." in ran.err
     write(tmp_path / "data.npz", Dataset(X, Y))
     words[3] = "1e-4"
     _, ran = fitted(capsys, tmp_path / "data.npz", *words)

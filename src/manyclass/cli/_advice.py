@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_of", "facts_of", "penalty_advice", "penalty_share"]
 
-#: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely.
-_ACCURACY = 0.5
+#: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely: a smaller alpha can help. On
+#: 20 Newsgroups and on short texts of 900 labels the share below is 0.53 and 0.58 at 1 / rows, where a smaller alpha adds
+#: 2.5 and 17 points; where it adds none it is at most 0.34.
+_ACCURACY = 0.95
 #: From this share on the penalty, and not the data, keeps the model from fitting its rows.
 _SHARE = 0.5
 #: Bytes besides the data from which on a fit says what would take less.
@@ -71,7 +73,7 @@ def penalty_share(estimator: Any, data: Dataset) -> float:
 def penalty_advice(estimator: Any, data: Dataset, metrics: dict[str, Any], where: str) -> str | None:
     """A sentence on a penalty that is too strong; None if the model predicts well, or the penalty is not to blame.
 
-    The rule: accuracy (P@1 for sets of labels) below 0.5, and a `penalty_share` of 0.5 or more.
+    The rule: accuracy (P@1 for sets of labels) below 0.95, and a `penalty_share` of 0.5 or more.
     """
     from manyclass.estimators import LinearClassifier
     from manyclass.models.linear import LinearModel
@@ -83,8 +85,8 @@ def penalty_advice(estimator: Any, data: Dataset, metrics: dict[str, Any], where
     if penalty_share(estimator, data) < _SHARE:
         return None
     return (
-        f"the model fits badly ({called} {metrics[name]:.2f} {where}), and the penalty holds its weights back: try an "
-        f"--alpha smaller than {estimator.alpha_:g} (--alpha auto chooses one), or scale the features"
+        f"the penalty holds the weights back, and the model may fit badly ({called} {metrics[name]:.2f} {where}): try "
+        f"an --alpha smaller than {estimator.alpha_:g} (--alpha auto chooses one), or scale the features"
     )
 
 

@@ -109,8 +109,8 @@ def _check(args: argparse.Namespace, model: Model) -> None:
     if args.proba and model.link == "identity":
         loss = model.parameters.get("loss", "its loss")
         raise CommandError(
-            f"{args.model} has no probabilities ({loss} gives none): fit --loss multinomial or log_loss, or leave out "
-            "--proba"
+            f"{args.model} has no probabilities ({loss} gives none): give it some by manyclass calibrate on held-out "
+            "rows, fit --loss multinomial or log_loss, or leave out --proba"
         )
 
 
