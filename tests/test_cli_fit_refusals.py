@@ -21,7 +21,7 @@ from test_cli_support import fitted, left, make, refused, run
         (["--loss", "huber", "--set", "loss.epsilon=0"], "'epsilon' parameter of Huber"),
         (["--loss", "crammer_singer", "--set", "loss.gamma=-1"], "'gamma' parameter of CrammerSinger"),
         (["--loss", "crammer_singer", "--set", "loss.gama=1"], "loss.gama: no such parameter: did you mean 'gamma'?"),
-        (["--set", "loss.gamma=1"], "--set loss.gamma needs a name: give --loss as well"),
+        (["--set", "loss.gamma=1"], "--set loss.gamma needs the loss that has it: give --loss as well, one of "),
         (["--set", "solver.option=II"], "give --solver as well"),
         (["--solver", "sdca", "--set", "solver.option=VI"], "'option' parameter of SDCA"),
         (["--solver", "lbfgs", "--set", "solver.option=II"], "There are history_size"),

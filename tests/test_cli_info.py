@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -112,6 +113,20 @@ def test_choose_advises_what_fits(capsys, tmp_path):
     run(capsys, *command[1:], "-o", tmp_path / "advised.model")
     assert len(run(capsys, "predict", tmp_path / "advised.model", path).out.split()) == found["rows"]
     refused(run(capsys, "info", tmp_path / "advised.model", "--choose"), "is a folder or a model")
+
+
+def test_choose_repeats_the_options_of_reading(capsys, tmp_path):
+    path = tmp_path / "a table.csv"
+    path.write_text("subject,the queue\n" + "".join(f"word{k % 3},q{k % 2}\n" for k in range(20)))
+    words = ["--text-column", "subject", "--label-column", "the queue"]
+    told = " ".join(run(capsys, "info", path, "--choose", *words).lines)
+    (here,) = re.findall(r" here +(.* -o MODEL)", told)
+    command = shlex.split(here)
+    assert command[:3] == ["manyclass", "fit", str(path)]
+    assert command[3:7] == words
+    assert command[-2:] == ["-o", "MODEL"]
+    run(capsys, *command[1:-1], tmp_path / "advised.model")
+    assert len(run(capsys, "predict", tmp_path / "advised.model", path).out.split()) == 20
 
 
 def test_what_does_not_fit_into_memory_may_stay_on_disk():

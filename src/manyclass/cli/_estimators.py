@@ -9,6 +9,7 @@ import argparse
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen
@@ -349,7 +350,10 @@ def _part(owner: str, value: Any, values: Mapping[str, Any]) -> Any:
         raise CommandError(f"--set {owner}.{setting}: {owner} has no parameters: loss, solver, features, prepare have")
     if value in (None, "auto"):
         if values:
-            raise CommandError(f"--set {owner}.{next(iter(values))} needs a name: give --{owner} as well")
+            setting = next(iter(values))
+            names = [name for name, cls in known.get(owner, {}).items() if setting in signature(cls).parameters]
+            having = f", one of {', '.join(names)}" if names else ""
+            raise CommandError(f"--set {owner}.{setting} needs the {owner} that has it: give --{owner} as well{having}")
         return None
     return resolve(owner, value, known[owner]) if owner in known else make_block(value, owner)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +113,18 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         return 0
     screen.facts(args.file, _data_rows(facts))
     if advice is not None:
-        screen.facts("what suits it", _advice_rows(advice, args.file))
+        screen.facts("what suits it", _advice_rows(advice, args))
     return 0
 
 
-def _advice_rows(advice: Advice, path: str) -> dict[str, str]:
+#: The options of reading that a fit needs as well.
+_READING = (
+    *("format", "labels", "label_separator", "delimiter"),
+    *("text_column", "label_column", "number_columns", "category_columns", "ignore_columns"),
+)
+
+
+def _advice_rows(advice: Advice, args: argparse.Namespace) -> dict[str, str]:
     from manyclass.runtime.memory import human
 
     reasons = advice.reasons
@@ -130,7 +138,9 @@ def _advice_rows(advice: Advice, path: str) -> dict[str, str]:
     rows["memory"] = f"about {human(advice.nbytes)} besides the data"
     rows["time"] = f"about {duration(advice.seconds)} a fit on one core, to a factor of five; --alpha auto is several"
     rows["in Python"] = advice.call
-    rows["here"] = f"manyclass fit {path} {advice.options}"
+    given = {f"--{name.replace('_', '-')}": getattr(args, name, None) for name in _READING}
+    words = [part for option, value in given.items() if value is not None for part in (option, str(value))]
+    rows["here"] = f"{shlex.join(['manyclass', 'fit', args.file, *words])} {advice.options} -o MODEL"
     for place, other in enumerate(advice.alternatives, 1):
         rows["or" if place == 1 else f"or {place}"] = other
     return rows
