@@ -165,6 +165,9 @@ class Search(Scored, LinearEstimator):
         return name, curves, {"best": self.alpha_best_, "one standard error": self.alpha_one_se_}
 
 
+#: Seconds after which Ctrl-C is noticed at the latest, besides the fits that run.
+_TICK = 0.2
+
 # --- the folds ------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +202,10 @@ def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list
     with ThreadPoolExecutor(min(n_threads, len(tasks))) as pool:
         try:
             futures = [pool.submit(scores, task) for task in tasks]
-            done = wait(futures, return_when=FIRST_EXCEPTION).done
+            done: set[Any] = set()
+            while len(done) < len(futures) and not any(future.exception() for future in done):
+                # A signal between the check for signals and the start of a wait does not end the wait: begin a new one.
+                done = wait(futures, timeout=_TICK, return_when=FIRST_EXCEPTION).done
             for future in done:
                 future.result()
             return [future.result() for future in futures]
