@@ -8,7 +8,6 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from manyclass.models.page import report_page
 from manyclass.optimize.checkpoint import remove as remove_checkpoint
 from manyclass.runtime.names import did_you_mean
 
@@ -129,6 +128,8 @@ class Named(BaseEstimator):  # type: ignore[misc]
             If the estimator is not fitted.
         """
         check_is_fitted(self)
+        from manyclass.models.page import report_page  # no fit needs it
+
         return report_page(self.model_)
 
     def __sklearn_is_fitted__(self) -> bool:

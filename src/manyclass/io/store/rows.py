@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from manyclass.io._csr import make_csr
+from manyclass.io._layout import TableLayout
 from manyclass.io.dataset import Dataset
 from manyclass.io.errors import DataFormatError
 from manyclass.io.folder import StoreError, open_file, read_manifest, verify_files
 from manyclass.io.streams import StrPath
-from manyclass.io.tables import TableLayout
 from manyclass.io.tensors import Kind, TensorFile, Written
 from manyclass.runtime import memory
 
