@@ -211,7 +211,9 @@ with warnings.catch_warnings(record=True) as caught:
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         what, detail = ("clear error" if re.search(clear, said, re.I) else "unclear error"), said
-print("\n" + json.dumps({"outcome": what, "detail": " ".join(detail.split())[:160]}))
+# Without the paths of this machine.
+detail = re.sub(r"(?<![\w/])/[\w.-]+/[\w./-]+", "<path>", " ".join(detail.split()))
+print("\n" + json.dumps({"outcome": what, "detail": detail[:160]}))
 """
 
 
