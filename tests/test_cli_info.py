@@ -117,13 +117,14 @@ def test_choose_advises_what_fits(capsys, tmp_path):
 
 def test_choose_repeats_the_options_of_reading(capsys, tmp_path):
     path = tmp_path / "a table.csv"
-    path.write_text("subject,the queue\n" + "".join(f"word{k % 3},q{k % 2}\n" for k in range(20)))
-    words = ["--text-column", "subject", "--label-column", "the queue"]
+    rows = "".join(f"word{k % 3},q{k % 2},{k},{k % 5}\n" for k in range(20))
+    path.write_text(f'subject,the queue,"age, years",shop\n{rows}')
+    words = ["--text-column", "subject", "--label-column", "the queue", "--number-columns", '"age, years",shop']
     told = " ".join(run(capsys, "info", path, "--choose", *words).lines)
     (here,) = re.findall(r" here +(.* -o MODEL)", told)
     command = shlex.split(here)
     assert command[:3] == ["manyclass", "fit", str(path)]
-    assert command[3:7] == words
+    assert command[3:9] == words
     assert command[-2:] == ["-o", "MODEL"]
     run(capsys, *command[1:-1], tmp_path / "advised.model")
     assert len(run(capsys, "predict", tmp_path / "advised.model", path).out.split()) == 20

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ __all__ = [
     "add_file_options",
     "add_model_data_options",
     "add_vectorizer_options",
+    "comma_separated",
     "describe",
     "one_label_a_row",
     "read_data",
@@ -128,6 +131,13 @@ def _columns(text: str) -> str | list[str]:
 
 
 _columns.__name__ = "names"
+
+
+def comma_separated(names: Sequence[str]) -> str:
+    """Names as `_columns` reads them."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
 
 
 def _whole_or_part(text: str) -> int | float:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._advice import facts_of
 from manyclass.cli._common import CommandError, Screen, count, duration, sentence
-from manyclass.cli._data import TASKS, add_column_options, add_file_options, read_data, stored_layout
+from manyclass.cli._data import (
+    TASKS,
+    add_column_options,
+    add_file_options,
+    comma_separated,
+    read_data,
+    stored_layout,
+)
 from manyclass.cli._folders import format_of, is_model, is_store, size_of, store_facts, store_table
 from manyclass.report.advice import advise
 
@@ -139,7 +146,10 @@ def _advice_rows(advice: Advice, args: argparse.Namespace) -> dict[str, str]:
     rows["time"] = f"about {duration(advice.seconds)} a fit on one core, to a factor of five; --alpha auto is several"
     rows["in Python"] = advice.call
     given = {f"--{name.replace('_', '-')}": getattr(args, name, None) for name in _READING}
-    words = [part for option, value in given.items() if value is not None for part in (option, str(value))]
+    words: list[str] = []
+    for option, value in given.items():
+        if value is not None:
+            words += [option, value if isinstance(value, str) else comma_separated(value)]
     rows["here"] = f"{shlex.join(['manyclass', 'fit', args.file, *words])} {advice.options} -o MODEL"
     for place, other in enumerate(advice.alternatives, 1):
         rows["or" if place == 1 else f"or {place}"] = other
