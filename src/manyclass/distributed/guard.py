@@ -2,7 +2,12 @@
 
 `Guard` is used by the rank. The monitor is this file, run as a program with the standard library only; it reads lines
 from a pipe. ``mpiexec`` kills all ranks at once when it loses one, before any of them can print a message. The monitor
-runs in its own session, detects that the pipe was closed, and reports the rank, its host, epoch and step.
+runs in its own session, detects that the pipe was closed, and reports the rank, its host, epoch, step and the time.
+
+An MPI library may itself crash when it sends to a process that was killed. ``mpiexec`` then stops at whichever of the
+two it notices first, and drops the messages of the other hosts. It notices the end of a rank only after the monitor has
+closed its standard error: the monitor waits for `_OTHERS` seconds with that, so that every message arrives; their times
+say which process was the first.
 """
 
 from __future__ import annotations
@@ -16,6 +21,9 @@ import threading
 import time
 
 __all__ = ["Guard"]
+
+#: Seconds for which standard error is kept open after a rank was killed, for the monitors of the other hosts.
+_OTHERS = 0.5
 
 
 class Guard:
@@ -109,6 +117,7 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
             killer.daemon = True
             killer.start()
     # The pipe was closed: the rank has ended.
+    now = time.time()
     for path in files:
         try:
             os.unlink(path)
@@ -118,10 +127,12 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
         held = _first_on_this_host(job)
         if held is not None:
             sys.stderr.write(
-                f"manyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
-                f"process {pid}, was killed; it was the first to end on this host\n"
+                f"\nmanyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
+                f"process {pid}, was killed; it was the first to end on this host, at "
+                f"{time.strftime('%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d} UTC\n"
             )
             sys.stderr.flush()
+            time.sleep(_OTHERS)
     if held is not None:
         os.close(2)  # mpiexec waits until standard error is closed
         time.sleep(2.0)  # hold the lock: the monitors of ranks that are killed next must not report
