@@ -47,7 +47,8 @@ def python(*words, **options):
 
 def commands():
     """Name -> parser of a command."""
-    return next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    found = next(action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return {name: command.filled() for name, command in found.choices.items()}
 
 
 # --- the parser ------------------------------------------------------------------------------------------------------

@@ -59,21 +59,35 @@ after Ctrl-C where nothing could be kept; 143 after SIGTERM, at which a fit keep
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are sentences for `main` to say, not usage pages, and whose help may come late."""
+    """A parser whose errors are sentences for `main`, not usage pages; its arguments are added when it is used."""
 
+    #: Adds the arguments.
+    fill: Callable[[argparse.ArgumentParser], None] | None = None
     #: Adds to the help what takes a moment to find out.
     complete: Callable[[argparse.ArgumentParser], None] | None = None
     #: The end of a sentence on an option that there is not.
     unknown: Callable[[str, argparse.ArgumentParser], str] | None = None
 
+    def filled(self) -> _Parser:
+        """This parser, with its arguments."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill(self)
+            _add_common(self)
+        return self
+
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see: {self.prog} --help)")
 
     def format_help(self) -> str:
+        self.filled()
         if self.complete is not None:
             self.complete(self)
             self.complete = None
         return super().format_help()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super(_Parser, self.filled()).parse_known_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         parsed, extra = self.parse_known_args(args, namespace)
@@ -110,8 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
-        module.add_arguments(command)
-        _add_common(command)
+        command.fill = module.add_arguments
         command.complete = getattr(module, "complete", None)
         command.unknown = getattr(module, "unknown_option", None)
         command.set_defaults(run=module.run, parser=command)

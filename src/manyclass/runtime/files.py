@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import re
 import shutil
 import stat
-import uuid
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -214,7 +212,7 @@ def _temporary(target: Path) -> Iterator[Path]:
         raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     sweep(target.parent)
     # Shortened, because file systems limit the length of names.
-    name = f".{target.name[:40]}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:12]}.tmp"
+    name = f".{target.name[:40]}.{_machine()}-{os.getpid()}-{os.urandom(6).hex()}.tmp"
     _OWN.add(name)
     try:
         yield target.with_name(name)
@@ -234,6 +232,8 @@ def _temporary(target: Path) -> Iterator[Path]:
 
 def _machine() -> str:
     """An identifier of this host or container, because other hosts that share a folder have their own process ids."""
+    import platform
+
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 __all__ = ["did_you_mean"]
@@ -23,5 +22,7 @@ def did_you_mean(given: str, known: Iterable[str], synonyms: Mapping[str, str] |
     word = given.lower().replace("-", "_")
     if synonyms and word in synonyms:
         return f": did you mean {synonyms[word]!r}?"
+    import difflib  # imported here: `manyclass --help` does not need it
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f": did you mean {near[0]!r}?" if near else ""
