@@ -62,6 +62,7 @@ def test_any_text_is_read_from_csv(rows):
 LAYOUTS = {
     "header": ("text,category\none two,A\nthree,B\n", {}, "csv"),
     "header, other order and case": ("Label;TEXT\nA;one two\nB;three\n", {}, "csv"),
+    "two names, neither of them only a text's or only a label's": ("Language,Word\nA,one two\nB,three\n", {}, "csv"),
     "tabs": ("one two\tA\nthree\tB\n", {}, "tsv"),
     "tabs found": ("A\tone two\nB\tthree\n", {}, "csv"),
     "three columns": ("id,text,code\n7,one two,A\n8,three,B\n", {}, "csv"),
@@ -85,6 +86,16 @@ def test_columns_are_found(layout, packed, tmp_path):
     assert data.y.tolist() == (["class", "B"] if "although" in layout else ["A", "B"])
     assert data.X.toarray().astype(bool).tolist() == [[True, False, True], [False, True, False]]
     assert data.format == format
+
+
+def test_of_two_columns_labels_are_those_that_recur(tmp_path):
+    words = ["ab", "cd", "ef", "gh", "ij", "kl"]
+    rows = "".join(f"{word},{label}\n" for word, label in zip(words, ["a long label", "another label"] * 3))
+    data = read_table(save(tmp_path, rows))
+    assert data.y.tolist() == ["a long label", "another label"] * 3
+    assert data.notes == ("texts from column 0, labels from 1; no header: the first line is a row",)
+    # A class that is called as a column may be: only where the other field names a column, too, it is a header.
+    assert read_table(save(tmp_path, f"xy,language\n{rows}")).y.tolist()[0] == "language"
 
 
 def test_notes_say_which_columns_were_used(tmp_path):

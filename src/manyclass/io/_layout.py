@@ -30,6 +30,10 @@ __all__ = [
 _TEXT_NAMES = ("text", "document", "content", "body", "description", "sentence", "utterance", "query", "message")
 _LABEL_NAMES = ("label", "labels", "class", "category", "target", "code", "topic", "tag", "tags", "intent", "y")
 
+#: Further names, which are taken for such only where a header has two columns and both are known.
+_MORE_TEXT_NAMES = ("question", "comment", "review", "title", "subject", "summary", "phrase", "word", "term", "name")
+_MORE_LABEL_NAMES = ("language", "lang", "queue", "department", "product", "type", "genre", "sentiment", "author")
+
 #: Names of columns that do not hold labels.
 _OTHER_NAMES = ("id", "idx", "index", "")
 
@@ -182,8 +186,9 @@ def choose(
     if len(names) == 1 and not with_labels:
         return 0, None
     if has_header:
-        text = _known(names, _TEXT_NAMES, label) if text is None else text
-        label = _known(names, _LABEL_NAMES, text) if label is None else label
+        pair = len(names) == 2
+        text = _known(names, _TEXT_NAMES + _MORE_TEXT_NAMES * pair, label) if text is None else text
+        label = _known(names, _LABEL_NAMES + _MORE_LABEL_NAMES * pair, text) if label is None else label
     if text is None:
         if len(names) == 1 and label is None:
             text = 0
@@ -197,10 +202,7 @@ def choose(
                 return None, label
             text = 1 - label
         elif len(names) == 2 and not has_header:
-            lengths = [
-                sum(len(record.fields[column]) for record in sample if len(record.fields) == 2) for column in (0, 1)
-            ]
-            text = int(np.argmax(lengths))
+            text = _texts_of_two([record.fields for record in sample if len(record.fields) == 2])
         elif label is None and with_labels:
             shown = listed(names) if has_header else f"{len(names)}, without a header"
             raise DataFormatError(
@@ -214,6 +216,14 @@ def choose(
     if label is None and len(names) == 2 and not (has_header and names[1 - text].strip().casefold() in _OTHER_NAMES):
         label = 1 - text
     return text, label
+
+
+def _texts_of_two(rows: list[list[str]]) -> int:
+    """Return the column that is rather texts than labels: labels recur in other rows, and are shorter."""
+    different = [len({fields[column] for fields in rows}) for column in (0, 1)]
+    if abs(different[0] - different[1]) > 0.1 * len(rows):
+        return int(np.argmax(different))
+    return int(np.argmax([sum(len(fields[column]) for fields in rows) for column in (0, 1)]))
 
 
 def known_label(names: list[str], taken: Sequence[int]) -> int | None:
@@ -237,7 +247,12 @@ def is_header(
     if layout is not None:
         return layout.header
     first = sample[0].fields
-    if any(field.strip().casefold() in (*_TEXT_NAMES, *_LABEL_NAMES) for field in first):
+    folded = [field.strip().casefold() for field in first]
+    if any(name in (*_TEXT_NAMES, *_LABEL_NAMES) for name in folded):
+        return True
+    if len(first) == 2 and any(
+        folded[text] in _MORE_TEXT_NAMES and folded[1 - text] in _MORE_LABEL_NAMES for text in (0, 1)
+    ):
         return True
     if may_be_texts or len(sample) < 3:
         return False

@@ -44,7 +44,7 @@ __all__ = ["TableLayout", "read_table"]
 _MARKS = (",", "\t", ";")
 
 #: Number of rows from which columns are detected, and that are added to the columns of a table at a time.
-_SAMPLE, _ROWS = 100, 4096
+_SAMPLE, _ROWS = 2000, 4096
 
 
 class _LongFields:
