@@ -226,6 +226,16 @@ def test_a_damaged_layout_is_refused(change):
         TableLayout.from_dict({"header": True})
 
 
+def test_words_that_new_texts_will_not_share_are_told(tmp_path):
+    rows = [f"word{i} common,{'AB'[i % 2]}" for i in range(200)]
+    alone = save(tmp_path, "\n".join(["text,label", *(row.replace(" common", "") for row in rows)]))
+    assert read_table(alone).notes[1].startswith("about 100% of the words of new texts will be unknown")
+    for options in ({"analyzer": "char_wb", "ngram_range": (1, 4)}, {"ngram_range": (1, 2)}, {"kind": "hashing"}):
+        assert len(read_table(alone, vectorizer=TextVectorizer(**options)).notes) == 1
+    assert "about 50%" in read_table(save(tmp_path, "\n".join(["text,label", *rows]))).notes[1]
+    assert len(read_table(save(tmp_path, "\n".join(["text,label", *rows[:2] * 100]))).notes) == 1
+
+
 def test_texts_without_a_known_term_are_counted(tmp_path):
     vectorizer = TextVectorizer().fit(["one two"])
     data = read_table(save(tmp_path, 'text\none\nthree\n""\n" "\n'), vectorizer=vectorizer)

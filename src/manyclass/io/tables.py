@@ -46,6 +46,14 @@ _MARKS = (",", "\t", ";")
 #: Number of rows from which columns are detected, and that are added to the columns of a table at a time.
 _SAMPLE, _ROWS = 2000, 4096
 
+#: Share of unknown words in new texts from which on a note says so.
+_UNSEEN = 0.2
+
+
+def _unseen(X: Any) -> float:
+    """The probability that the next word is new (Good and Turing: words in one text only / all); 0 for few texts."""
+    return float(np.count_nonzero(np.bincount(X.indices) == 1) / X.nnz) if X.shape[0] >= 100 else 0.0
+
 
 class _LongFields:
     """Raises the csv module's limit of 128 KiB for a field while a table is read.
@@ -334,6 +342,13 @@ def read_table(
         if unknown:
             held = f"{counted(unknown, 'text')} of {X.shape[0]} without a term that the vectorizer knows"
             notes.append(f"{held}, {blank} of them empty" if blank else held)
+        if not fitted and (vectorizer.kind, vectorizer.analyzer, vectorizer.ngram_range) == ("tfidf", "word", (1, 1)):
+            share = _unseen(X)
+            if share >= _UNSEEN:
+                notes.append(
+                    f"about {share:.0%} of the words of new texts will be unknown (as many words here occur in one "
+                    "text only): n-grams of characters (analyzer char_wb, n-grams of 1 to 4) match parts of words"
+                )
         if unknown == X.shape[0]:
             warnings.warn(
                 f"no text in column {shown[text]} of {os.fspath(path)} has a term that the vectorizer knows: all rows "
