@@ -316,6 +316,15 @@ def test_labels_of_a_table_do_not_matter(capsys, tmp_path):
     assert run(capsys, "predict", tmp_path / "m", new).lines == labels
 
 
+def test_a_file_with_one_text_a_line(capsys, tmp_path):
+    assert run(capsys, "fit", make("csv", tmp_path), "-o", tmp_path / "m", "--quiet").code == 0
+    lines = tmp_path / "new.txt"
+    lines.write_text("lost card\nlost, card\n")
+    words = ["predict", tmp_path / "m", lines]
+    refused(run(capsys, *words), "one text a line is read with --format tsv --no-header")
+    assert run(capsys, *words, "--format", "tsv", "--no-header").lines == ["card", "card"]
+
+
 def test_rows_without_a_known_term_are_said(capsys, tmp_path):
     path = make("csv", tmp_path)
     assert run(capsys, "fit", path, "-o", tmp_path / "m", "--quiet").code == 0

@@ -304,7 +304,12 @@ def read_like(
 
     # Text from a pipe has no name to tell its format.
     as_before = vectorizer is not None and is_piped(path, screen)
-    own = args.format or (_piped_table(path, format) if as_before and format in TABLES else detect_format(path))
+    try:
+        own = args.format or (_piped_table(path, format) if as_before and format in TABLES else detect_format(path))
+    except DataFormatError as error:
+        if vectorizer is None or hasattr(vectorizer, "columns"):
+            raise
+        raise CommandError(f"{error}; one text a line is read with --format tsv --no-header") from error
     if own in TABLES and vectorizer is None:
         raise CommandError(f"{path} is a table, but the model has no vectorizer: fit it on a table, or give vectors")
     if own in TABLES and layout is None and args.text_column is None and not hasattr(vectorizer, "columns"):
