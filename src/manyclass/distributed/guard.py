@@ -127,7 +127,7 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
         held = _first_on_this_host(job)
         if held is not None:
             sys.stderr.write(
-                f"\nmanyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
+                f"manyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
                 f"process {pid}, was killed; it was the first to end on this host, at "
                 f"{time.strftime('%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d} UTC\n"
             )
