@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -161,6 +162,12 @@ def test_report_agrees_with_the_single_metrics():
     weighted = report(y, topk=topk, ks=[3], sample_weight=weights)
     assert weighted["ndcg@3"] == ndcg_at_k(y, topk, 3, sample_weight=weights)
     assert "mrr" not in weighted
+
+
+def test_report_of_few_rows_with_many_classes_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert report(np.arange(30), np.arange(30))["f1_macro"] == 1
 
 
 def test_report_of_indicators():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,10 +124,13 @@ def report(
         from sklearn.metrics import accuracy_score, f1_score  # two seconds, which those who only load a model save
 
         weights = row_weights(sample_weight, n)
-        out["accuracy"] = float(accuracy_score(truth, guess, sample_weight=weights))
-        for average in ("macro", "micro", "weighted"):
-            found = f1_score(truth, guess, average=average, sample_weight=weights, zero_division=0)
-            out[f"f1_{average}"] = float(found)
+        with warnings.catch_warnings():
+            # Some versions take labels for numbers to predict where few rows have many classes.
+            warnings.filterwarnings("ignore", "The number of unique classes is greater than", UserWarning)
+            out["accuracy"] = float(accuracy_score(truth, guess, sample_weight=weights))
+            for average in ("macro", "micro", "weighted"):
+                found = f1_score(truth, guess, average=average, sample_weight=weights, zero_division=0)
+                out[f"f1_{average}"] = float(found)
     if lists is None:
         return out
 
