@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from manyclass import __version__, estimators
+from manyclass import LinearClassifier, __version__, estimators
 from manyclass.cli import _common, _data, _estimators, convert, demo, warmup
 from manyclass.cli._common import in_options
 from manyclass.cli.main import build_parser, main
@@ -216,10 +216,37 @@ def test_python_m_manyclass():
 # --- how it fails ----------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_file(capsys, tmp_path):
-    for words in (["fit", tmp_path / "no.svm", "-o", tmp_path / "m"], ["info", tmp_path / "no.svm"]):
-        refused(run(capsys, *words), f"{tmp_path / 'no.svm'}: No such file or directory")
-    assert left(tmp_path) == set()
+@pytest.mark.parametrize(
+    ("words", "origin"),
+    [
+        ("fit no -o m", "DATA"),
+        ("fit data.svm -o m --valid no", "--valid"),
+        ("fit data.svm -o m --labels no", "--labels"),
+        ("fit data.svm -o m --valid data.svm --valid-labels no", "--valid-labels"),
+        ("predict no data.svm", "MODEL"),
+        ("predict digits.model no", "DATA"),
+        ("score digits.model no", "DATA"),
+        ("score digits.model data.svm --labels no", "--labels"),
+        ("calibrate digits.model no -o m", "DATA"),
+        ("explain no data.svm", "MODEL"),
+        ("report digits.model no -o m", "DATA"),
+        ("certify digits.model no", "DATA"),
+        ("info no", "MODEL|DATA"),
+        ("info no --verify", "MODEL|DATA"),
+        ("info data.svm --labels no", "--labels"),
+        ("convert no -o m.npz", "DATA|MODEL"),
+        ("convert data.svm --labels no -o m.npz", "--labels"),
+        ("predict no no", "MODEL and DATA"),
+    ],
+)
+def test_a_missing_file_is_named_with_its_argument(capsys, monkeypatch, tmp_path, words, origin):
+    make("svm", tmp_path)
+    X, y = digits()
+    LinearClassifier(loss="log_loss", alpha=1e-2, tol=1e-1).fit(X, y).save(tmp_path / "digits.model")
+    before = left(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    refused(run(capsys, *words.split()), f"manyclass: error: {origin} no: No such file or directory")
+    assert left(tmp_path) == before
 
 
 def test_a_file_that_is_not_there_is_told_with_the_one_that_is(capsys, tmp_path):

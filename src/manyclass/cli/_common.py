@@ -131,13 +131,25 @@ class Screen:
         sys.stdout.write(self.named(text) + "\n")
 
 
-def sentence(error: Exception) -> str:
-    """What to say of an error, on one line."""
+def sentence(error: Exception, args: argparse.Namespace) -> str:
+    """What to say of an error, on one line: a file with the argument it came from, parameters as options."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{os.fspath(error.filename)}: {error.strerror}{_near(error)}"
-    if isinstance(error, MemoryError) and not str(error):
-        return "out of memory"
-    return plain(str(error)) or type(error).__name__
+        text = f"{_origin(error.filename, args)}{os.fspath(error.filename)}: {error.strerror}{_near(error)}"
+    elif isinstance(error, MemoryError) and not str(error):
+        text = "out of memory"
+    else:
+        text = plain(str(error)) or type(error).__name__
+    return in_options(text, args)
+
+
+def _origin(filename: Any, args: argparse.Namespace) -> str:
+    """The options or arguments whose value this file is, with a blank behind: ``"--valid "``, ``"DATA "``."""
+    names = [
+        action.option_strings[0] if action.option_strings else str(action.metavar)
+        for action in args.parser._actions
+        if getattr(args, action.dest, None) == filename
+    ]
+    return f"{' and '.join(map(str, names))} " if names else ""
 
 
 def _near(error: OSError) -> str:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._common import CommandError, Screen, in_options, sentence
+from manyclass.cli._common import CommandError, Screen, sentence
 
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
@@ -129,7 +129,7 @@ def together(
     except CommunicatorError as error:
         comm.abort(error)
     except (ValueError, OSError, MemoryError) as error:
-        comm.abort(error if args.debug else in_options(sentence(error), args))
+        comm.abort(error if args.debug else sentence(error, args))
     except BaseException as error:
         comm.abort(error)
 

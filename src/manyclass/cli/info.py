@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         try:
             verify(args.file)
         except FileError as error:
-            screen.fail(sentence(error))
+            screen.fail(sentence(error, args))
             return _DAMAGED
     format = format_of(args.file) if ours else None
     if format in _KEPT:

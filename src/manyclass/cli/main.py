@@ -197,7 +197,7 @@ def _run(args: argparse.Namespace, screen: Screen, rank: int, size: int, receive
         if args.debug:
             raise
         if rank == 0:
-            screen.fail(in_options(sentence(error), args))
+            screen.fail(sentence(error, args))
         return _WRONG
 
 
