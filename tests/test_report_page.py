@@ -15,6 +15,7 @@ import manyclass
 from manyclass import LinearClassifier, LinearModel, LinearRegressor, StagewiseClassifier, write_report
 from manyclass.metrics import log_loss
 from manyclass.models.partitioned import Columns, PartitionedModel
+from manyclass.models.splitting import split_model
 from test_cli_support import digits, refused, run, texts
 
 VOID = {"meta", "input", "br", "link", "path", "circle", "polyline"}
@@ -82,9 +83,10 @@ def test_the_page_has_the_numbers_of_the_model_and_of_the_rows(tmp_path):
     table = [row for row in found.cells if row and row[0] == str(worst) and row[-1] == f"{recall[worst]:.4g}"]
     assert table
     features = json.loads(found.data)
-    assert [name for name, _ in features] == list(map(str, range(10)))
+    assert [name for name, _ in features] == [str(c) for c in np.argsort(-np.bincount(y[900:]), kind="stable")]
     top, weights = model.model_.top_features(3)
-    assert features[3][1] == [[str(j), f"{w:+.3g}"] for j, w in zip(top, weights)]
+    assert dict(features)["3"] == [[str(j), f"{w:+.3g}"] for j, w in zip(top, weights)]
+    assert not any("left out" in word for word in found.words)
     assert found.tags.count("svg") == 2
     assert found.row("memory of the fit besides the data")[1].endswith("iB")
     assert float(found.row("seconds of evaluations")[1]) > 0
@@ -147,18 +149,57 @@ def test_every_kind_of_model_has_a_page(tmp_path, kind):
     self_contained(page(tmp_path / "only.html"))
 
 
-def test_ten_thousand_classes_are_searchable_on_a_small_page(tmp_path):
+@pytest.mark.parametrize("kind", ["dense", "sparse", "blocks"])
+def test_of_very_many_classes_the_frequent_ones_are_searchable_on_a_small_page(tmp_path, kind):
     rng = np.random.default_rng(0)
+    K = 60_000
     names = np.array([f"word{j}" for j in range(40)])
-    W = rng.normal(size=(40, 10_000)).astype(np.float32)
-    model = LinearModel(W, np.zeros(10_000, np.float32), np.arange(10_000), "multiclass", feature_names=names)
+    W = rng.normal(size=(40, K)).astype(np.float32)
+    counts = rng.permutation(K)
+    model = LinearModel(
+        sp.csr_matrix(W) if kind == "sparse" else W,
+        np.zeros(K, np.float32),
+        np.arange(K),
+        "multiclass",
+        feature_names=names,
+        record={"data": {"class_counts": counts}},
+    )
+    if kind == "blocks":
+        split_model(model, tmp_path / "blocks", block_classes=25_000)
+    write_report(manyclass.load(tmp_path / "blocks") if kind == "blocks" else model, tmp_path / "r.html")
+    found = page(tmp_path / "r.html")
+    features = json.loads(found.data)
+    shown = len(features)
+    assert [int(name) for name, _ in features] == np.argsort(-counts)[:shown].tolist()
+    for place in (0, 17_000, shown - 1):
+        top, weights = model.top_features(int(features[place][0]))
+        assert features[place][1] == [[name, f"{w:+.3g}"] for name, w in zip(top, weights)]
+    assert 3.9e6 < (tmp_path / "r.html").stat().st_size < 4.01e6
+    sentence = next(word for word in found.words if "left out" in word)
+    assert sentence == (
+        f"{shown:,} of 60,000 classes, the most frequent in the rows of the fit: this table has at most 4 MB, and "
+        f"{K - shown:,} classes are left out."
+    )
+
+
+def test_ten_thousand_classes_are_all_searchable(tmp_path):
+    W = np.random.default_rng(0).normal(size=(40, 10_000)).astype(np.float32)
+    model = LinearModel(W, np.zeros(10_000, np.float32), np.arange(10_000), "multiclass")
     write_report(model, tmp_path / "r.html")
-    features = json.loads(page(tmp_path / "r.html").data)
-    assert len(features) == 10_000
-    for c in (0, 4321):
-        top, weights = model.top_features(c)
-        assert features[c][1] == [[name, f"{w:+.3g}"] for name, w in zip(top, weights)]
-    assert (tmp_path / "r.html").stat().st_size < 4 << 20
+    assert [name for name, _ in json.loads(page(tmp_path / "r.html").data)] == list(map(str, range(10_000)))
+
+
+def test_label_sets_have_both_averages_of_f1(tmp_path):
+    X, Y = make_multilabel_classification(n_samples=200, n_classes=6, random_state=0)
+    model = LinearClassifier("log_loss").fit(X[:100], Y[:100])
+    unseen = np.hstack([Y[100:], np.ones((100, 1), int)])  # a label that the fit had not
+    write_report(model, tmp_path / "r.html", X[100:], sp.csr_matrix(unseen))
+    found = page(tmp_path / "r.html")
+    predicted = np.hstack([model.predict(X[100:]), np.zeros((100, 1), int)])
+    for average in ("micro", "macro"):
+        assert found.row(f"{average} F1")[1] == f"{f1_score(unseen, predicted, average=average, zero_division=0):.4g}"
+    best = model.predict_topk(X[100:], 3)[0]
+    assert found.row("P@3")[1] == f"{np.take_along_axis(unseen, best, 1).mean():.4g}"
 
 
 def test_wrong_input_is_refused(tmp_path):

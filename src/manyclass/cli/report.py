@@ -15,7 +15,7 @@ USAGE = "MODEL [DATA] -o FILE.html"
 HELP = "one HTML page about a model"
 DESCRIPTION = """\
 Write one self-contained HTML page: settings, certificate, heaviest features of each class; and, on labeled DATA,
-accuracy, macro-F1, P@k, calibration, worst classes, confusions, and examples that went wrong with the reasons."""
+accuracy, F1, P@k, calibration, worst classes, confusions, and examples that went wrong with the reasons."""
 EPILOG = """\
 examples:
   manyclass report codes.model test.svm.gz -o report.html

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from manyclass.metrics import expected_calibration_error, log_loss, precision_at_k, reliability
+from manyclass.metrics import expected_calibration_error, log_loss, reliability, report
 from manyclass.metrics._labels import positions
 from manyclass.models.base import Model
 from manyclass.models.linear import LinearModel
 from manyclass.models.partitioned import PartitionedModel
+from manyclass.models.sharded import ShardedModel
 from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
 from manyclass.runtime.threads import ranges
@@ -25,8 +26,10 @@ __all__ = ["report_page", "write_report"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: At most as many classes have their features on the page, with as many features each.
-_CLASSES, _FEATURES = 10_000, 10
+#: Features of a class on the page, and most bytes of those of all classes.
+_FEATURES, _BYTES = 10, 4_000_000
+#: Classes whose features are found at a time.
+_BATCH = 1 << 14
 #: Rows of tables, examples, and characters of a text that are shown.
 _ROWS, _EXAMPLES, _TEXT = 15, 15, 300
 #: Weights, or probabilities, that are in memory at a time.
@@ -115,7 +118,7 @@ def report_page(model: Any, X: Any = None, y: Any = None, *, n_jobs: Any = None)
             raise ValueError(f"y must have an entry for each row of X, at least one, got {rows.shape[0]} rows")
         texts = X if rows is not X else None
         parts += _judged(found, rows, y if sp.issparse(y) else np.asarray(y), texts, n_jobs)
-    parts += _features(found)
+    parts += _features(found, y)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -219,34 +222,99 @@ def _gaps(records: list[dict[str, Any]]) -> str:
     return "<p>Relative gap during the fit:</p>" + _curve("relative gap against seconds", points, ends)
 
 
-def _features(model: Model) -> list[str]:
-    """The heaviest features of each class, as data that the script of the page searches."""
-    if not isinstance(model, LinearModel) or model.n_outputs > _CLASSES:
+def _features(model: Model, y: Any) -> list[str]:
+    """The heaviest features of each class, frequent classes first, as data that the script of the page searches."""
+    if isinstance(model, LinearModel):
+        blocks = [(0, model.n_outputs)]
+    elif isinstance(model, ShardedModel):
+        blocks = [(block.lo, block.hi) for block in model.blocks]
+    else:
         return []
-    names = model.names()
-    columns: Any = model.weights
-    columns = columns.tocsc() if model.is_sparse else columns
-    found = []
-    k = min(_FEATURES, model.n_features)
-    for lo, hi in ranges(model.n_outputs, max(1, _PIECE // model.n_features)):
-        part = columns[:, lo:hi].toarray() if sp.issparse(columns) else np.asarray(columns[:, lo:hi])
-        best = np.argpartition(-part, k - 1, axis=0)[:k]
-        for column in range(hi - lo):
-            order = best[np.argsort(-part[best[:, column], column], kind="stable"), column]
-            pairs = [(str(j if names is None else names[j]), f"{part[j, column]:+.3g}") for j in order]
-            label = (
-                lo + column if model.classes is None else model.classes[1 if model.task == "binary" else lo + column]
-            )
-            found.append((str(label), pairs))
-    # "<" would end the script element, or begin a comment in it.
-    text = json.dumps(found, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    names, k = model.names(), min(_FEATURES, model.n_features)
+    classes = model.classes[1:] if model.task == "binary" and model.classes is not None else model.classes
+    order, frequent = _by_frequency(model, y)
+    entries: list[str] = []
+    room = _BYTES
+    for begin, end in ranges(len(order), _BATCH):
+        for output, features, weights in _heaviest(model, blocks, order[begin:end], k):
+            pairs = [(str(j if names is None else names[j]), f"{w:+.3g}") for j, w in zip(features.tolist(), weights)]
+            entry = json.dumps((str(output if classes is None else classes[output]), pairs), separators=(",", ":"))
+            # "<" would end the script element, or begin a comment in it.
+            entry = entry.replace("<", "\\u003c")
+            room -= len(entry) + 1
+            if room < 0:
+                break
+            entries.append(entry)
+        if room < 0:
+            break
+    noun = "outputs" if classes is None else "classes"
+    left_out = ""
+    if len(entries) < model.n_outputs:
+        left_out = (
+            f"<p>{len(entries):,} of {model.n_outputs:,} {noun}, {frequent}: this table has at most "
+            f"{_BYTES / 1e6:g} MB, and {model.n_outputs - len(entries):,} {noun} are left out.</p>"
+        )
     return [
         _section(
             "Heaviest features of a class",
+            left_out,
             '<label>Class: <input id="search" type="search" autocomplete="off"></label><div id="found"></div>'
-            f'<script type="application/json" id="features">{text}</script><script>{_SCRIPT}</script>',
+            f'<script type="application/json" id="features">[{",".join(entries)}]</script><script>{_SCRIPT}</script>',
         )
     ]
+
+
+def _by_frequency(model: Model, y: Any) -> tuple[Array, str]:
+    """The outputs, those of the most frequent classes first, and how that is said; in their order if none is known."""
+    counts = (model.record.get("data") or {}).get("class_counts")
+    said = "the most frequent in the rows of the fit"
+    if counts is None and y is not None and model.classes is not None:
+        said = "the most frequent in the given rows"
+        K = len(model.classes)
+        if model.task == "multilabel":
+            counts = np.bincount(sp.csr_matrix(y).indices, minlength=K)[:K]
+        else:
+            there = positions(model.classes, np.asarray(y, str if model.classes.dtype.kind == "U" else None))
+            counts = np.bincount(there[there >= 0], minlength=K)
+    if counts is None or len(counts) != model.n_outputs:
+        return np.arange(model.n_outputs), "the first ones (the model has no frequencies)"
+    return np.argsort(-np.asarray(counts), kind="stable"), said
+
+
+def _heaviest(
+    model: Any, blocks: Sequence[tuple[int, int]], outputs: Array, k: int
+) -> Iterator[tuple[int, Array, Array]]:
+    """Each of the outputs, the features of its k largest weights, and these, largest first."""
+    best: list[tuple[Array, Array]] = [(outputs, outputs)] * len(outputs)
+    for number, (lo, hi) in enumerate(blocks):
+        inside = np.flatnonzero((outputs >= lo) & (outputs < hi))
+        if len(inside):
+            weights = model.weights if isinstance(model, LinearModel) else model.block(number).weights
+            for place, found in zip(inside.tolist(), _largest(weights, outputs[inside] - lo, k)):
+                best[place] = found
+    return zip(outputs.tolist(), *zip(*best))
+
+
+def _largest(weights: Any, columns: Array, k: int) -> Iterator[tuple[Array, Array]]:
+    """The rows of the k largest entries of each of the columns, and these; of sparse weights, of those stored."""
+    if sp.issparse(weights):
+        chosen: Any = weights[:, columns].tocsc()
+        for begin, end in zip(chosen.indptr[:-1].tolist(), chosen.indptr[1:].tolist()):
+            rows, values = chosen.indices[begin:end], chosen.data[begin:end]
+            first = np.lexsort((rows, -values))[:k]
+            yield rows[first], values[first]
+        return
+    # Weights are stored by rows, and may be mapped: some rows at a time, so that each is read once.
+    rows, values = np.empty((0, len(columns)), np.int64), np.empty((0, len(columns)), weights.dtype)
+    for lo, hi in ranges(weights.shape[0], max(k, _PIECE // len(columns))):
+        values = np.vstack([values, weights[lo:hi][:, columns]])
+        rows = np.vstack([rows, np.broadcast_to(np.arange(lo, hi)[:, None], (hi - lo, len(columns)))])
+        if len(values) > k:
+            first = np.argpartition(-values, k - 1, axis=0)[:k]
+            values, rows = np.take_along_axis(values, first, 0), np.take_along_axis(rows, first, 0)
+    for column in range(len(columns)):
+        first = np.lexsort((rows[:, column], -values[:, column]))
+        yield rows[first, column], values[first, column]
 
 
 # --- the rows -------------------------------------------------------------------------------------------------------
@@ -265,9 +333,12 @@ def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
     ks = [k for k in (1, 3, 5) if k <= len(model.classes)]
     labels = model.topk(X, ks[-1], n_jobs)[0]
     if model.task == "multilabel":
-        own = sp.csr_matrix(y)
-        columns = positions(model.classes, labels)
-        facts = [("rows", n), *((f"P@{k}", precision_at_k(own, columns, k)) for k in ks)]
+        own, predicted = sp.csr_matrix(y), sp.csr_matrix(model.predict(X, n_jobs))
+        predicted.resize(n, max(own.shape[1], len(model.classes)))  # the rows may have labels that the fit had not
+        found = report(own, predicted, positions(model.classes, labels), ks=ks)
+        facts = [("rows", n), ("accuracy (whole sets)", found["accuracy"])]
+        facts += [("micro F1", found["f1_micro"]), ("macro F1", found["f1_macro"])]
+        facts += [(f"P@{k}", found[f"precision@{k}"]) for k in ks]
         return [_section("On the given rows", _table((), facts))]
     from sklearn.metrics import f1_score
 
