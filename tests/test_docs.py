@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -90,3 +91,11 @@ def test_messages_of_the_troubleshooting_page_exist():
     assert len(messages) > 12
     of_scikit_learn = {"The number of unique classes is greater than 50%"}
     assert [message for message in messages if message not in source] == sorted(of_scikit_learn)
+
+
+def test_the_gallery_has_every_example_in_an_order():
+    tree = ast.parse(_read(ROOT / "docs" / "conf.py"))
+    [order] = [node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "_EXAMPLES"]
+    listed = ast.literal_eval(order)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {path.stem for path in (ROOT / "examples").glob("*.py")}
