@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings, strategies as st
 
 from manyclass import LinearClassifier, LinearModel, StagedModel, load
+from manyclass.mips import ExactSearch, SearchIndex
 from manyclass.models import linear
 from manyclass.models.splitting import split_model
 from manyclass.models.staged import Stage
@@ -93,6 +94,27 @@ def test_candidates_of_an_estimator_and_of_two_classes():
         model.predict_topk(X, 1, candidates=["a"], index=model.build_index())
     with pytest.raises(ValueError, match="build the index from this model"):
         model.predict_topk(X, 1, index=LinearClassifier(alpha=0.1).fit(X[:, :4], y).build_index())
+
+
+@pytest.mark.parametrize("kind", ["exact", "graph"])
+@pytest.mark.parametrize("layout", ["dense", "sparse weights"])
+def test_an_index_has_the_intercept(tmp_path, kind, layout):
+    rng = np.random.default_rng(2)
+    y = rng.choice(6, 300, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
+    X = rng.normal(size=(300, 5)) + 0.3 * rng.normal(size=(6, 5))[y]
+    model = LinearClassifier("multinomial", alpha=0.01, random_state=0).fit(X, y)
+    if layout == "sparse weights":
+        model.model_, X = model.model_.sparsify(), sp.csr_matrix(X)
+    labels, scores = model.predict_topk(X, 3)
+    assert not np.array_equal(labels[:, 0], np.asarray(X @ model.coef_.T).argmax(axis=1))
+    model.build_index(kind).save(tmp_path / "i")
+    found, own = model.predict_topk(X, 3, index=SearchIndex.load(tmp_path / "i"))
+    np.testing.assert_array_equal(found, labels)
+    np.testing.assert_allclose(own, scores, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match=r"5 features \(and one for the intercept\).*build_index"):
+        model.predict_topk(X, 3, index=ExactSearch().build(model.model_.weights))
+    with pytest.raises(ValueError, match="two classes share one column of weights: use predict_topk without an index"):
+        LinearClassifier(alpha=0.1).fit(X, y > 0).build_index()
 
 
 @pytest.mark.parametrize(

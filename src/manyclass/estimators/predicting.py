@@ -307,10 +307,23 @@ class IndexedPredictions(ClassPredictions):
         Returns
         -------
         SearchIndex
-            An index built on a copy of the weights.
+            An index built on a copy of the weights. If the model has an intercept, it is one more feature, the last
+            one, which is 1 in all rows: `predict_topk` appends it, ``index.query`` and ``index.recall`` take rows that
+            have it.
+
+        Raises
+        ------
+        ValueError
+            If the model has two classes, which share one column of weights; or kind is unknown.
         """
         check_is_fitted(self, "model_")
-        return make_index(kind).build(self.model_.weights, n_jobs=self.n_jobs)
+        if self.model_.task == "binary":
+            raise ValueError("two classes share one column of weights: use predict_topk without an index")
+        weights, intercept = self.model_.weights, self.model_.intercept[None, :]
+        if intercept.any():
+            sparse = sp.issparse(weights)
+            weights = sp.vstack([weights, intercept], format="csr") if sparse else np.vstack([weights, intercept])
+        return make_index(kind).build(weights, n_jobs=self.n_jobs)
 
     def predict_topk(
         self, X: Any, k: int = 5, *, proba: bool = False, candidates: Any = None, index: SearchIndex | None = None
@@ -348,10 +361,18 @@ class IndexedPredictions(ClassPredictions):
         if candidates is not None:
             raise ValueError("candidates are scored without an index: leave out candidates or index")
         X = self._check_predict_input(X)
-        if index.n_features != X.shape[1] or (len(index.ids) and index.ids[-1] >= len(self.classes_)):
+        has_intercept = bool(self.model_.intercept.any())
+        if index.n_features != X.shape[1] + has_intercept or (
+            len(index.ids) and index.ids[-1] >= self.model_.n_outputs
+        ):
+            more = " (and one for the intercept)" if has_intercept else ""
             raise ValueError(
                 f"index has {index.n_features} features and classes up to {index.ids[-1:]}, the model has "
-                f"{X.shape[1]} features and {len(self.classes_)} classes: build the index from this model"
+                f"{X.shape[1]} features{more} and {len(self.classes_)} classes: build the index from this model by "
+                "build_index()"
             )
+        if has_intercept:
+            ones = np.ones((X.shape[0], 1), X.dtype)
+            X = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
         numbers, scores = index.query(X, k, n_jobs=self.n_jobs)
         return np.asarray(self.classes_[numbers]), scores
