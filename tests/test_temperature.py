@@ -10,12 +10,20 @@ import scipy.sparse as sp
 import sklearn
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold
 
 import manyclass
-from manyclass import GeneralizedLeastSquaresClassifier, LinearClassifier, LinearModel, StagewiseClassifier
+from manyclass import (
+    CalibratedLeastSquaresClassifier,
+    GeneralizedLeastSquaresClassifier,
+    LinearClassifier,
+    LinearModel,
+    StagewiseClassifier,
+)
 from manyclass.metrics import expected_calibration_error, log_loss, reliability
 from manyclass.models.splitting import split_model
 from models import model_of, rows_of
@@ -386,10 +394,86 @@ def test_every_classifier_is_calibrated_by_cross_validation(estimator):
     assert log_loss(y_test, model.predict_proba(X_test)) < log_loss(y_test, large.probabilities(X_test)) + 0.03
 
 
+def test_splits_of_scikit_learn_are_those_of_the_calibration():
+    X, y, *_ = shuffled()
+    rng = np.random.default_rng(0)
+    weights, groups = rng.uniform(0.5, 1.5, len(y)), rng.integers(0, 40, len(y))
+    estimator = LinearClassifier("crammer_singer", alpha=1e-2, random_state=0).fit(X, y, weights)
+    model = estimator.model_
+    splitter = StratifiedGroupKFold(4)
+    parts = list(splitter.split(X, y, groups))
+    models = [clone(estimator).fit(X[train], y[train], weights[train]) for train, _ in parts]
+    scores = np.vstack([found.decision_function(X[test]) for found, (_, test) in zip(models, parts)])
+    rows = np.concatenate([test for _, test in parts])
+
+    def loss(log_beta):
+        return -(weights[rows] * log_softmax(np.exp(log_beta) * scores, axis=1)[np.arange(len(rows)), y[rows]]).sum()
+
+    best = np.exp(-minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-10}).x)
+    for cv in (splitter, parts, iter(parts)):
+        estimator.model_ = model
+        estimator.calibrate(X, y, weights, cv=cv, groups=groups if cv is splitter else None)
+        assert estimator.model_.link == "softmax"
+        assert estimator.model_.temperature == pytest.approx(best, rel=1e-4)
+    train, test = np.arange(600) < 400, np.arange(600) >= 500  # masks, and rows in neither part
+    estimator.calibrate(X, y, cv=[(train, test)])
+    Y = sp.csr_matrix(np.eye(10, dtype=int)[y])
+    sets = LinearClassifier("squared_hinge", alpha=1e-2, random_state=0).fit(X, Y).calibrate(X, Y, cv=KFold(3))
+    assert sets.model_.link == "sigmoid"
+
+
+def test_splits_that_cannot_calibrate_are_refused(fitted):
+    model, X, y, *_ = fitted
+    model = clone(model).fit(X, y)
+    half = np.arange(len(y)) % 2 == 0
+    for cv, message in [
+        ([(half, half)], "split 0 of cv has test rows that are training rows"),
+        ([(half, ~half), (y != 3, y == 3)], "rows of split 1 of cv have no row of the class 3, so that its model"),
+        ([(np.arange(400), np.arange(400, 601))], "the test rows of each split of cv must be numbers from 0 to 599"),
+        ([(half, [])], "the test rows of each split of cv"),
+        ([], "cv must give at least one split"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.calibrate(X, y, cv=cv)
+    with pytest.raises(ValueError, match="groups are for splitters such as"):
+        model.calibrate(X, y, cv=3, groups=y)
+    with pytest.raises(ValueError, match="groups are for a splitter, and cv is None"):
+        model.calibrate(X, y, groups=y)
+    with pytest.raises(ValueError, match="groups"):  # of scikit-learn
+        model.calibrate(X, y, cv=GroupKFold(3))
+    assert model.model_.link == "identity"
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [CalibratedLeastSquaresClassifier(max_iter=3), StagewiseClassifier("fourier:30", n_blocks=2, update="calibrated")],
+    ids=lambda found: type(found).__name__,
+)
+def test_projected_predictions_are_probabilities_already(capsys, tmp_path, estimator):
+    X, y, X_held, y_held, X_test, _ = shuffled()
+    model = estimator.set_params(random_state=0).fit(X, y)
+    proba = model.predict_proba(X_test)
+    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-5)
+    labels, best = model.predict_topk(X_test, 10, proba=True)
+    np.testing.assert_array_equal(best, -np.sort(-proba, axis=1))
+    np.testing.assert_array_equal(labels[:, 0], model.predict(X_test))
+    for further in ({"cv": 3}, {}):
+        with pytest.raises(ValueError, match="the scores of this model are probabilities already, projections that"):
+            model.calibrate(X_held, y_held, **further)
+    model.save(tmp_path / "m")
+    manyclass.io.write(tmp_path / "d.npz", manyclass.io.Dataset(sp.csr_matrix(X_test), None))
+    ran = run(capsys, "predict", tmp_path / "m", tmp_path / "d.npz", "--proba")
+    label, score = ran.lines[0].split(":")
+    assert label == str(labels[0, 0])
+    assert float(score) == pytest.approx(best[0, 0], rel=1e-6)
+
+
 def test_what_cannot_be_cross_validated_is_refused(fitted):
     model, X, y, *_ = fitted
     for wrong in (1, True, 2.5, "five"):
-        with pytest.raises(ValueError, match="cv must be a number of folds, an integer of at least 2, got"):
+        with pytest.raises(
+            ValueError, match="cv must be a number of folds, an integer of at least 2, or a splitter of"
+        ):
             model.calibrate(X, y, cv=wrong)
     with pytest.raises(ValueError, match="cv=5 needs as many rows of classes with two rows or more, got 0"):
         model.calibrate(X[:2], [0, 1], cv=5)

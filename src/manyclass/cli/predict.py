@@ -106,7 +106,7 @@ def _check(args: argparse.Namespace, model: Model) -> None:
         return
     if args.top_k is not None and not 1 <= args.top_k <= len(model.classes):
         raise CommandError(f"--top-k must be 1 to {len(model.classes)}, the classes of the model, got {args.top_k}")
-    if args.proba and model.link == "identity":
+    if args.proba and not model.gives_probabilities:
         loss = model.parameters.get("loss", "its loss")
         raise CommandError(
             f"{args.model} has no probabilities ({loss} gives none): give it some by manyclass calibrate on held-out "

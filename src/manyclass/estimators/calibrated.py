@@ -340,6 +340,9 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         super()._check_parameters()
         check_basis(self.basis)
 
+    def _gives_probabilities(self) -> bool:
+        return True  # predictions are on the simplex, or in [0, 1]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True

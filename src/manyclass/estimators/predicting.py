@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from manyclass.estimators.base import check_number, check_sample_weight
-from manyclass.estimators.crossed import fold_models, folds, in_order
+from manyclass.estimators.crossed import in_order, split_models, splits
 from manyclass.estimators.frames import plain_labels
 from manyclass.kernels.targets import SignTargets
 from manyclass.mips import SearchIndex, make_index
@@ -83,7 +83,7 @@ class PredictingMixin:
 
     def _gives_probabilities(self) -> bool:
         """Whether a fit with these parameters gives probabilities, or `calibrate` has given them."""
-        return getattr(getattr(self, "model_", None), "link", "identity") != "identity"
+        return bool(getattr(getattr(self, "model_", None), "gives_probabilities", False))
 
     @available_if(lambda self: self._gives_probabilities())  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
@@ -155,7 +155,9 @@ class PredictingMixin:
             labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs, candidates=candidates)
         return np.asarray(labels), np.asarray(scores)
 
-    def calibrate(self, X: Any, y: Any, sample_weight: Any = None, *, bias: bool = False, cv: int | None = None) -> Any:
+    def calibrate(
+        self, X: Any, y: Any, sample_weight: Any = None, *, bias: bool = False, cv: Any = None, groups: Any = None
+    ) -> Any:
         """Give the fitted model probabilities, whatever its loss: a link of scores / T that fits the given rows.
 
         The link is softmax or the normalized sigmoid, for two classes and multilabel y the sigmoid; it and the
@@ -173,28 +175,42 @@ class PredictingMixin:
         bias : bool, default=False
             Whether the intercept of each class is found as well, see `Model.calibrate`: for classes that are more or
             less frequent than in the fit. Predictions change. For linear models.
-        cv : int, optional
-            Number of folds, >= 2, for calibration without held-out rows: X, y and ``sample_weight`` are then those of
-            the fit. As many models are fitted with the same parameters (and ``alpha_``), each to the rows of all other
-            folds, and link, temperature and intercepts fit the scores that they give to the rows they have not seen.
-            The model of the fit to all rows stays. Costs as many fits as folds, and the memory of their models; a row
-            that is the only one of its class is not scored.
+        cv : int, splitter or iterable of (train, test), optional
+            For calibration without held-out rows: X, y and ``sample_weight`` are then those of the fit. A number of
+            folds, >= 2; an object with ``split``, such as `sklearn.model_selection.GroupKFold`; or row numbers. For
+            each split a model is fitted to its training rows with the same parameters (and ``alpha_``), and link,
+            temperature and intercepts fit the scores that they give to the test rows, which they have not seen. The
+            model of the fit to all rows stays. Costs as many fits as splits, and the memory of their models. By a
+            number, folds are stratified, and a row that is the only one of its class is not scored; the training rows
+            of other splits must have all classes.
+        groups : array of shape (n_samples,), optional
+            Group of each row, for a splitter that takes them.
 
         Returns
         -------
         object
             The estimator, whose ``model_.temperature`` is T.
+
+        Raises
+        ------
+        ValueError
+            If y has labels that the model does not know; the model is already one of calibrated probabilities; or a
+            split has rows in both parts, or training rows without some class.
         """
         X = self._check_predict_input(X)
         if cv is None:
+            if groups is not None:
+                raise ValueError(
+                    "groups are for a splitter, and cv is None: pass cv=GroupKFold(5), or leave out groups"
+                )
             self.model_ = self.model_.calibrate(X, y, sample_weight, n_jobs=self.n_jobs, bias=bias)
             return self
         y, weights = plain_labels(y), check_sample_weight(sample_weight, X)
         check_consistent_length(X, y)
         y = y.tocsr() if sp.issparse(y) else np.asarray(y)
-        parts = folds(y, cv, getattr(self, "random_state", None))
+        parts = splits(X, y, cv, groups, getattr(self, "random_state", None), self.classes_)
         of_rows = None if weights is None else in_order(weights, parts)
-        sources = fold_models(self, X, y, weights, parts)
+        sources = split_models(self, X, y, weights, parts)
         self.model_ = self.model_._calibrated_by(sources, in_order(y, parts), of_rows, self.n_jobs, bias=bias)
         return self
 

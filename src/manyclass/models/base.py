@@ -80,6 +80,11 @@ class Model(ABC):
     def dtype(self) -> np.dtype[Any]:
         """Type of the weights."""
 
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether the model has probabilities: by a link of its scores, or scores that are probabilities."""
+        return self.link != "identity"
+
     @abstractmethod
     def scores(self, X: Any, n_jobs: int | None = None) -> Array:
         """Scores of the rows, (n, n_outputs)."""
@@ -359,7 +364,7 @@ class Model(ABC):
         ValueError
             If the link is identity; see `scores`.
         """
-        if self.link == "identity":
+        if not self.gives_probabilities:
             raise ValueError(_NO_PROBABILITIES)
         scores = self.scores(self.rows(X), n_jobs)
         if self.temperature != 1:
@@ -396,7 +401,7 @@ class Model(ABC):
         ValueError
             See `topk` and `probabilities`.
         """
-        if self.link == "identity":
+        if not self.gives_probabilities:
             raise ValueError(_NO_PROBABILITIES)
         X = self.rows(X)
         if self.task != "multiclass" or self.classes is None:

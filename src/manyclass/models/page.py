@@ -168,11 +168,15 @@ def _curve(title: str, points: Sequence[tuple[float, float]], ends: Sequence[str
 
 def _about(model: Model) -> str:
     facts = model.summary()
+    linked = f"{model.link}, temperature {model.temperature:.4g}"
     rows = [
         ("features", f"{model.n_features:,}"),
         ("classes" if model.classes is not None else "outputs", f"{facts['n_classes'] or model.n_outputs:,}"),
         ("weights", f"{facts['n_nonzero']:,} not zero, {facts['dtype']}, {human(facts['nbytes'])}"),
-        ("probabilities", f"{model.link}, temperature {model.temperature:.4g}" if model.link != "identity" else "none"),
+        (
+            "probabilities",
+            linked if model.link != "identity" else "the scores" if model.gives_probabilities else "none",
+        ),
         ("library", model.library_version),
     ]
     settings = [(name, value) for name, value in model.parameters.items() if value is not None]
@@ -353,17 +357,13 @@ def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
     facts.append(("macro F1", float(f1_score(y, predicted, average="macro", zero_division=0))))
     facts += [(f"P@{k}", float((labels[:, :k] == y[:, None]).any(axis=1).sum() / (k * n))) for k in ks]
     parts = [_section("On the given rows", _table((), facts))]
-    if model.link != "identity" or hasattr(model, "stages"):
+    if model.gives_probabilities:
         parts += _calibration(model, X, y, correct, n_jobs)
     return [*parts, _classes(y, predicted), *_wrong(model, X, y, predicted, texts, n_jobs)]
 
 
 def _calibration(model: Model, X: Any, y: Array, correct: Array, n_jobs: Any) -> list[str]:
-    try:
-        confidence = model.topk_probabilities(X, 1, n_jobs)[1][:, 0]
-    except ValueError:  # a staged model without probabilities
-        return []
-    confidence = np.clip(confidence, 0.0, 1.0)
+    confidence = np.clip(model.topk_probabilities(X, 1, n_jobs)[1][:, 0], 0.0, 1.0)
     facts = [("expected calibration error", expected_calibration_error(correct, confidence))]
     known = np.flatnonzero(np.isin(y, np.asarray(model.classes)))
     total = 0.0

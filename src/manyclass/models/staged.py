@@ -172,6 +172,11 @@ class StagedModel(Model):
         return last.pop() if len(last) == 1 else None
 
     @property
+    def gives_probabilities(self) -> bool:
+        """Whether the model has a link, or calibrated scores, which are probabilities already."""
+        return self._domain is not None or super().gives_probabilities
+
+    @property
     def nbytes(self) -> int:
         """Size of weights and intercepts in bytes."""
         return sum(stage.weights.nbytes + stage.intercept.nbytes for stage in self.stages)
@@ -234,7 +239,10 @@ class StagedModel(Model):
     ) -> StagedModel:
         """See `Model._calibrated_by`; not for a model whose scores are probabilities."""
         if self._domain is not None:
-            raise ValueError("the scores of this model are calibrated probabilities already: use probabilities")
+            raise ValueError(
+                "the scores of this model are probabilities already, projections that its fit has calibrated: use them "
+                "(predict_proba, or probabilities of a model) as they are"
+            )
         return super()._calibrated_by(sources, y, sample_weight, n_jobs, bias=bias)
 
     def _advance(self, stage: Stage, scores: Array, X: Any, n_threads: int) -> None:
