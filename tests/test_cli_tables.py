@@ -74,6 +74,33 @@ def test_a_model_of_csv_reads_other_formats_by_name(capsys, path, tmp_path, form
     refused(run(capsys, "predict", tmp_path / "m", tmp_path / "gone.csv"), "gone.csv")
 
 
+def test_several_columns_of_texts_have_their_own_terms(capsys, tmp_path):
+    rows = {
+        "title": [["card lost", "rent due"][i % 2] for i in range(N)],
+        "body": [["rent card", "lost due"][i // 2 % 2] for i in range(N)],
+        "queue": [f"{'xy'[i % 2]}{'ab'[i // 2 % 2]}" for i in range(N)],
+    }
+    path = table(tmp_path / "t.csv", rows)
+    words, label = ["--text-column", "title", "--text-column", "body"], ["--label-column", "queue"]
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *words, *label, "--min-df", "2", "--valid", path)
+    assert "texts from 'title', 'body', labels from 'queue'" in ran.err
+    terms = ["card", "due", "lost", "rent"]
+    assert model.names().tolist() == [f"{column}:{term}" for column in ("title", "body") for term in terms]
+    assert run(capsys, "predict", tmp_path / "m", path).lines == rows["queue"]
+    WRITERS["jsonl"](tmp_path / "new.jsonl", {name: rows[name] for name in ("body", "title")})
+    assert run(capsys, "predict", tmp_path / "m", tmp_path / "new.jsonl").lines == rows["queue"]
+    refused(run(capsys, "predict", tmp_path / "m", path, *words), "leave --text-column out")
+    one = ["fit", path, "-o", tmp_path / "one", "--text-column", "title", *label, "--quiet"]
+    assert run(capsys, *one).code == 0
+    refused(run(capsys, "predict", tmp_path / "one", path, *words), "leave --text-column out")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "n", *words, "--text-column", "x"), "--text-column is 'x'")
+    refused(run(capsys, "fit", path, "-o", tmp_path / "n", *words, "--text-column", "queue", *label), "both column 2")
+    advice = run(capsys, "info", path, "--choose", *words, *label).out
+    assert "--text-column title --text-column body" in " ".join(advice.split())
+    found = read(path, text_column=[1, 0], category_columns=["queue"], with_labels=False)
+    assert found.vectorizer.text_columns_ == ["body", "title"]
+
+
 def test_a_model_of_a_pipeline_reads_tables(capsys, path, tmp_path):
     from sklearn.pipeline import make_pipeline
 

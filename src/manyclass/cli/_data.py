@@ -46,6 +46,16 @@ TASKS = ("auto", "classification", "multilabel", "regression")
 TABLES = ("csv", "tsv", "jsonl", "parquet", "arrow")
 
 
+class _OneOrSeveral(argparse.Action):
+    """Keeps the value of an option, or the list of its values if it is given several times."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, option: str | None = None) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not None:
+            value = [*([before] if isinstance(before, str) else before), value]
+        setattr(namespace, self.dest, value)
+
+
 def add_file_options(parser: argparse.ArgumentParser, description: str | None = None) -> None:
     """Options on what the file is."""
     group = parser.add_argument_group("the file", description)
@@ -62,7 +72,12 @@ def add_file_options(parser: argparse.ArgumentParser, description: str | None = 
         "--zero-based", dest="zero_based", action="store_true", default=None, help="svmlight: features count from 0"
     )
     base.add_argument("--one-based", dest="zero_based", action="store_false", help="svmlight: features count from 1")
-    group.add_argument("--text-column", metavar="NAME", help="tables: the column of texts, a name or a number from 0")
+    group.add_argument(
+        "--text-column",
+        metavar="NAME",
+        action=_OneOrSeveral,
+        help="tables: the column of texts, a name or a number from 0; given again: one more, with its own terms",
+    )
     group.add_argument("--label-column", metavar="NAME", help="tables: the column of labels")
     group.add_argument("--delimiter", metavar="CHAR", help="tables: between fields (default: comma, tab or semicolon)")
     group.add_argument(

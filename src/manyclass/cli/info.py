@@ -148,7 +148,9 @@ def _advice_rows(advice: Advice, args: argparse.Namespace) -> dict[str, str]:
     given = {f"--{name.replace('_', '-')}": getattr(args, name, None) for name in _READING}
     words: list[str] = []
     for option, value in given.items():
-        if value is not None:
+        if option == "--text-column" and isinstance(value, list):
+            words += [word for name in value for word in (option, name)]
+        elif value is not None:
             words += [option, value if isinstance(value, str) else comma_separated(value)]
     rows["here"] = f"{shlex.join(['manyclass', 'fit', args.file, *words])} {advice.options} -o MODEL"
     for place, other in enumerate(advice.alternatives, 1):

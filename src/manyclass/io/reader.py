@@ -147,7 +147,7 @@ def read(
     task: Task = "auto",
     labels: StrPath | None = None,
     label_separator: str | None = None,
-    text_column: str | int | None = None,
+    text_column: str | int | Sequence[str | int] | None = None,
     number_columns: str | Sequence[str | int] | None = None,
     category_columns: str | Sequence[str | int] | None = None,
     ignore_columns: str | Sequence[str | int] | None = None,

@@ -123,7 +123,7 @@ def read_table(
     dtype: npt.DTypeLike = np.float32,
     n_features: int | None = None,
     task: Task = "auto",
-    text_column: str | int | None = None,
+    text_column: str | int | Sequence[str | int] | None = None,
     number_columns: str | Sequence[str | int] | None = None,
     category_columns: str | Sequence[str | int] | None = None,
     ignore_columns: str | Sequence[str | int] | None = None,
@@ -138,8 +138,9 @@ def read_table(
 ) -> Dataset:
     """Read a table, and convert a column of texts, or columns of numbers, categories and texts, to features.
 
-    A table is one of texts alone, converted by a `TextVectorizer`, if the column of texts is given or recognized, and
-    neither columns of numbers nor of categories are given. Otherwise a `TableEncoder` converts its columns.
+    A table is one of texts alone, converted by a `TextVectorizer`, if one column of texts is given or recognized, and
+    neither columns of numbers nor of categories are given. Otherwise a `TableEncoder` converts its columns; several
+    columns of texts have a vocabulary each.
 
     Parameters
     ----------
@@ -155,7 +156,9 @@ def read_table(
         The number of columns expected from a fitted vectorizer.
     task : {"auto", "classification", "multilabel", "regression"}, default="auto"
         The kind of targets, as for `read_svmlight`.
-    text_column, label_column : str or int, default=None
+    text_column : str, int or list of them, default=None
+        As `label_column`; several columns of texts are those of a new `TableEncoder`.
+    label_column : str or int, default=None
         A name in the header, or an index from 0; a name implies that there is a header. By default those of `layout`,
         or else columns with certain names (text, document, ...; label, class, category, target, code, ...). In a table
         of two columns the other one has the labels; without a header, the texts are in the one with longer fields.
@@ -215,7 +218,8 @@ def read_table(
     asked = {"number_columns": number_columns, "category_columns": category_columns, "ignore_columns": ignore_columns}
     kinds = {name: columns for name, columns in asked.items() if columns is not None}
     before = vectorizer.columns if isinstance(vectorizer, TableEncoder) and fitted else []
-    for name, columns in {**kinds, **({"text_column": text_column} if before else {})}.items():
+    texts_in = [] if text_column is None else _several(text_column)
+    for name, columns in {**kinds, **({"text_column": text_column} if before or len(texts_in) > 1 else {})}.items():
         if not own and columns is not None:
             raise ValueError(f"{name} is {columns!r}, but the columns are those of the fit: leave {name} out")
     if quote == "auto":
@@ -241,17 +245,18 @@ def read_table(
             raise DataFormatError(path, "it has no rows; expected a text and a label on each line")
         names: list[str] = sample[0].fields
         named = [each for columns in kinds.values() if columns != "auto" for each in _several(columns)]
-        may_be_texts = not kinds and (text_column is not None or len(names) < 3)
-        has_header = is_header(sample, header, [text_column, label_column, *named, *before], layout, may_be_texts)
-        text = None if text_column is None else position(path, "text_column", text_column, names, has_header)
+        may_be_texts = not kinds and (bool(texts_in) or len(names) < 3)
+        has_header = is_header(sample, header, [*texts_in, label_column, *named, *before], layout, may_be_texts)
+        given_texts = [position(path, "text_column", column, names, has_header) for column in texts_in]
+        text = given_texts[0] if given_texts else None
         label = None if label_column is None else position(path, "label_column", label_column, names, has_header)
         called = names if has_header else [str(place) for place in range(len(names))]
-        if before or isinstance(vectorizer, TableEncoder) or kinds:
+        if before or isinstance(vectorizer, TableEncoder) or kinds or len(given_texts) > 1:
             if label is None and with_labels and layout is not None and layout.label_column is not None:
                 label = again(path, "label_column", layout, names, has_header)
             elif label is None and layout is None and has_header:
                 taken = [place for name in before for place in find_names(called, name)]
-                label = known_label(names, taken if text is None else [*taken, text])
+                label = known_label(names, [*taken, *given_texts])
             if layout is not None and not has_header and len(names) != layout.columns:
                 what = (
                     f"{counted(len(names), 'column')} without a header; expected {layout.columns}, as in the training"
@@ -272,8 +277,8 @@ def read_table(
         left = [] if label is None else [called[label]]  # is no feature, whether it is read or not
         if not with_labels:
             label = None
-        if text is not None and text == label:
-            raise ValueError(f"text_column and label_column are both column {text}; expected two different columns")
+        if label is not None and label in (text, *given_texts):
+            raise ValueError(f"text_column and label_column are both column {label}; expected two different columns")
         rows = chain(sample[has_header:], records)
         labels = LabelColumn(path, task, label_separator)
         blank = 0
@@ -307,7 +312,7 @@ def read_table(
                         f"vectorizer has {', '.join(options)} for texts, and no column has texts: pass "
                         "text_column=, or leave these options out"
                     )
-                vectorizer = _blank_encoder(path, kinds, called, has_header, text, left, vectorizer)
+                vectorizer = _blank_encoder(path, kinds, called, has_header, given_texts, left, vectorizer)
             assert isinstance(vectorizer, TableEncoder)
             X, gaps = _encoded(path, vectorizer, called, sample[has_header:], whole(), typed, fitted and not own)
         else:
@@ -367,7 +372,7 @@ def read_table(
     return Dataset(X, y, label_names, os.path.basename(path), format, tuple(notes), vectorizer, layout=found)
 
 
-def _several(columns: str | Sequence[str | int]) -> Sequence[str | int]:
+def _several(columns: str | int | Sequence[str | int]) -> Sequence[str | int]:
     return [columns] if isinstance(columns, str | int) else columns
 
 
@@ -376,7 +381,7 @@ def _blank_encoder(
     kinds: Mapping[str, str | Sequence[str | int]],
     called: list[str],
     has_header: bool,
-    text: int | None,
+    texts: list[int],
     left: list[str],
     vectorizer: Any,
 ) -> TableEncoder:
@@ -384,7 +389,7 @@ def _blank_encoder(
     from .encoder import TableEncoder
 
     columns: dict[str, Any] = {}
-    if text is None and not {"number_columns", "category_columns"} & {*kinds}:
+    if not texts and not {"number_columns", "category_columns"} & {*kinds}:
         columns = {"number_columns": "auto", "category_columns": "auto"}
     else:
         columns = {"number_columns": None, "category_columns": None}
@@ -395,8 +400,8 @@ def _blank_encoder(
         if name != "ignore_columns" and isinstance(used, list) and {*used} & {*left}:
             raise ValueError(f"column {left[0]!r} is named in {name} and has the labels: name it once")
     columns["ignore_columns"] = list({**dict.fromkeys(columns.get("ignore_columns", ())), **dict.fromkeys(left)})
-    texts = None if text is None else [called[text]]
-    return TableEncoder(**columns, text_column=texts, vectorizer=vectorizer, dtype=vectorizer.dtype)
+    named = [called[place] for place in texts]
+    return TableEncoder(**columns, text_column=named, vectorizer=vectorizer, dtype=vectorizer.dtype)
 
 
 def _encoded(
