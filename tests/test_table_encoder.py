@@ -229,6 +229,13 @@ MANY = "".join(f"n{i},{i % 2},{'ab'[i % 2]}\n" for i in range(101))
             2,
             "'x' in column 'b' is not a finite.*category_columns=",
         ),
+        (
+            "day,label\n2024-03-01,A\nNA,B\n2024-03-02T10:00:00+01:00,B\n",
+            {},
+            1,
+            "column 'day' has dates, such as '2024-03-01'; expected numbers.*year, month and.*ignore_columns='day'",
+        ),
+        ("day,label\n1,A\n2024-03-01 10:00,B\n", {"number_columns": "day"}, 3, "column 'day' has dates, such as"),
         ("a,label\n1,A\n1e999,B\n", {"number_columns": "a"}, 3, "'1e999' in column 'a' is not a finite number"),
         ("a,label\n1e308,A\n1.1e308,B\n", {"number_columns": "a"}, None, "'a' has numbers too large to standardize"),
         ("a,b,label\n1,x,A\n2,B\n", {"number_columns": "a"}, 3, "2 fields; expected 3"),
@@ -336,6 +343,20 @@ def test_categories_that_are_written_differently_are_the_same():
 def test_values_that_are_no_categories_are_told(value):
     with pytest.raises(ValueError, match=r"X, row 1: column 'k' has .*ignore_columns='k'"):
         TableEncoder().fit({"k": ["a", value]})
+
+
+@pytest.mark.parametrize("make", [list, pd.Series, lambda days: pd.to_datetime(pd.Series(days)), np.array])
+def test_columns_of_dates_are_told(make):
+    days = make([datetime.date(2024, 3, 1), datetime.date(2024, 3, 2)] * 3)
+    for columns in ({}, {"number_columns": "day"}, {"category_columns": "day"}):
+        with pytest.raises(ValueError, match=r"column 'day' has dates, such as '2024-03-01.*'; expected numbers"):
+            TableEncoder(**columns).fit({"day": days, "x": [1, 2, 3, 4, 5, 6]})
+    assert TableEncoder(category_columns=None).fit({"day": days, "x": [1, 2, 3, 4, 5, 6]}).columns == ["x"]
+
+
+def test_texts_with_dates_are_categories_where_they_are_named():
+    encoder = TableEncoder(None, "day").fit({"day": ["2024-03-01", "2024-06-01"] * 2})
+    assert encoder.get_feature_names_out().tolist() == ["day=2024-03-01", "day=2024-06-01"]
 
 
 def test_columns_that_do_not_vary_are_zero():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterable, Sequence
+from datetime import date
 from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -14,12 +16,29 @@ import numpy.typing as npt
 
 from .labels import CODE, NUMBER
 
-__all__ = ["MISSING", "UNKNOWN", "BadValue", "Categories", "Column", "Numbers", "Texts", "kind_of"]
+__all__ = [
+    "MISSING",
+    "UNKNOWN",
+    "BadValue",
+    "Categories",
+    "Column",
+    "Numbers",
+    "Texts",
+    "date_sentence",
+    "is_date",
+    "kind_of",
+]
 
 #: Codes of a value that is missing, and of one that is no category of the fit.
 MISSING, UNKNOWN = -1, -2
 
 _NAN = float("nan")
+
+#: A date, or a date and a time, with or without fraction and offset.
+_DATE = re.compile(
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"([T ][0-2][0-9]:[0-5][0-9](:[0-6][0-9]([.,][0-9]+)?)?( ?(Z|[+-][0-2][0-9](:?[0-5][0-9])?))?)?\Z"
+)
 
 #: What stands for a number in a file of texts.
 _WORDS = {**dict.fromkeys(("", "na", "n/a", "nan", "null", "none"), _NAN), "true": 1.0, "false": 0.0}
@@ -51,7 +70,7 @@ def _number(value: Any) -> float | None:
     return None if math.isinf(found) else found
 
 
-def kind_of(values: Iterable[Any], typed: bool) -> Literal["number", "category"] | None:
+def kind_of(values: Iterable[Any], typed: bool) -> Literal["number", "category", "date"] | None:
     """The kind of a column, from some of its values; None if all are missing.
 
     Without types, as in CSV, a column has numbers if all of its values look like numbers; codes such as 007 do not.
@@ -60,10 +79,27 @@ def kind_of(values: Iterable[Any], typed: bool) -> Literal["number", "category"]
     present = [(value, number) for value, number in numbers if number is None or not math.isnan(number)]
     if not present:
         return None
+    if all(is_date(value) for value, _ in present):
+        return "date"
     if typed:
         return "number" if all(isinstance(value, Real | Decimal | np.bool_) for value, _ in present) else "category"
     codes = any(number is None or CODE.match(value.strip()) for value, number in present)
     return "category" if codes else "number"
+
+
+def is_date(value: Any) -> bool:
+    """Whether a value is a date or a point in time, or a text with one as ISO 8601 has it."""
+    return isinstance(value, date | np.datetime64) or (isinstance(value, str) and bool(_DATE.match(value.strip())))
+
+
+def date_sentence(name: str, values: Iterable[Any]) -> str:
+    """What to say of a column with dates, of which some values are given."""
+    first = str(next(filter(is_date, values)))
+    return (
+        f"column {name!r} has dates, such as {first!r}; expected numbers or categories: write what matters of them "
+        "into columns of their own, such as year, month and weekday (categories) or the days since a date (numbers), "
+        f"and leave it out with ignore_columns={name!r}"
+    )
 
 
 def _category(value: Any) -> str | None:
@@ -95,6 +131,8 @@ class Numbers:
         found = [_number(value) for value in values]
         if None in found:
             index = found.index(None)
+            if is_date(values[index]):
+                raise BadValue(index, date_sentence(self.name, values[index:]))
             raise BadValue(
                 index,
                 f"{_shown(values[index])} in column {self.name!r} is not a finite number, as expected there: correct "
@@ -135,11 +173,12 @@ class Categories:
                 try:
                     code = self._code(value)
                 except (TypeError, ValueError):
+                    if is_date(value):
+                        raise BadValue(index, date_sentence(self.name, [value])) from None
                     raise BadValue(
                         index,
                         f"column {self.name!r} has {_shown(value)} ({type(value).__name__}); expected the name or the "
-                        "number of a category: convert the column (a date to its year, for example), or leave it out "
-                        f"with ignore_columns={self.name!r}",
+                        f"number of a category: convert the column, or leave it out with ignore_columns={self.name!r}",
                     ) from None
                 if isinstance(value, str):
                     found[value] = code

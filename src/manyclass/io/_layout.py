@@ -198,7 +198,7 @@ def choose(
             raise DataFormatError(path, f"{what}: if it has the texts, pass it as text_column=", 1)
         elif len(names) == 2 and label is not None:
             other = [record.fields[1 - label] for record in sample[has_header:] if len(record.fields) == 2]
-            if kind_of(other, typed=not all(isinstance(value, str) for value in other)) == "number":
+            if kind_of(other, typed=not all(isinstance(value, str) for value in other)) in ("number", "date"):
                 return None, label
             text = 1 - label
         elif len(names) == 2 and not has_header:

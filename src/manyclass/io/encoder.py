@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from ._columns import MISSING, BadValue, Categories, Column, Numbers, Texts, kind_of
+from ._columns import MISSING, BadValue, Categories, Column, Numbers, Texts, date_sentence, kind_of
 from ._csr import row_pointers
 from ._frames import named_columns
 from ._layout import listed
@@ -29,8 +29,7 @@ Columns: TypeAlias = str | Sequence[str] | None
 #: Names of columns that number the rows.
 _ROW_NAMES = ("id", "idx", "index", "")
 
-#: Number of values that tell the kind of a column, and the most categories where more than half of the rows have one
-#: of their own.
+#: Values that tell the kind of a column; the most categories where more than half of the rows have one of their own.
 _SAMPLE, _FEW = 100, 50
 
 
@@ -156,11 +155,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f"column {name!r} has no value in the first {_SAMPLE} rows, which tell numbers from categories: "
                     "name it in number_columns=, category_columns= or ignore_columns="
                 )
-            if given[f"{kind}_columns"] == "auto":
+            if kind == "date" and given["category_columns"] == "auto":
+                raise ValueError(date_sentence(name, some(name)))
+            if given.get(f"{kind}_columns") == "auto":
                 kinds[kind].append(name)
                 self._automatic.append(name)
-        self.number_columns_, self.category_columns_ = kinds["number"], kinds["category"]
-        self.text_columns_ = [*given["text_column"]]
+        self.number_columns_, self.category_columns_, self.text_columns_ = *kinds.values(), [*given["text_column"]]
         if not self.columns:
             raise ValueError(
                 f"no column gives features (columns: {listed(names)}): name some in number_columns=, category_columns= "
