@@ -96,7 +96,7 @@ def test_a_fifth_of_each_class_is_held_out_but_never_all_of_it():
     rows = make_rows(sp.csr_matrix((len(y), 3)))
     problem = Problem(rows, ClassTargets(y, 6), MultinomialLoss(), L2(), 1.0, n_features=3, sample_weight=weights)
     for seed in range(20):
-        held = held_out_rows(problem, np.random.default_rng(seed), 0.2, "alpha='auto'")
+        held = held_out_rows(problem.targets, weights, np.random.default_rng(seed), 0.2, "alpha='auto'")
         assert np.all(np.diff(held) > 0)
         assert np.all(weights[held] > 0)
         counts = np.bincount(y[held], minlength=6)

@@ -136,17 +136,6 @@ def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
     assert all("same number of features" in said for said in run_threads(2, fit, timeout=30))
 
 
-def test_early_stopping_is_refused_on_several_processes():
-    X, y = iris()
-
-    def fit(comm):
-        with pytest.raises(ValueError, match=r"early_stopping is not supported on several processes.* on 2"):
-            ds_mlr(comm=comm).set_params(early_stopping=True).fit(X, y)
-        return True
-
-    assert run_threads(2, fit) == [True, True]
-
-
 def test_warm_start_needs_fewer_iterations():
     X, y = load_digits(return_X_y=True)
     model = ds_mlr(alpha=1e-3, tol=1e-5, warm_start=True, random_state=0).fit(X / 16, y)

@@ -14,7 +14,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, f1_score
 
-from manyclass import LinearClassifier, LinearRegressor, OutOfCore
+from manyclass import LinearClassifier, LinearRegressor
 from manyclass.datasets import make_many_classes
 from manyclass.objective.history import Record, Reporter
 from manyclass.optimize.loop import Outcome, minimize
@@ -235,7 +235,7 @@ def test_many_outputs_in_ranges(noisy):
     assert len(early.history_.validation) > 1, "not in ranges: all classes are scored along the run"
 
 
-def test_what_cannot_be_watched_is_refused_by_name(noisy, tmp_path):
+def test_what_cannot_be_watched_is_refused_by_name(noisy):
     X, y, X_val, y_val = noisy
     fit = LinearClassifier().fit
     for wrong, message in (
@@ -261,9 +261,6 @@ def test_what_cannot_be_watched_is_refused_by_name(noisy, tmp_path):
     assert not LinearClassifier(early_stopping=np.False_).fit(X, y).history_.validation
     with pytest.raises(ValueError, match="early_stopping=True needs rows to hold out, got 0 rows"):
         LinearClassifier(early_stopping=True).fit(X[:2], [0, 1])
-    store = LinearClassifier("crammer_singer", solver=OutOfCore(tmp_path / "model"))
-    with pytest.raises(ValueError, match="solver 'out_of_core' does not support callback"):
-        store.fit(X, callback=print)
     with pytest.raises(ValueError, match="early_stopping is not supported by partial_fit"):
         LinearClassifier(solver="sgd", early_stopping=True).partial_fit(X, y)
 

@@ -227,7 +227,7 @@ def _fit_store(args: argparse.Namespace, screen: Screen, comm: Communicator | No
     judged = args.valid and (comm is None or comm.rank == 0)
     valid = _read_valid(args, screen, estimator, store.dataset(end=1)) if judged else None
     screen.say(f"fitting {_aim(args, estimator)}; Ctrl-C keeps what is reached")
-    estimator.fit(store, **_kept(args))
+    estimator.fit(store, **_kept(args), **_held_out(args, valid))
     if comm is not None and comm.rank:
         return 0
     if args.history:

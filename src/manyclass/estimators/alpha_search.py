@@ -126,7 +126,7 @@ class _Search:
 
     def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None, verbose: int) -> None:
         rng = np.random.default_rng([seed, unit.n_samples])
-        self.held = held = held_out_rows(unit, rng, FRACTION, "alpha='auto'")
+        self.held = held = held_out_rows(unit.targets, unit.sample_weight, rng, FRACTION, "alpha='auto'")
         weights = np.array(unit.sample_weight, np.float64)
         weights[held] = 0.0
         self._training, self._judge = replace(unit, sample_weight=weights), Judge.of(unit, held)

@@ -260,15 +260,19 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         """
         watch = Watch(X_val, y_val, callback, X, y, sample_weight)
         with self._job() as (solver, comm):
-            if comm.size > 1 or isinstance(solver, StoreSolver):
-                watch.refuse(self, f"solver {solver.name!r}" + f" on {comm.size} processes" * (comm.size > 1))
-            if isinstance(solver, StoreSolver):
+            stored = isinstance(solver, StoreSolver)
+            if comm.size > 1 or stored:
+                who = f"solver {solver.name!r}" + f" on {comm.size} processes" * (comm.size > 1)
+                watch = watch.shared(self, comm, who, stored=stored)
+            settings = self._settings()
+            if comm.size > 1:  # one seed for all, even if random_state is None
+                settings["seed"] = int(comm.allreduce(np.int64(settings["seed"]), "max"))
+            if stored:
                 from manyclass.estimators.stored import fit_store
 
-                fit_store(self, solver, X, y, sample_weight, checkpoint, comm.rank)
+                fit_store(self, solver, watch, checkpoint, settings)
                 return self
             problem, facts = self._build(X, y, sample_weight, solver, comm)
-            settings = self._settings()
             if checkpoint is not None:
                 settings["checkpoint_seconds"] = checkpoint_seconds
             if comm.rank:
@@ -297,11 +301,6 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             yield solver, SerialCommunicator()
             return
         with opened(solver.comm) as comm:
-            if comm.size > 1 and self._patience is not None:
-                raise ValueError(
-                    f"early_stopping is not supported on several processes, got early_stopping={self.early_stopping!r} "
-                    f"on {comm.size}: leave it out, the duality gap ends the fit"
-                )
             yield on_communicator(solver, (), comm), comm
 
     def _loss(self) -> ClassificationLoss:

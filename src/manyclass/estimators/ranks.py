@@ -1,16 +1,19 @@
-"""Checks and statistics over the processes of a distributed fit: features, classes, sample weights."""
+"""What the processes of a distributed fit do together: checks, statistics of classes and weights, callbacks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
 from manyclass.distributed import Communicator
+from manyclass.objective.history import FitProgress
 from manyclass.objective.problem import Array
 
-__all__ = ["all_classes", "balanced_weights", "mean_beside_all", "require_alike", "total_weight"]
+__all__ = ["all_classes", "balanced_weights", "mean_beside_all", "require_alike", "together", "total_weight"]
 
 
 def require_alike(comm: Communicator, X: Any) -> None:
@@ -87,3 +90,29 @@ def balanced_weights(comm: Communicator, class_weight: Any, classes: Array, inde
         return np.asarray(counts.sum() / (len(counts) * counts))
     labels = classes if comm.size > 1 else classes[index]
     return np.asarray(compute_class_weight(class_weight, classes=classes, y=labels))
+
+
+def together(comm: Communicator, callback: Callable[[FitProgress], Any] | None) -> Callable[[FitProgress], bool]:
+    """The callback of this process, if it has one, as all processes call it together: they agree what comes next.
+
+    If it returns True in one of them, the fit ends in all; after Ctrl-C in one, all keep the model reached so far. An
+    error in one ends the others with an `AbortedError`; with MPI it ends the processes.
+    """
+
+    def called(progress: FitProgress) -> bool:
+        weights = progress.weights()  # by all processes, so that one of them may ask for them
+        asked = 0
+        try:
+            if callback is not None:
+                asked = int(bool(callback(replace(progress, weights=lambda: weights))))
+        except KeyboardInterrupt:
+            asked = 2
+        except BaseException as error:
+            comm.abort(error)
+            raise
+        found = int(comm.allreduce(np.int64(asked), "max"))
+        if found == 2:
+            raise KeyboardInterrupt
+        return bool(found)
+
+    return called

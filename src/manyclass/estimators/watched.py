@@ -16,16 +16,18 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names, _check_n_features, column_or_1d
 
+from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.estimators.alpha_search import FRACTION as SEARCHED
 from manyclass.estimators.base import LinearEstimator, check_rows
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator
+from manyclass.estimators.ranks import mean_beside_all, together
 from manyclass.kernels.rows import check_sparse
 from manyclass.objective.history import FitProgress
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.columns import WIDTH, minimize_columns
 from manyclass.optimize.loop import Result
-from manyclass.optimize.validation import Judge, Validation, held_out_rows
+from manyclass.optimize.validation import FRACTION, Judge, Validation, held_out_rows
 from manyclass.solvers.least_squares.arrays import plain_array
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ Settle: TypeAlias = Callable[[Any, Any], None]
 #: Constraint on ``early_stopping``.
 STOPS = ["boolean", Interval(Integral, 1, None, closed="left")]
 
-#: Fraction of the rows that early stopping holds out, and its patience in iterations: scikit-learn's defaults.
-_FRACTION, _PATIENCE = 0.1, 5
+#: Patience of early stopping in iterations: scikit-learn's default.
+_PATIENCE = 5
 
 
 class Watch(NamedTuple):
@@ -56,23 +58,47 @@ class Watch(NamedTuple):
     labels: Any = None
     #: The rows that early stopping holds out, where they are drawn already.
     held: Array | None = None
+    #: The processes of the fit, and whether another one than this has held-out rows.
+    comm: Communicator = SerialCommunicator()
+    elsewhere: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether held-out rows are given in this process."""
+        return self.X_val is not None or self.y_val is not None
 
     @property
     def judges(self) -> bool:
-        """Whether held-out rows are given."""
-        return self.X_val is not None or self.y_val is not None
+        """Whether held-out rows are given in any process."""
+        return self.given or self.elsewhere
 
-    def refuse(self, estimator: Watched, who: str) -> None:
-        """Raise a ValueError, in the words of ``who``, if anything is to be watched."""
-        asked = {
-            "X_val": self.judges,
-            "early_stopping": estimator._patience is not None,
-            "callback": self.callback is not None,
-            "set_callbacks": bool(getattr(estimator, "_skl_callbacks", ())),
-        }
-        for name, given in asked.items():
-            if given:
-                raise ValueError(f"{who} does not support {name}: leave it out, or choose another solver")
+    def shared(self, estimator: Watched, comm: Communicator, who: str, *, stored: bool) -> Watch:
+        """The same for a fit on several processes or on a row store; ``who`` names its solver in errors.
+
+        All processes call this together: what one of them watches, they watch together, see `together`.
+
+        Raises
+        ------
+        ValueError
+            In all processes: for scikit-learn's callbacks, which get rows and a fitted estimator, where no process has
+            all of these in memory; for an ``early_stopping`` that differs.
+        """
+        patience = -1 if estimator._patience is None else estimator._patience
+        asked = [self.given, self.callback is not None, bool(getattr(estimator, "_skl_callbacks", ()))]
+        facts = comm.allreduce(np.array([*asked, patience, -patience], np.int64), "max")
+        given, called, follows, most, least = facts.tolist()
+        if follows and (stored or comm.size > 1):
+            raise ValueError(
+                f"{who} does not support set_callbacks, whose callbacks get all rows and a fitted estimator in memory: "
+                "set none, and pass fit(callback=f)"
+            )
+        if most != -least:
+            raise ValueError(
+                f"early_stopping must be the same in every process, got {estimator.early_stopping!r} in this one and "
+                "another value elsewhere: create the estimator with the same parameters everywhere"
+            )
+        callback = together(comm, self.callback) if called and comm.size > 1 else self.callback
+        return self._replace(callback=callback, comm=comm, elsewhere=bool(given))
 
 
 def _interrupt(progress: FitProgress) -> None:
@@ -90,6 +116,7 @@ class Watched:
 
     early_stopping: Any
     classes_: Array
+    n_features_in_: int
 
     @property
     def _patience(self) -> int | None:
@@ -109,6 +136,13 @@ class Watched:
         check_sparse(y_val, "y_val")
         check_consistent_length(X, y_val)
         return X, self._truth(task, n_outputs, y_val)
+
+    def _judge(self, watch: Watch, task: str, n_outputs: int, n_threads: int) -> Judge:
+        """The judge on the held-out rows that were given, in this process or in another one."""
+        rows: tuple[Any, Any] = np.empty((0, self.n_features_in_)), np.empty(0, np.int64)
+        if watch.given:
+            rows = self._held_out_rows(watch.X_val, watch.y_val, task, n_outputs)
+        return Judge(*rows, None, n_threads, watch.comm)
 
     def _held_out_matrix(self, X_val: Any) -> Any:
         """X_val, checked as X."""
@@ -248,11 +282,10 @@ class WatchedEstimator(Watched, LinearEstimator):
 
         Early stopping after a search for alpha holds out rows that the search did, whose warm start has not seen them.
         """
-        patience, search = self._patience, None
+        patience, search, comm = self._patience, None, watch.comm
         judge: Judge | None = None
         if watch.judges:
-            rows = self._held_out_rows(watch.X_val, watch.y_val, facts["task"], problem.n_outputs)
-            judge = Judge(*rows, None, problem.n_threads)
+            judge = self._judge(watch, facts["task"], problem.n_outputs, problem.n_threads)
         if self.alpha == "auto":
             problem, search = self._choose_alpha(problem, solver)
             if search.interrupted:
@@ -261,13 +294,20 @@ class WatchedEstimator(Watched, LinearEstimator):
             if search is None:
                 rng = np.random.default_rng([settings["seed"], problem.n_samples])
                 wanted_by = f"early_stopping={self.early_stopping!r}"
-                held = held_out_rows(problem, rng, _FRACTION, wanted_by) if watch.held is None else watch.held
+                held = watch.held
+                if held is None:
+                    given = problem.targets, problem.sample_weight
+                    held = held_out_rows(*given, rng, FRACTION, wanted_by, comm)
             else:
-                held = search.held[:: round(SEARCHED / _FRACTION)]
-            judge = Judge.of(problem, held, watch.labels)
+                held = search.held[:: round(SEARCHED / FRACTION)]
+            scale = getattr(solver, "scale", 1.0)
+            judge = Judge.of(problem, held, watch.labels, comm, scale)
             weights = np.array(problem.sample_weight, np.float64)
             weights[held] = 0.0  # no rows are copied
             problem = replace(problem, sample_weight=weights)
+            if comm.size > 1 and solver is not None and solver.partitions_rows:
+                distributed: Any = solver
+                distributed.scale = mean_beside_all(comm, scale * weights, problem.n_samples)
         if judge is not None:
             settings["validation"] = Validation(judge, patience)
         loop = self._loop(problem, solver, checkpoint, search and search.state, whole=patience is not None)

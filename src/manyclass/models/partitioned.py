@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,13 +26,46 @@ from manyclass.runtime.files import atomic_folder
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges
 
-__all__ = ["Columns", "PartitionedModel"]
+__all__ = ["ClassBlocks", "Columns", "PartitionedModel"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
+class ClassBlocks(ABC):
+    """Weights in blocks of classes, which are whole in no process: they are in several processes, or on disk.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Numbers of features and of classes.
+    dtype : dtype
+        Of the weights.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def each(self, comm: Communicator) -> Iterator[tuple[int, int, Array]]:
+        """First class, last class + 1, and weights of each block, in the order of the classes; all processes of
+        ``comm`` call this together."""
+
+    @abstractmethod
+    def copy(self) -> ClassBlocks:
+        """The same weights, which later iterations do not change."""
+
+    def assemble(self, comm: Communicator) -> Array:
+        """All weights, (n_features, n_classes), in every process; all processes of ``comm`` call this together."""
+        size = self.shape[0] * self.shape[1] * self.dtype.itemsize
+        require({"all weights in every process": size}, "save the model, and open it with manyclass.load")
+        whole = np.empty(self.shape, self.dtype)
+        for lo, hi, block in self.each(comm):
+            whole[:, lo:hi] = block
+        return whole
+
+
 @dataclass(frozen=True)
-class Columns:
+class Columns(ClassBlocks):
     """Columns of weights in blocks, each in one process; of this object every process has one.
 
     Attributes
@@ -62,14 +96,9 @@ class Columns:
             own = self.blocks.get(number, np.broadcast_to(self.dtype.type(0), (self.shape[0], hi - lo)))
             yield lo, hi, comm.broadcast(own, owner)
 
-    def assemble(self, comm: Communicator) -> Array:
-        """All weights, (n_features, n_columns), in every process."""
-        size = self.shape[0] * self.shape[1] * self.dtype.itemsize
-        require({"all weights in every process": size}, "save the model, and open it with manyclass.load")
-        whole = np.empty(self.shape, self.dtype)
-        for lo, hi, block in self.each(comm):
-            whole[:, lo:hi] = block
-        return whole
+    def copy(self) -> Columns:
+        """The same, with copies of the blocks of this process."""
+        return replace(self, blocks={number: block.copy() for number, block in self.blocks.items()})
 
     def difference(self, comm: Communicator) -> Columns:
         """The second of two columns minus the first, as one column of the first process."""

@@ -421,8 +421,10 @@ class _Run:
         history.evaluation_seconds = time.perf_counter() - self.begun - self.wall
         last = history.last if len(history) else None
         found = self.problem.bounds(last.primal, last.dual) if last else Certificate(np.nan, np.nan)
-        best = None if self.validation is None else self.validation.best
-        if best is not None and (outcome is Outcome.PATIENCE or not self.solver.certified):
+        best = None
+        if self.validation is not None:
+            best = self.validation.kept(ended=outcome is Outcome.PATIENCE, certified=self.solver.certified)
+        if best is not None:
             at = W, intercept = best
             if self.solver.certified:
                 if self.problem.standard is not None:

@@ -8,33 +8,48 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.scoring import Scorer
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
+from manyclass.models.partitioned import ClassBlocks
 from manyclass.objective.history import Validated
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Solver, row_matrix
 
-__all__ = ["Judge", "Score", "Validation", "held_out_rows", "truth_of"]
+__all__ = ["FRACTION", "Judge", "Score", "Validation", "held_out_rows", "truth_of"]
 
+#: Fraction of the rows that early stopping holds out: scikit-learn's default.
+FRACTION = 0.1
 #: Maximum number of held-out rows: enough for a small standard error.
 _MOST = 20_000
 
 
-def held_out_rows(problem: Problem, rng: np.random.Generator, fraction: float, wanted_by: str) -> Array:
+def held_out_rows(
+    targets: Targets,
+    weights: Array | None,
+    rng: np.random.Generator,
+    fraction: float,
+    wanted_by: str,
+    comm: Communicator | None = None,
+) -> Array:
     """Indices of the held-out rows, sorted: this fraction of each class, but never the only row of a class.
+
+    Rows of weight zero are not held out. With ``comm`` the rows are those of one of several processes, which call this
+    together; one that cannot leave out any of its own holds out none.
 
     Raises
     ------
     ValueError
         If fewer than two rows can be left out; the message names the parameter ``wanted_by``.
     """
-    n, weights = problem.n_samples, np.asarray(problem.sample_weight)
+    weights = np.asarray(weights)
+    n = len(weights)
     order = rng.permutation(n)
-    if isinstance(problem.targets, ClassTargets):
-        group = problem.targets.y
-    elif isinstance(problem.targets, SignTargets):
-        indptr, indices = problem.targets.indptr, problem.targets.indices
+    if isinstance(targets, ClassTargets):
+        group = targets.y
+    elif isinstance(targets, SignTargets):
+        indptr, indices = targets.indptr, targets.indices
         first = np.minimum(indptr[:-1], max(len(indices) - 1, 0))
         group = np.where(np.diff(indptr) > 0, indices[first] if len(indices) else 0, -1)
     else:
@@ -43,12 +58,14 @@ def held_out_rows(problem: Problem, rng: np.random.Generator, fraction: float, w
     sizes = np.unique(group, return_counts=True)
     alone = np.isin(group, sizes[0][sizes[1] == 1]) if len(sizes[0]) > 1 else np.zeros(n, bool)
     order = order[(weights[order] > 0) & ~alone[order]]
-    size = min(_MOST, max(1, round(fraction * len(order))))
-    if len(order) < 2:
+    size = min(_MOST, max(1, round(fraction * len(order)))) if len(order) > 1 else 0
+    if not (size if comm is None else comm.allreduce(np.int64(size))):
         raise ValueError(
             f"{wanted_by} needs rows to hold out, got {len(order)} rows that can be left out: pass more rows, or leave "
             f"out {wanted_by}"
         )
+    if not size:
+        return np.empty(0, np.int64)
     places = (np.arange(size) + rng.random()) * (len(order) / size)
     return np.sort(order[places.astype(np.int64)])
 
@@ -90,20 +107,33 @@ class Judge:
         Sample weights.
     n_threads : int
         Number of threads.
+    comm : Communicator, optional
+        Several processes, each with a judge of its own rows, which may be none: they call it together, and get the
+        score of the rows of all. Only for classes.
     """
 
-    def __init__(self, X: Any, truth: Any, weights: Array | None, n_threads: int) -> None:
+    def __init__(
+        self, X: Any, truth: Any, weights: Array | None, n_threads: int, comm: Communicator | None = None
+    ) -> None:
         self._X, self._truth, self._n_threads = X, truth, n_threads
+        self._comm = SerialCommunicator() if comm is None else comm
         self._weights = None if weights is None else np.asarray(weights, np.float64)
 
     @classmethod
-    def of(cls, problem: Problem, held: Array, labels: Any = None) -> Judge:
-        """The judge on some rows of a problem, with their weights; by ``labels`` of all rows if they are given."""
-        weights = np.asarray(problem.sample_weight, np.float64)[held]
+    def of(
+        cls, problem: Problem, held: Array, labels: Any = None, comm: Communicator | None = None, scale: float = 1.0
+    ) -> Judge:
+        """The judge on some rows of a problem, with their weights; by ``labels`` of all rows if they are given.
+
+        ``scale`` is the mean weight of the rows of this process where that of all processes is 1.
+        """
+        weights = np.asarray(problem.sample_weight, np.float64)[held] * scale
         truth = truth_of(problem.targets, held) if labels is None else labels[held]
-        return cls(row_matrix(problem)[held], truth, weights, problem.n_threads)
+        return cls(row_matrix(problem)[held], truth, weights, problem.n_threads, comm)
 
     def __call__(self, W: Any, intercept: Array) -> Score:
+        if isinstance(W, ClassBlocks):
+            return self._mean(self._best_of_blocks(W, intercept) == self._truth)
         scorer, truth, n = Scorer(W, np.asarray(intercept)), self._truth, self._n_threads
         if sp.issparse(truth):
             return _micro_f1(scorer.positive(self._X, n), truth)
@@ -125,9 +155,23 @@ class Judge:
             return self._mean(-((scores - truth) ** 2).mean(axis=1))
         return self._mean((scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > 0) == truth)
 
+    def _best_of_blocks(self, W: ClassBlocks, intercept: Array) -> Array:
+        """The class with the largest score of each row; of equal scores the lower class."""
+        best, found = np.full(self._X.shape[0], -np.inf), np.zeros(self._X.shape[0], np.int64)
+        for lo, hi, block in W.each(self._comm):
+            number, value = (part[:, 0] for part in Scorer(block, intercept[lo:hi]).best(self._X, 1, self._n_threads))
+            better = value > best
+            best[better], found[better] = value[better], number[better] + lo
+            self._comm.progress()
+        return found
+
     def _mean(self, parts: Array) -> Score:
         parts = parts.astype(np.float64)
-        return Score(float(np.average(parts, weights=self._weights)), parts)
+        if self._comm.size == 1:
+            return Score(float(np.average(parts, weights=self._weights)), parts)
+        weights = np.ones(len(parts)) if self._weights is None else self._weights
+        total, whole = self._comm.allreduce(np.array([parts @ weights, weights.sum()])).tolist()
+        return Score(total / whole, parts)
 
 
 def _micro_f1(found: Any, truth: Any) -> Score:
@@ -151,6 +195,11 @@ class Validation:
         self._judge = judge
         self._best: tuple[int, float, Any, Array] | None = None
 
+    def resume(self, iteration: int, score: float, W: Any, intercept: Array) -> None:
+        """Take over the weights with the best score of an earlier part of the fit."""
+        if self.patience is not None:
+            self._best = iteration, score, W, intercept
+
     def look(self, iteration: int, seconds: float, W: Any, intercept: Array) -> Validated:
         """The score of these weights, which are kept if it is the best so far and the fit may end early."""
         score = self._judge(W, intercept).score
@@ -162,6 +211,13 @@ class Validation:
         """Whether the fit is to end after this iteration."""
         return self.patience is not None and self._best is not None and iteration - self._best[0] >= self.patience
 
+    def kept(self, *, ended: bool, certified: bool) -> tuple[Any, Array] | None:
+        """The best ``(W, b)`` if they are the result of the fit: it was ``ended`` by the scores, or has no certificate.
+
+        None: the result is that of the last iteration.
+        """
+        return self.best if ended or not certified else None
+
     @property
     def best(self) -> tuple[Any, Array] | None:
         """``(W, b)`` of the best score; None if they are not kept."""
@@ -171,7 +227,7 @@ class Validation:
         """Size in bytes of the weights that are kept: at most what the solver needs, as they may be sparse."""
         if self.patience is None:
             return {}
-        dense = problem.n_features * problem.n_outputs * problem.dtype.itemsize
+        dense = solver.weight_bytes(problem)
         return {"best weights on held-out rows": min(dense, sum(solver.nbytes(problem).values()))}
 
     def pack(self) -> dict[str, Array]:
@@ -187,10 +243,10 @@ class Validation:
 
     def unpack(self, arrays: dict[str, Array]) -> None:
         """Load what `pack` returned; nothing, from the checkpoint of a fit that could not end early."""
-        if self.patience is None or "best" not in arrays:
+        if "best" not in arrays:
             return
         W = arrays.get("weights")
         if W is None:
             W = sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
         iteration, score = arrays["best"].tolist()
-        self._best = int(iteration), score, W, arrays["intercept"]
+        self.resume(int(iteration), score, W, arrays["intercept"])

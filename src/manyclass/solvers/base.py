@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -23,6 +23,8 @@ from manyclass.runtime.threads import ranges
 if TYPE_CHECKING:
     from manyclass.io.store.rows import RowStore
     from manyclass.models.sharded import ShardedModel
+    from manyclass.objective.history import FitProgress
+    from manyclass.optimize.validation import Validation
 
 __all__ = [
     "PLAIN",
@@ -183,6 +185,10 @@ class Solver(BaseSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         """Size in bytes of the arrays that a fit holds besides the data, by a description of each."""
 
+    def weight_bytes(self, problem: Problem) -> int:
+        """Size in bytes of what `weights` returns, in this process, at most."""
+        return int(problem.n_features * problem.n_outputs * problem.dtype.itemsize)
+
     def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
         """Raise a MemoryError if there is less memory than `nbytes` and ``more``; called before `state`."""
         needs = {**self.nbytes(problem), **more}
@@ -267,8 +273,11 @@ class StoreTask(NamedTuple):
         Weights of the classes, as in scikit-learn.
     parameters : dict
         Parameters of the estimator, recorded in the model.
-    checkpoint, tol, max_iter, seed, verbose
-        As in `manyclass.optimize.loop.minimize`.
+    checkpoint, tol, max_iter, seed, verbose, validation, callback
+        As in `manyclass.optimize.loop.minimize`. All processes score held-out rows and call the callback together,
+        after each epoch.
+    held_out : ndarray of int64, optional
+        Rows of the store, ascending, that the fit leaves out.
     """
 
     store: RowStore
@@ -282,6 +291,9 @@ class StoreTask(NamedTuple):
     max_iter: int | None
     seed: int
     verbose: int
+    validation: Validation | None = None
+    callback: Callable[[FitProgress], Any] | None = None
+    held_out: Array | None = None
 
 
 class StoreFit(NamedTuple):

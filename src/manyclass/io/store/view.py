@@ -88,6 +88,15 @@ class RowView:
             return found[0]
         return csr_matrix(vstack(found, format="csr")) if self.store.kind == "labels" else np.concatenate(found)
 
+    def take(self, rows: Array) -> Any:
+        """Return the features of rows of the store with these numbers, which must be in this view, as a copy."""
+        begins = np.asarray(self.store.shard_bounds)
+        pieces = [self.store.rows_of(0, 0, 0)]
+        for number, row in zip(np.searchsorted(begins, rows, side="right") - 1, rows):
+            at = int(row - begins[number])
+            pieces.append(self.store.rows_of(int(number), at, at + 1))
+        return np.concatenate(pieces) if self.store.layout == "dense" else _stacked(pieces, self.store)
+
     def cuts(self, nbytes: int = WINDOW_BYTES) -> list[tuple[int, int]]:
         """Return consecutive ranges of rows of the store, each within a shard, of about ``nbytes`` bytes or one row."""
         return [

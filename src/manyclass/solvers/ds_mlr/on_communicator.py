@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.kernels.scoring import Scorer
+from manyclass.models.partitioned import Columns
 from manyclass.objective.losses import MultinomialLoss
-from manyclass.objective.problem import Problem
-from manyclass.solvers.base import Solver
+from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import ranges
+from manyclass.solvers.base import Solver, row_matrix
 
 __all__ = ["DistributedSolver", "communicator_of", "on_communicator"]
 
 S = TypeVar("S", bound=Any)
+
+#: Number of scores, in float64, that are held at a time.
+_TILE = 1 << 20
 
 
 def communicator_of(solver: Any) -> Communicator:
@@ -65,3 +73,25 @@ class DistributedSolver(Solver):
                 f"solver {self.name!r} is for softmax regression, got loss {problem.loss.name!r}: give "
                 "loss='multinomial', or choose another solver (solver='auto' chooses for you)"
             )
+
+    def value(self, problem: Problem, W: Any, intercept: Array) -> float:
+        """The objective over the rows of all processes, which call this together."""
+        comm = self._comm
+        if comm.size == 1 or not self.partitions_rows:
+            return super().value(problem, W, intercept)
+        X, y, n = row_matrix(problem), problem.targets.y, problem.n_samples  # type: ignore[union-attr]
+        sums, own, penalty = np.full(n, -np.inf), np.zeros(n), 0.0
+        for lo, hi, block in W.each(comm) if isinstance(W, Columns) else [(0, problem.n_outputs, W)]:
+            scorer = Scorer(block, intercept[lo:hi])
+            for begin, end in ranges(n, max(1, _TILE // (hi - lo))):
+                S = scorer.scores(X[begin:end], problem.n_threads).astype(np.float64)
+                top = S.max(axis=1)
+                part = top + np.log(np.exp(S - top[:, None]).sum(axis=1))
+                sums[begin:end] = np.logaddexp(sums[begin:end], part)
+                inside = np.flatnonzero((y[begin:end] >= lo) & (y[begin:end] < hi))
+                own[begin + inside] = S[inside, y[begin + inside] - lo]
+                comm.progress()
+            penalty += problem.penalty_value(block)
+        losses = self.scale * float(np.asarray(problem.sample_weight, np.float64) @ (sums - own))
+        whole, rows = comm.allreduce(np.array([losses, n])).tolist()
+        return float(whole / rows + problem.lam * penalty)

@@ -224,6 +224,11 @@ class DSMLR(DistributedSolver):
     def nbytes(self, problem: Problem) -> dict[str, int]:
         return needs(self, self._job(problem), self._comm.size, self._kind(problem), self._keeps(problem))
 
+    def weight_bytes(self, problem: Problem) -> int:
+        extent = self._known(problem)
+        widths = [hi - lo for lo, hi in map(extent.grid.classes, extent.blocks)]
+        return int(problem.n_features * sum(widths) * problem.dtype.itemsize)
+
     def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
         """Raise a MemoryError, in all processes, if one has less memory than it needs."""
         refuse(self, self._job(problem), self._comm, self._kind(problem), self._keeps(problem), more)

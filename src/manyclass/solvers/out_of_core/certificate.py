@@ -46,6 +46,8 @@ class Rows(NamedTuple):
         Number of rows of all ranks.
     by_class : ndarray of shape (n_classes,), optional
         The weight of each class.
+    held_out : ndarray, optional
+        Rows of the store, ascending, whose weight is zero.
     """
 
     view: RowView
@@ -53,11 +55,16 @@ class Rows(NamedTuple):
     scale: float
     n: int
     by_class: Array | None = None
+    held_out: Array | None = None
 
     def weights(self, window: Window) -> Array:
         """The scaled weights of the rows of a window, in float64."""
         given = np.ones(window.end - window.begin) if window.weights is None else window.weights
-        return given * self.scale if self.by_class is None else given * self.by_class[window.y] * self.scale
+        found = given * self.scale if self.by_class is None else given * self.by_class[window.y] * self.scale
+        if self.held_out is not None:
+            first, last = np.searchsorted(self.held_out, [window.begin, window.end])
+            found[self.held_out[first:last] - window.begin] = 0.0
+        return np.asarray(found)
 
 
 class _Tile(NamedTuple):

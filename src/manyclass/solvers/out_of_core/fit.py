@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -16,19 +17,19 @@ from manyclass.kernels.rows import check_largest, make_rows
 from manyclass.kernels.scoring import row_fault
 from manyclass.models.sharded import ShardedModel
 from manyclass.models.splitting import ShardedModelWriter, block_width
-from manyclass.objective.history import History, Record, Reporter
+from manyclass.objective.history import History, Record, Reporter, Validated, tell
 from manyclass.objective.problem import Certificate
 from manyclass.runtime.files import refuse_existing
 from manyclass.runtime.memory import human, require
 from manyclass.solvers.base import StoreFit, StoreTask
 from manyclass.solvers.out_of_core.certificate import Rows, certify, resolution
-from manyclass.solvers.out_of_core.state import LogSums, Work
+from manyclass.solvers.out_of_core.state import LogSums, StoredBlocks, Work
 from manyclass.solvers.out_of_core.steps import Schedule, batch_of, curvature, steps_of, visit
 
 if TYPE_CHECKING:
     from manyclass.solvers.out_of_core.solver import OutOfCore
 
-__all__ = ["BlockFit"]
+__all__ = ["BlockFit", "class_weights"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -69,8 +70,7 @@ class BlockFit:
         for folder in (self.path, work):
             if not folder.absolute().parent.is_dir():
                 raise FileNotFoundError(f"cannot write {folder}: the folder {folder.parent} does not exist; create it")
-        # All ranks use the same seed, even if random_state is None.
-        self.seed = int(comm.allreduce(np.array([task.seed], np.int64), "max")[0])
+        self.seed = task.seed  # the same on all ranks
         d, K = self.store.shape[1], self.store.n_outputs
         width = block_width(d, K, task.dtype, solver.block_classes, solver.block_bytes)
         self.bounds = [*range(0, K, width), K]
@@ -90,6 +90,7 @@ class BlockFit:
             "alpha": task.alpha,
             "fit_intercept": task.intercept,
             **({} if task.class_weight is None else {"class_weight": repr(task.class_weight)}),
+            **({} if task.held_out is None else {"held_out": len(task.held_out)}),
             "average": solver.average,
             "window_bytes": solver.window_bytes,
             "random_state": self.seed,
@@ -114,7 +115,10 @@ class BlockFit:
         if self.comm.rank == 0:
             # A block is rewritten before its old file is removed; at the end the model is written in addition.
             whole = self.store.shape[1] * self.store.n_outputs * size
-            whole = whole * (3 if solver.average else 2) + states + 4 * len(self.store) * (len(self.bounds) - 1)
+            kept = 2 if solver.average else 1  # the weights, and their mean
+            if self.task.validation is not None and self.task.validation.patience is not None:
+                kept *= 2  # and those of the best score
+            whole = whole * (kept + 1) + states + 4 * len(self.store) * (len(self.bounds) - 1)
             free = shutil.disk_usage(self.path.absolute().parent).free
             if whole > free:
                 raise MemoryError(
@@ -132,11 +136,16 @@ class BlockFit:
             work.path.mkdir(exist_ok=True)
         comm.barrier()
         self.history = History([Record.of(row) for row in work.history], outcome="max_iter")
+        if self.task.validation is not None:
+            self.history.validation[:] = [Validated(int(row[0]), *row[1:]) for row in work.validation]
+            if work.best is not None:
+                score, weights = work.best
+                self.task.validation.resume(weights.epoch, score, weights, weights.intercept())
         self.together = saved = False
         try:
             self.by_class = self._by_class()
             self.survey = self._survey()
-            self.rows = Rows(self.view, self.solver.window_bytes, self.survey.scale, len(self.store), self.by_class)
+            self.rows = self._rows(self.survey.scale)
             try:
                 self._descend()
             except KeyboardInterrupt:
@@ -149,31 +158,84 @@ class BlockFit:
             comm.barrier()
             saved = True
         finally:
-            # A checkpoint that the user asked for remains, unless the fit has converged.
-            if comm.rank == 0 and (self.task.checkpoint is None or (saved and self.history.outcome == "converged")):
+            # A checkpoint that the user asked for remains, unless the fit is finished.
+            finished = saved and self.history.outcome in ("converged", "patience")
+            if comm.rank == 0 and (self.task.checkpoint is None or finished):
                 work.remove()
         model = ShardedModel.open(self.path)
         survey, epochs = self.survey, work.done // self.steps
         return StoreFit(model, self.history, self._certificate(), survey.alpha, epochs, survey.mean_norm)
 
     def _descend(self) -> None:
-        """Run the remaining epochs, and compute the certificates."""
+        """Run the remaining epochs, each watched, and compute the certificates."""
         work, certificate, history = self.work, self.solver.certificate, self.history
         widths = [hi - lo for lo, hi in zip(self.bounds[:-1], self.bounds[1:])]
         sums = self._sums(widths)
         self.seconds = history.last.seconds if len(history) else 0.0
         with Reporter(self.task.verbose if self.comm.rank == 0 else 0, self.task.tol, self.max_iter) as shown:
-            while work.done < self.max_iter * self.steps:
+            if work.done and not work.done % self.steps:
+                self._judge()  # unless that was done before the fit was resumed
+            while history.outcome == "max_iter" and work.done < self.max_iter * self.steps:
                 begun, compiled = time.perf_counter(), compile_clock.seconds
                 self._epoch(sums)
                 self.seconds += time.perf_counter() - begun - (compile_clock.seconds - compiled)
-                shown.iterated(work.done // self.steps)
                 if certificate == "epoch":
-                    self._evaluate(shown)
-                    if history.outcome == "converged":
-                        return
-            if certificate is not None and not self._evaluated():
-                self._evaluate(shown)
+                    self._evaluate(work.weights())
+                self._judge()
+                self._tell(shown)
+            if certificate is not None and self._evaluated(self._model()) is None:
+                record = self._evaluate(self._model())
+                shown.evaluated(record, history.score_at(record.iteration))
+
+    def _judge(self) -> None:
+        """Score the held-out rows after an epoch; sets the outcome if they end the fit."""
+        validation, work, history = self.task.validation, self.work, self.history
+        if validation is None:
+            return
+        weights = work.weights()
+        if history.score_at(weights.epoch) is None:
+            found = validation.look(weights.epoch, self.seconds, weights, weights.intercept())
+            history.validation.append(found)
+            work.validation.append([*map(float, found)])
+            better = validation.best is not None and validation.best[0] is weights
+            work.judged((found.score, weights) if better else work.best, write=self.comm.rank == 0)
+        if history.outcome == "max_iter" and validation.over(weights.epoch):
+            history.outcome = "patience"
+
+    def _tell(self, shown: Reporter) -> None:
+        """Show an epoch, and call the callback; sets the outcome if it ends the fit."""
+        history, weights = self.history, self.work.weights()
+        record = self._evaluated(weights)
+        if record is None:
+            nan = float("nan")
+            known = history.last.numbers()[2:6] if len(history) else (nan, nan, nan, nan)
+            record = self._record(weights.epoch, known, {"epochs left": self.max_iter - weights.epoch})
+        try:
+            stop = tell(
+                shown,
+                self.task.callback,
+                record,
+                score=history.score_at(weights.epoch),
+                finished=history.outcome != "max_iter" or weights.epoch >= self.max_iter,
+                weights=lambda: (weights, weights.intercept()),
+            )
+        except KeyboardInterrupt:  # raised in all ranks
+            self.together = True
+            raise
+        if stop and history.outcome == "max_iter":
+            history.outcome = "stopped"
+
+    def _record(self, epoch: int, bounds: Sequence[float], info: dict[str, float] | None = None) -> Record:
+        """A record of an epoch, with primal, dual, gap and relative gap."""
+        spent = self.seconds, time.perf_counter() - self.started
+        return Record.of([epoch, epoch * self.work.n_blocks, *bounds, *spent], info)
+
+    def _model(self) -> StoredBlocks:
+        """The weights of the model that the fit returns."""
+        validation, best = self.task.validation, None
+        if validation is not None:
+            best = validation.kept(ended=self.history.outcome == "patience", certified=self.solver.certified)
+        return self.work.weights() if best is None else best[0]
 
     def _sums(self, widths: list[int]) -> LogSums:
         """The log-sum-exps of the rows of this rank; taken from the files of another number of ranks, if it was."""
@@ -201,21 +263,26 @@ class BlockFit:
         asked, store = self.task.class_weight, self.store
         if asked is None:
             return None
-        if asked != "balanced":
-            return np.asarray(compute_class_weight(asked, classes=store.classes, y=store.classes))
         counts = np.zeros(store.n_outputs, np.int64)
-        for window in self.view.windows(self.solver.window_bytes):
-            counts += np.bincount(window.y, minlength=store.n_outputs)
-        counts = self.comm.allreduce(counts)
-        return np.asarray(len(store) / (store.n_outputs * np.maximum(counts, 1)))
+        if asked == "balanced":
+            for window in self.view.windows(self.solver.window_bytes):
+                counts += np.bincount(window.y, minlength=store.n_outputs)
+            counts = self.comm.allreduce(counts)
+        return class_weights(asked, store.classes, counts)
+
+    def _rows(self, scale: float) -> Rows:
+        """The rows of this rank, with sample weights times a factor; those that are held out have none."""
+        whole = len(self.store), self.by_class, self.task.held_out
+        return Rows(self.view, self.solver.window_bytes, scale, *whole)
 
     def _survey(self) -> _Survey:
         """One pass over the rows: checks them, and computes norms, number of steps and first step size."""
         comm, task, dense, batch = self.comm, self.task, self.store.layout == "dense", self.batch
-        weighed = Rows(self.view, self.solver.window_bytes, 1.0, len(self.store), self.by_class)
+        weighed = self._rows(1.0)
+        every = weighed._replace(held_out=None)
         steps = np.zeros(comm.size, np.int64)
         n, size = len(self.store), len(self.store) * self.store.shape[1]
-        weight = squares = features = ones = largest = 0.0
+        weight = total = squares = features = ones = largest = 0.0
         for window in self.view.windows(self.solver.window_bytes):
             rows = window.end - window.begin
             fault = row_fault(make_rows(window.X), 0, rows, self.store.shape[1])
@@ -227,6 +294,7 @@ class BlockFit:
             steps[comm.rank] += steps_of(rows, batch)
             c = weighed.weights(window)
             weight += float(c.sum())
+            total += float(every.weights(window).sum())
             values = window.X if dense else window.X.data
             largest = max(largest, float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
             check_largest(max(largest, 1.0), size, task.dtype)  # whether it is too small, all windows tell
@@ -234,7 +302,7 @@ class BlockFit:
             found = curvature(window.X, c, batch)
             features, ones = max(features, found[0]), max(ones, found[1])
         steps = comm.allreduce(steps)
-        weight, squares = comm.allreduce(np.array([weight, squares])).tolist()
+        weight, total, squares = comm.allreduce(np.array([weight, total, squares])).tolist()
         features, ones, largest = comm.allreduce(np.array([features, ones, largest]), "max").tolist()
         check_largest(largest, size, task.dtype)
         if not weight > 0:
@@ -245,7 +313,7 @@ class BlockFit:
         mean = squares / n
         gain = mean if task.intercept else 0.0
         scale = n / weight
-        alpha = 1.0 / weight if task.alpha is None else task.alpha
+        alpha = 1.0 / total if task.alpha is None else task.alpha  # of all rows, also where some are held out
         lam = 2.0 * alpha if self.store.n_outputs == 2 else alpha
         rate = 1.0 / (scale * (features + gain * ones) + batch * lam)
         return _Survey(steps, scale, alpha, lam, rate, gain, mean)
@@ -322,37 +390,34 @@ class BlockFit:
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def _evaluated(self) -> bool:
-        """Whether the last record is for the current weights."""
-        return len(self.history) > 0 and self.history.last.iteration * self.steps == self.work.done
+    def _evaluated(self, weights: StoredBlocks) -> Record | None:
+        """The record of these weights; None if their certificate was not computed."""
+        if not weights.whole:
+            return None
+        return next((record for record in reversed(self.history) if record.iteration == weights.epoch), None)
 
-    def _evaluate(self, shown: Reporter) -> None:
-        """Record the certificate of the current weights; sets the outcome if it reaches ``tol``."""
-        epoch, lam, intercept = self.work.done // self.steps, self.survey.lam, self.task.intercept
-        found = certify(self.rows, self.bounds, self.work.result, lam, intercept, self.comm)
-        record = Record(
-            epoch,
-            float(epoch * self.work.n_blocks),
-            *(found.primal, found.dual, found.gap, found.relative_gap),
-            self.seconds,
-            time.perf_counter() - self.started,
-        )
+    def _evaluate(self, weights: StoredBlocks) -> Record:
+        """Record the certificate of these weights; sets the outcome if it reaches ``tol``."""
+        found = certify(self.rows, self.bounds, weights.block, self.survey.lam, self.task.intercept, self.comm)
+        record = self._record(weights.epoch, (found.primal, found.dual, found.gap, found.relative_gap))
         self.history.records.append(record)
         self.work.history.append([*map(float, record.numbers())])
-        shown.evaluated(record)
-        if found.relative_gap <= self.task.tol:
+        if found.relative_gap <= self.task.tol and self.history.outcome == "max_iter":
             self.history.outcome = "converged"
+        return record
 
     def _certificate(self) -> Certificate:
-        """The certificate of the current weights; NaN if it was not computed."""
-        if not self._evaluated():
+        """The certificate of the model; NaN if it was not computed."""
+        record = self._evaluated(self._model())
+        if record is None:
             return Certificate(float("nan"), float("nan"))
-        return Certificate(self.history.last.primal, self.history.last.dual, resolution(self.task.dtype))
+        return Certificate(record.primal, record.dual, resolution(self.task.dtype))
 
     def _keep(self) -> None:
         """Write the model; replaces one that this fit has written before."""
         store, path, found = self.store, self.path, self._certificate()
-        known = self._evaluated()
+        weights = self._model()
+        known = self._evaluated(weights) is not None
         record: dict[str, Any] = {
             "solver": "out_of_core",
             "outcome": self.history.outcome,
@@ -385,8 +450,15 @@ class BlockFit:
             vectorizer=None if vectorizer is None else vectorizer.to_state(),
         ) as writer:
             for block in range(self.work.n_blocks):
-                writer.add(*self.work.result(block))
+                writer.add(*weights.block(block))
         self.work.leave(path)
+
+
+def class_weights(asked: Any, classes: Array | None, counts: Array) -> Array:
+    """The weight of each class, from the number of its rows."""
+    if asked != "balanced":
+        return np.asarray(compute_class_weight(asked, classes=classes, y=classes))
+    return np.asarray(counts.sum() / (len(counts) * np.maximum(counts, 1)))
 
 
 def _squares(values: Array) -> float:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.io.folder import MANIFEST, StoreError, digest, open_file, read_manifest, write_manifest
 from manyclass.io.tensors import Kind, write_arrays
+from manyclass.models.partitioned import ClassBlocks
 
-__all__ = ["BlockState", "LogSums", "Work"]
+__all__ = ["BlockState", "LogSums", "StoredBlocks", "Work"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -38,6 +41,47 @@ class BlockState(NamedTuple):
     def averaging(self) -> bool:
         """Whether there is a mean."""
         return bool(self.mean.size)
+
+
+class StoredBlocks(ClassBlocks):
+    """The weights after an epoch, in blocks of classes on disk, which every process of the fit can read.
+
+    Parameters
+    ----------
+    work : Work
+        The folder with their files.
+    versions : tuple of int
+        The version of the file of each block.
+    epoch : int
+        Number of epochs.
+    whole : bool
+        Whether the last epoch is complete; else some blocks have had more steps.
+    """
+
+    def __init__(self, work: Work, versions: tuple[int, ...], epoch: int, whole: bool = True) -> None:
+        self.versions, self.epoch, self.whole, self._work = versions, epoch, whole, work
+        self.shape, self.dtype = (work.n_features, work.bounds[-1]), work.dtype
+
+    def block(self, number: int) -> tuple[Array, Array]:
+        """Weights (a memory map) and intercept of a block."""
+        return self._work.result(number, self.versions[number])
+
+    def each(self, comm: Communicator | None = None) -> Iterator[tuple[int, int, Array]]:
+        """First class, last class + 1, and weights (a memory map) of each block."""
+        for number, (lo, hi) in enumerate(zip(self._work.bounds[:-1], self._work.bounds[1:])):
+            yield lo, hi, self.block(number)[0]
+
+    def assemble(self, comm: Communicator | None = None) -> Array:
+        """All weights, in memory."""
+        return super().assemble(SerialCommunicator() if comm is None else comm)
+
+    def copy(self) -> StoredBlocks:
+        """The same: no file is ever changed, and `Work.best` keeps those of the best score."""
+        return self
+
+    def intercept(self) -> Array:
+        """The intercepts of all classes."""
+        return np.concatenate([self.block(number)[1] for number in range(self._work.n_blocks)])
 
 
 class Work:
@@ -70,6 +114,10 @@ class Work:
         Steps so far. A fit that goes on with another number of processes begins the epoch anew that was interrupted.
     sums_of : int
         Number of processes that have written the log-sum-exps of the rows.
+    history, validation : list
+        The evaluations so far, and the scores of the held-out rows, as lists of numbers.
+    best : (float, StoredBlocks), optional
+        The best of these scores, and its weights, if they are kept; `settle` does not remove their files.
     """
 
     def __init__(
@@ -91,6 +139,8 @@ class Work:
         self.done = self._base = 0  # versions of files count from the base
         self._left: str | None = None
         self.history: list[list[float]] = []
+        self.validation: list[list[float]] = []
+        self.best: tuple[float, StoredBlocks] | None = None
         self._versions = [0] * self.n_blocks
         self._identity = json.loads(json.dumps(identity))
 
@@ -124,6 +174,10 @@ class Work:
         self._versions = [int(version) for version in found["versions"]]
         self.history = [[float(value) for value in row] for row in found["history"]]
         self._left = found["left"]
+        self.validation = [[float(value) for value in row] for row in found.get("validation", ())]
+        if found.get("best") is not None:
+            score, epoch, versions = (found["best"][name] for name in ("score", "epoch", "versions"))
+            self.best = float(score), StoredBlocks(self, tuple(int(version) for version in versions), int(epoch))
         if self.sums_of != self.ranks:
             last = self._base + self.done
             self.done = self.done // int(found["steps"]) * self.steps
@@ -137,14 +191,35 @@ class Work:
             self._versions[block] = self._base + self.done
         if write:
             self.write()
-            for file in stale:
-                file.unlink(missing_ok=True)
+            self._remove(stale)
+
+    def weights(self) -> StoredBlocks:
+        """The weights of the model after the steps so far."""
+        epoch, more = divmod(self.done, self.steps)
+        return StoredBlocks(self, tuple(self._versions), epoch, not more)
+
+    def judged(self, best: tuple[float, StoredBlocks] | None, *, write: bool) -> None:
+        """Keep the weights with the best score from now on, in place of those that were kept before."""
+        before, self.best = self.best, best
+        if write:
+            self.write()
+            if before is not None:
+                self._remove([self._file(block, version) for block, version in enumerate(before[1].versions)])
+
+    def _remove(self, stale: list[Path]) -> None:
+        """Remove these files, but none of the current weights or of the best ones."""
+        kept = [*enumerate(self._versions), *(() if self.best is None else enumerate(self.best[1].versions))]
+        for file in {*stale} - {self._file(*block) for block in kept}:
+            file.unlink(missing_ok=True)
 
     def write(self) -> None:
         """Write the manifest."""
         facts = {"epoch": self.done // self.steps, "done": self.done, "base": self._base, "versions": self._versions}
         facts |= {"ranks": self.ranks, "steps": self.steps}
-        facts |= {"history": self.history, "left": self._left}
+        facts |= {"history": self.history, "left": self._left, "validation": self.validation}
+        if self.best is not None:
+            score, kept = self.best
+            facts["best"] = {"score": score, "epoch": kept.epoch, "versions": list(kept.versions)}
         write_manifest(self.path, _BLOCK.format, _BLOCK.version, {"identity": self._identity, **facts})
 
     def leave(self, path: Path) -> None:
@@ -184,12 +259,12 @@ class Work:
             arrays.update(mean=state.mean, mean_bias=state.mean_bias)
         write_arrays(self._file(block, self._base + self.done + 1), _BLOCK, arrays)
 
-    def result(self, block: int) -> tuple[Array, Array]:
+    def result(self, block: int, version: int) -> tuple[Array, Array]:
         """Weights (a memory map) and intercept of the model: the mean, if there is one."""
         width = self.bounds[block + 1] - self.bounds[block]
-        if not self._versions[block]:
+        if not version:
             return np.zeros((self.n_features, width), self.dtype), np.zeros(width, self.dtype)
-        with open_file(self._file(block), _BLOCK) as file:
+        with open_file(self._file(block, version), _BLOCK) as file:
             names = ("mean", "mean_bias") if "mean" in file.names else ("W", "bias")
             return file.window(names[0]), file.read(names[1])
 
