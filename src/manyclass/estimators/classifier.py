@@ -98,8 +98,9 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
     early_stopping : bool or int, default=False
         Number of iterations without a better score on held-out rows after which the fit ends, with the weights of the
         best score; True is 5. The held-out rows are those of ``fit(X_val=, y_val=)``, or else a tenth of each class, at
-        most 20 000. The score is the accuracy (micro-F1 for multilabel y). With "memoir", which has no duality gap, the
-        best weights are kept also where ``max_iter`` ends the fit.
+        most 20 000 (of the rows of each process). The score is the accuracy (micro-F1 for multilabel y). Where no
+        duality gap is computed ("memoir", ``OutOfCore(certificate=None)``) the best weights are kept also where
+        ``max_iter`` ends the fit. The same in every process.
     warm_start : bool, default=False
         Whether to start from the state of the previous fit if targets, loss and shapes are the same. Otherwise, for
         instance with more rows, the fit starts anew: `partial_fit` takes rows that are added.
@@ -239,11 +240,14 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
         X_val, y_val : as X and y, optional
             Held-out rows, whose score after each iteration is kept in ``history_.validation``; see ``early_stopping``.
-            Unless that ends the fit, the model is the same, to the last bit, as without them.
+            Unless that ends the fit, the model is the same, to the last bit, as without them. For "out_of_core" rows in
+            memory, or a RowStore that fits there. Of several processes each gives rows of its own, or none: the score
+            is that of the rows of all.
         callback : callable, optional
             Called after each iteration with an object that has the attributes ``iteration``, ``max_iter``,
             ``objective``, ``relative_gap``, ``seconds``, ``validation``, ``finished`` and ``weights``
-            (`manyclass.objective.history.FitProgress`); if it returns True, the fit ends.
+            (`manyclass.objective.history.FitProgress`); if it returns True, the fit ends. Of several processes each
+            calls its own, if it has one; if one returns True, the fit ends in all, and an error in one ends all.
         checkpoint : path, optional
             Where to save the state of the fit (a folder with several processes, else a file), after iterations and at
             the end. If it contains the state of a fit with the same data, parameters and seed, the fit is resumed from

@@ -184,7 +184,8 @@ class Watched:
         """Set callbacks that follow scikit-learn's protocol, such as ``sklearn.callback.ProgressBar()``.
 
         Requires scikit-learn 1.9, where the protocol is experimental. Each iteration of a fit is a task "iteration"; a
-        callback whose ``on_fit_task_end`` returns True ends the fit.
+        callback whose ``on_fit_task_end`` returns True ends the fit. Not for row stores and fits on several processes:
+        these callbacks get all rows and a fitted estimator in memory, which no process has there.
 
         Parameters
         ----------

@@ -103,8 +103,10 @@ class FitProgress:
         Whether the fit ends here, whatever the callback returns.
     weights : callable
         ``weights()`` returns W of shape (d, K), an array or a CSR matrix, and the intercepts (K,), after this
-        iteration; for a model of generated features its stages so far, as `StagedModel` has them in ``members``. To be
-        called by the callback only, and not to be changed.
+        iteration; for a model of generated features its stages so far, as `StagedModel` has them in ``members``. With
+        the solver "out_of_core", and with "ds_mlr" on several processes, W is in blocks of classes: ``W.each(comm)``
+        yields first class, last class + 1 and weights of each, ``W.assemble(comm)`` is the array; on several processes
+        all must call these. To be called by the callback only, and not to be changed.
     """
 
     iteration: int

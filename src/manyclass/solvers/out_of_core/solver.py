@@ -31,6 +31,9 @@ class OutOfCore(StoreSolver):
     shuffle them when the store is written. ``fit(checkpoint=FOLDER)`` writes a checkpoint after each visit of a block,
     to a folder that all processes can access. Otherwise that folder is next to the model, and removed at the end.
 
+    Held-out rows are scored, and a callback is called, with the model of each epoch, which is read from disk. With
+    ``early_stopping`` the blocks of the best epoch are kept there beside the current ones: room for as many again.
+
     Parameters
     ----------
     path : path
