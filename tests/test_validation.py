@@ -136,12 +136,6 @@ def test_a_resumed_fit_ends_by_the_scores_from_before(tmp_path, noisy):
         assert again.duality_gap_ == whole.duality_gap_
 
 
-def test_the_folder_of_a_distributed_solver_keeps_no_scores(tmp_path, noisy):
-    X, y, *_ = noisy
-    with pytest.raises(ValueError, match="checkpoint of solver 'ds_mlr' does not keep the scores of held-out rows"):
-        LinearClassifier(solver="ds_mlr", early_stopping=True).fit(X, y, checkpoint=tmp_path / "run")
-
-
 # --- estimators -------------------------------------------------------------------------------------------------------
 
 

@@ -43,10 +43,14 @@ def noisy():
     return X[:400] / 16, y[:400], X[400:700] / 16, y[400:700]
 
 
+def part(comm, n):
+    return slice(n * comm.rank // comm.size, n * (comm.rank + 1) // comm.size)
+
+
 def fit(noisy, comm, name, *, max_iter=12, early_stopping=False, **watched):
     """Fit the rows of this process (all, for a solver that does not divide them)."""
     solver, (X, y, *_) = SOLVERS[name](comm), noisy
-    rows = slice(comm.rank, None, comm.size) if solver.partitions_rows else slice(None)
+    rows = part(comm, len(y)) if solver.partitions_rows else slice(None)
     model = LinearClassifier(
         solver=solver, alpha=ALPHA, tol=0.0, max_iter=max_iter, early_stopping=early_stopping, random_state=0
     )
@@ -120,10 +124,10 @@ def test_a_held_out_tenth_is_left_out_of_the_fit(noisy, name, monkeypatch):
     """By the weights of the rows, which are larger in one process than in another."""
     X, y, *_ = noisy
     drawn, c = {}, np.random.default_rng(0).random(len(y)) + 0.1
-    c[1::2] *= 5
+    c[200:] *= 5
 
     def early(comm):
-        rows = slice(comm.rank, None, 2) if name == "ds_mlr" else slice(None)
+        rows = part(comm, len(y)) if name == "ds_mlr" else slice(None)
         model = fit(noisy, comm, name, max_iter=200, early_stopping=2, sample_weight=c[rows])
         return model, whole(model)
 
@@ -136,7 +140,7 @@ def test_a_held_out_tenth_is_left_out_of_the_fit(noisy, name, monkeypatch):
     found = run_threads(2, early, timeout=60)
     out = np.zeros(len(y), bool)
     for rank, rows in drawn.items():
-        out[np.arange(len(y))[rank::2][rows] if name == "ds_mlr" else rows] = True
+        out[200 * rank + rows if name == "ds_mlr" else rows] = True
     assert out.sum() == 40
     for model, (W, b) in found:
         assert model.history_.outcome == "patience"
@@ -303,3 +307,42 @@ def test_a_command_on_several_processes_stops_early(tmp_path, valid):
     done = launch(2, "-m", "manyclass", *words, "--early-stopping", "2")
     assert done.returncode == 0, done.stderr
     assert "best held-out score" in done.stdout
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (1, 2), (3, 1), (1, 1)])
+def test_a_resumed_fit_ends_by_the_scores_from_before(noisy, tmp_path, before, after):
+    """On the same number of processes with the same bits."""
+    held = {"X_val": noisy[2], "y_val": noisy[3]}
+
+    def run(comm, stop=None, path=None, **options):
+        given = held if comm.rank == 0 else {}
+        callback = None if stop is None else lambda now: now.iteration == stop
+        options = {"max_iter": 200, "early_stopping": 6, "checkpoint": path, "callback": callback, **options}
+        model = fit(noisy, comm, "ds_mlr", **options, **given)
+        return model.history_, model.n_iter_, model.duality_gap_, whole(model)
+
+    history, n_iter, gap, (W, b) = run_threads(before, run, timeout=60)[0]
+    assert history.outcome == "patience"
+    stop, path = n_iter - 2, tmp_path / "state"  # after the best iteration
+    assert stop > history.best.iteration
+    run_threads(before, lambda comm: run(comm, stop, path), timeout=60)
+    for _ in range(2):  # the second time the fit is finished
+        for again, n, reached, (weights, intercept) in run_threads(
+            after, lambda comm: run(comm, None, path), timeout=60
+        ):
+            assert (again.outcome, n, again.best.iteration) == ("patience", n_iter, history.best.iteration)
+            assert [row[::2] for row in again.validation][:stop] == [row[::2] for row in history.validation][:stop]
+            np.testing.assert_array_equal(weights, W)  # of the iteration before the fit was resumed
+            np.testing.assert_array_equal(intercept, b)
+            assert reached == (gap if before == after else pytest.approx(gap, rel=1e-3))
+
+
+def test_rows_that_were_held_out_on_another_number_of_processes_are_no_others(noisy, tmp_path):
+    path, kept = tmp_path / "state", {"early_stopping": 50, "max_iter": 2, "checkpoint": tmp_path / "state"}
+    run_threads(2, lambda comm: fit(noisy, comm, "ds_mlr", **kept), timeout=60)
+    assert path.is_dir()
+    with pytest.raises(ValueError, match=r"belongs to another run .*left out"):
+        run_threads(3, lambda comm: fit(noisy, comm, "ds_mlr", **kept), timeout=60)

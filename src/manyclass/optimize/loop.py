@@ -233,12 +233,7 @@ class _Run:
             return None
         keeper: Keeps
         if isinstance(self.solver, Keeping):
-            if self.validation is not None:
-                raise ValueError(
-                    f"the checkpoint of solver {self.solver.name!r} does not keep the scores of held-out rows: leave "
-                    "out checkpoint, or X_val and early_stopping"
-                )
-            keeper = self.solver.keeper(path, self.problem, self.seed, seconds)
+            keeper = self.solver.keeper(path, self.problem, self.seed, seconds, self.validation)
         else:
             keeper = Keeper(path, self.problem, self.solver, self.seed, seconds, self.validation)
         before = keeper.restore(self.state, self.history)

@@ -230,6 +230,11 @@ class Validation:
         dense = solver.weight_bytes(problem)
         return {"best weights on held-out rows": min(dense, sum(solver.nbytes(problem).values()))}
 
+    @property
+    def found_best(self) -> tuple[int, float, Any, Array] | None:
+        """Iteration, score, W and b of the best score, if they are kept: the arguments of `resume`."""
+        return self._best
+
     def pack(self) -> dict[str, Array]:
         """What is kept, as arrays, for a checkpoint."""
         if self._best is None:

@@ -374,7 +374,9 @@ class Keeps(Protocol):
 class Keeping(Protocol):
     """A solver with its own format of checkpoints, such as a folder that several processes write to."""
 
-    def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> Keeps:
+    def keeper(
+        self, path: str | Path, problem: Problem, seed: int, seconds: float, validation: Validation | None = None
+    ) -> Keeps:
         """The writer of checkpoints; arguments as for `manyclass.optimize.checkpoint.Keeper`."""
 
 

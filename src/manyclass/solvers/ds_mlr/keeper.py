@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from manyclass.distributed import Communicator, checkpoint
 from manyclass.distributed.checkpoint import Piece
-from manyclass.objective.history import History, Record, Spent
+from manyclass.models.partitioned import Columns
+from manyclass.objective.history import History, Record, Spent, Validated
+from manyclass.objective.problem import Array
 from manyclass.solvers.base import State
 from manyclass.solvers.ds_mlr.team import Extent
+
+if TYPE_CHECKING:
+    from manyclass.optimize.validation import Validation
 
 __all__ = ["FolderKeeper"]
 
@@ -21,6 +26,8 @@ __all__ = ["FolderKeeper"]
 _SHARED = ("iteration", "passes", "pairs", "gram", "value", "ready", "scored", "begun", "bends")
 #: Arrays of the state that exist for each block.
 _BLOCKS = ("weights", "gradient", "stack", "curvature")
+#: Arrays of the best weights on held-out rows, for each block.
+_BEST = ("best", "best_intercept")
 
 
 class FolderKeeper:
@@ -40,8 +47,12 @@ class FolderKeeper:
         Problem, parameters and seed; a checkpoint with another identity is an error.
     rescore : callable
         Computes scores and log-sum-exps of a state from its weights.
+    joined : callable
+        Makes of weights and of intercepts by block what the solver's ``weights`` returns.
     seconds : float
         Minimum time between two writes in seconds, measured by rank 0.
+    validation : Validation, optional
+        Held-out rows, whose best weights are kept.
     """
 
     def __init__(
@@ -51,14 +62,16 @@ class FolderKeeper:
         extent: Extent,
         identity: Mapping[str, Any],
         rescore: Callable[[State], None],
+        joined: Callable[[dict[int, Array], dict[int, Array]], tuple[Any, Array]],
         seconds: float,
+        validation: Validation | None,
     ) -> None:
         self.folder = Path(folder)
         self.comm = comm
         self.seconds = seconds
         self._extent = extent
         self._identity = dict(identity)
-        self._rescore = rescore
+        self._rescore, self._joined, self._validation = rescore, joined, validation
         self._written = time.monotonic()
 
     def restore(self, state: State, history: History) -> Spent:
@@ -85,9 +98,17 @@ class FolderKeeper:
         grid, share = self._extent.grid, self._extent.share
         for name in _SHARED:
             state[name] = np.array(snapshot.scalars[name], state[name].dtype)
+        best: dict[int, Array] = {}
+        intercepts: dict[int, Array] = {}
         for block in self._extent.blocks:
-            for name, array in snapshot.classes(*grid.classes(block)).items():
+            found = snapshot.classes(*grid.classes(block))
+            if _BEST[0] in found:
+                best[block], intercepts[block] = (found.pop(name) for name in _BEST)
+            for name, array in found.items():
                 state[f"{name}.{block}"][...] = array
+        if self._validation is not None and "best" in snapshot.scalars:
+            iteration, score = snapshot.scalars["best"]
+            self._validation.resume(int(iteration), float(score), *self._joined(best, intercepts))
         names, kept = self._rows(state), snapshot.scalars
         # The decision is the same in every process, as computing scores takes all of them.
         if not set(names) <= set(kept["rows"]) or ("lse" in names and kept["blocks"] != grid.n_blocks):
@@ -99,6 +120,7 @@ class FolderKeeper:
         if int(state["iteration"]) < 0:
             raise ValueError(f"its iteration is {state['iteration']}")
         history.records[:] = [Record.of(row) for row in snapshot.scalars["history"]]
+        history.validation[:] = [Validated(int(row[0]), *row[1:]) for row in snapshot.scalars.get("validation", ())]
         history.outcome = str(snapshot.scalars["outcome"])
         return Spent(*map(float, snapshot.scalars["spent"]))
 
@@ -118,8 +140,14 @@ class FolderKeeper:
             )
             for block in self._extent.blocks
         ]
-        rows = [Piece(share.first, share.first + len(state["lse"]), {name: state[name] for name in self._rows(state)})]
         scalars: dict[str, Any] = {name: state[name].tolist() for name in _SHARED}
+        if self._validation is not None:
+            scalars["validation"] = history.validation
+            kept = self._validation.found_best
+            if kept is not None:
+                classes += self._pieces(*kept[2:])
+                scalars["best"] = kept[:2]
+        rows = [Piece(share.first, share.first + len(state["lse"]), {name: state[name] for name in self._rows(state)})]
         scalars |= {
             "blocks": grid.n_blocks,
             "rows": self._rows(state),
@@ -129,6 +157,14 @@ class FolderKeeper:
         }
         checkpoint.save(self.comm, self.folder, int(state["iteration"]), classes, rows, scalars, self._identity)
         self._written = time.monotonic()
+
+    def _pieces(self, W: Any, intercept: Array) -> list[Piece]:
+        """The best weights of this process."""
+        found = []
+        for lo, hi, block in ((*self._extent.grid.classes(block), block) for block in self._extent.blocks):
+            part = W.blocks[block] if isinstance(W, Columns) else W[:, lo:hi]
+            found.append(Piece(lo, hi, dict(zip(_BEST, (part, intercept[lo:hi])))))
+        return found
 
     def _rows(self, state: State) -> list[str]:
         """The names of the arrays by row that a resumed run needs."""

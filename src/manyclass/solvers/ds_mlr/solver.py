@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -30,6 +31,9 @@ from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
 from manyclass.solvers.primal.descent import OPTIMISM
+
+if TYPE_CHECKING:
+    from manyclass.optimize.validation import Validation
 
 __all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
 
@@ -324,19 +328,25 @@ class DSMLR(DistributedSolver):
     def weights(self, problem: Problem, state: State) -> tuple[Any, Array]:
         """``(W, b)``; with several processes W has `Columns`, of which each has the blocks that it owns."""
         extent = self._known(problem)
-        grid, constant = extent.grid, problem.dtype.type(extent.share.constant)
-        d, K, size = problem.n_features, problem.n_outputs, len(extent.ranks)
-        edges = (*(grid.classes(block)[0] for block in range(grid.n_blocks)), K)
+        constant = problem.dtype.type(extent.share.constant)
+        both = {block: state[f"weights.{block}"] for block in extent.blocks}
+        weights = {block: part[:-1] for block, part in both.items()}
+        return self._joined(problem, weights, {block: constant * part[-1] for block, part in both.items()})
+
+    def _joined(self, problem: Problem, blocks: dict[int, Array], intercepts: dict[int, Array]) -> tuple[Any, Array]:
+        """``(W, b)`` of the blocks of this process."""
+        extent = self._known(problem)
+        grid, d, K, size = extent.grid, problem.n_features, problem.n_outputs, len(extent.ranks)
         intercept = np.zeros(K, problem.dtype)
-        for block in extent.blocks:
-            intercept[slice(*grid.classes(block))] = constant * state[f"weights.{block}"][-1]
+        for block, part in intercepts.items():
+            intercept[slice(*grid.classes(block))] = part
         if self._comm.size > 1:
+            edges = (*(grid.classes(block)[0] for block in range(grid.n_blocks)), K)
             owners = tuple(grid.worker_of(grid.first_shard(block)) // size for block in range(grid.n_blocks))
-            blocks = {block: state[f"weights.{block}"][:-1] for block in extent.blocks}
             return Columns(edges, owners, blocks, (d, K), problem.dtype), self._comm.allreduce(intercept)
         whole = np.empty((d, K), problem.dtype)
-        for block in extent.blocks:
-            whole[:, slice(*grid.classes(block))] = state[f"weights.{block}"][:-1]
+        for block, part in blocks.items():
+            whole[:, slice(*grid.classes(block))] = part
         return whole, intercept
 
     @staticmethod
@@ -351,11 +361,14 @@ class DSMLR(DistributedSolver):
         state["begun"] = np.ones((), np.int64)
         return state
 
-    def keeper(self, path: str | Path, problem: Problem, seed: int, seconds: float) -> FolderKeeper:
+    def keeper(
+        self, path: str | Path, problem: Problem, seed: int, seconds: float, validation: Validation | None = None
+    ) -> FolderKeeper:
         """The writer of checkpoints, in a folder, from which any number of processes and workers can resume.
 
         With the ring, and the same number of processes, grid and ``keep_scores``, a resumed fit gives the same bits.
-        Otherwise it gives the same result up to rounding. With the queue fits are not reproducible.
+        Otherwise it gives the same result up to rounding. With the queue fits are not reproducible. Where the fit holds
+        out rows of its own, which depend on how they are divided among processes, the number of these must be the same.
         """
         extent = self._known(problem)
         share, comm = extent.share, self._comm
@@ -376,11 +389,15 @@ class DSMLR(DistributedSolver):
             "weights": f"{float(comm.allreduce(weights @ weights)):.6g}",
         }
 
+        if validation is not None and comm.allreduce(np.int64((weights == 0).any()), "max"):
+            identity["left out"] = digest(comm, share.first, (weights == 0).astype(np.int64))
+
         def rescore(state: State) -> None:
             self._workers(problem, state).run(lambda worker, scores: scores.load(_weights(worker, state)))
             state["scored"] = np.ones((), np.int64)
 
-        return FolderKeeper(path, comm, extent, identity, rescore, seconds)
+        joined = partial(self._joined, problem)
+        return FolderKeeper(path, comm, extent, identity, rescore, joined, seconds, validation)
 
     # --- the second phase -------------------------------------------------------------------------------------------
 
