@@ -258,6 +258,10 @@ def test_what_cannot_be_watched_is_refused_before_any_work(tmp_path, noisy, stor
     model._skl_callbacks = [print]
     with pytest.raises(ValueError, match="solver 'out_of_core' does not support set_callbacks"):
         model.fit(stores["dense"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manyclass.runtime.memory.available", lambda: 1000)
+        with pytest.raises(MemoryError, match=r"to choose those held out.*X_val and y_val in place of early_stopping"):
+            made(tmp_path / "m", early_stopping=True).fit(stores["dense"])
     usage = module.shutil.disk_usage(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         # Weights and mean of 64 x 10 numbers, the model, a block, and the log-sum-exps; with patience the best ones.

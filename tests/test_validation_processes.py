@@ -196,6 +196,20 @@ def test_an_interrupt_in_a_callback_keeps_what_is_reached_in_all(noisy, name):
     assert [(model.n_iter_, model.history_.outcome) for model in found] == [(4, "interrupted")] * 2
 
 
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_process_that_is_asked_to_stop_stops_all_after_the_iteration(noisy, name):
+    """As the command line asks it after Ctrl-C."""
+
+    def asked(comm):
+        def each(now):
+            comm.interrupted = now.iteration == 3
+
+        model = fit(noisy, comm, name, callback=each if comm.rank == 1 else None)
+        return model.n_iter_, model.history_.outcome
+
+    assert run_threads(2, asked, timeout=60) == [(3, "interrupted")] * 2
+
+
 def test_the_objective_of_weights_that_every_process_has(noisy):
     """Those of data-parallel L-BFGS, of which each process has some rows, with weights."""
     X, y, *_ = noisy

@@ -13,6 +13,7 @@ from manyclass.kernels.targets import ClassTargets
 from manyclass.optimize.loop import Outcome
 from manyclass.optimize.scale import bad_norm, warn_of_zeros
 from manyclass.optimize.validation import FRACTION, Judge, Validation, held_out_rows
+from manyclass.runtime.memory import require
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers.base import StoreSolver, StoreTask
 from manyclass.solvers.out_of_core.fit import class_weights
@@ -86,7 +87,8 @@ def _validation(estimator: LinearClassifier, watch: Watch, seed: int) -> tuple[V
 
 def _drawn(estimator: LinearClassifier, watch: Watch, seed: int) -> tuple[Judge, Array]:
     """The judge on a part of each class, of which each process has those of its own rows; and the rows of all."""
-    store, comm = watch.X, watch.comm
+    store, comm, instead = watch.X, watch.comm, "X_val and y_val in place of early_stopping alone"
+    require({"labels, weights and order of all rows, to choose those held out": 64 * len(store)}, instead)
     bounds = store.shard_bounds
     found = [store.targets_of(shard, 0, end - begin) for shard, (begin, end) in enumerate(zip(bounds, bounds[1:]))]
     y = np.concatenate([part for part, _ in found])
@@ -99,6 +101,7 @@ def _drawn(estimator: LinearClassifier, watch: Watch, seed: int) -> tuple[Judge,
     held = held_out_rows(ClassTargets(y, store.n_outputs), weights, rng, FRACTION, wanted_by)
     view = store.parts(comm.rank, comm.size)
     mine = held[slice(*np.searchsorted(held, [view.begin, view.end]))]
+    require({"held-out rows": store.nbytes * len(mine) // len(store)}, instead)
     return Judge(view.take(mine), y[mine], weights[mine], resolve_n_jobs(estimator.n_jobs), comm), held
 
 

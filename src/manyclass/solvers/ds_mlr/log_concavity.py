@@ -98,6 +98,7 @@ class LogConcavity(DistributedSolver, BatchSolver):
         width = _GROUP * max(1, -(-(end - begin) // (_GROUP * problem.n_threads)))
         pieces = [(begin + lo, begin + hi) for lo, hi in ranges(end - begin, width)]
         while True:
+            self._comm.heed()
             point = state["point"].copy()
             tops = run(partial(self._classes, problem, state, point), pieces, problem.n_threads)
             # Combine the log-sum-exps of the groups.
