@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from helpers import cast
 from manyclass.kernels import products, rows as kernels
-from manyclass.kernels.rows import CSRRows, has_duplicates, in_order, make_rows, n_stored, read_only
+from manyclass.kernels.rows import CSRRows, has_duplicates, make_rows, n_stored, read_only, scan_indices
 from manyclass.objective.penalties import ElasticNet
 from registry import VIEWS
 
@@ -170,14 +170,45 @@ def test_a_row_view_of_a_csr_matrix_is_csr(X):
     assert isinstance(make_rows(sp.csr_matrix(X)), CSRRows)
 
 
-@pytest.mark.parametrize("at", [1, 8191, 8192, 8193, 16385, 19999])
+def scanned(indices, indptr, dtype=np.int32):
+    unsigned = np.asarray(indices, dtype).view(f"u{np.dtype(dtype).itemsize}")
+    return scan_indices(read_only(unsigned), read_only(np.array(indptr, dtype)))
+
+
+@pytest.mark.parametrize("at", [1, 4095, 4096, 4097, 8191, 8192, 8193, 16385, 19999])
 def test_duplicates_are_found_wherever_they_are_and_not_between_rows(at):
     """Indices are compared in blocks over all rows at once."""
     indices = np.arange(20000, dtype=np.int32)
     indices[at] = indices[at - 1]
     one, several = (read_only(np.array(bounds, np.int32)) for bounds in ([0, 20000], [0, at, at, 20000]))
-    indices = read_only(indices)
-    assert not in_order(indices, one)
-    assert has_duplicates(indices, one, np.full(20000, -1, np.int64))
-    assert in_order(indices, several)
-    assert not has_duplicates(indices, several, np.full(20000, -1, np.int64))
+    assert not scanned(indices, one)[1]
+    assert has_duplicates(read_only(indices), one, np.full(20000, -1, np.int64))
+    assert scanned(indices, several)[1]
+    assert not has_duplicates(read_only(indices), several, np.full(20000, -1, np.int64))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("at", [0, 4095, 4096, 8191, 9999])
+def test_an_index_out_of_range_is_found_wherever_it_is(at, dtype):
+    """A negative one is, as an unsigned integer, larger than any other."""
+    indices = np.zeros(10000, dtype)
+    for value in (7, -1):
+        indices[at] = value
+        assert scanned(indices, [0, 10000], dtype)[0] == int(dtype(value)) % 2 ** (8 * indices.itemsize)
+    assert scanned([], [0, 0, 0], dtype) == (0, True)
+
+
+def test_order_of_random_rows_is_that_of_numpy():
+    """Empty rows, rows of one entry, and rows that begin and end where blocks do."""
+    rng, found = np.random.default_rng(0), set()
+    for _ in range(300):
+        bounds = np.sort(rng.choice([0, 4095, 4096, 4097, 8192, *rng.integers(0, 9000, 4)], 7))
+        indptr = np.array([0, *bounds, 9000])
+        indices = np.concatenate([1 + np.sort(rng.choice(20000, n, replace=False)) for n in np.diff(indptr)])
+        if rng.random() < 0.7:
+            t = rng.choice(np.append(bounds[(bounds > 0) & (bounds < 9000)], rng.integers(1, 9000)))
+            indices[t] = indices[t - 1] - rng.integers(0, 2)
+        expected = all((np.diff(indices[a:b]) > 0).all() for a, b in zip(indptr[:-1], indptr[1:], strict=True))
+        assert scanned(indices, indptr) == (indices.max(), expected)
+        found.add(expected)
+    assert found == {True, False}

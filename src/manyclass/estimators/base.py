@@ -28,9 +28,9 @@ from manyclass.kernels.rows import (
     check_sparse,
     csr_fault,
     has_duplicates,
-    in_order,
     make_rows,
     read_only,
+    scan_indices,
 )
 from manyclass.kernels.scoring import all_finite
 from manyclass.kernels.targets import Targets
@@ -114,7 +114,7 @@ class LinearEstimator(Named):
         """X as a CSR matrix or 2-D array of float32 or float64, validated and copied only if necessary; y unchanged."""
         refuse_store(X)
         X, y = plain_array(X), plain_array(y)
-        check_sparse(X)
+        ordered = check_sparse(X)
         check_frame(X)
         check_sparse(y, "y")
         X, y = validate_data(
@@ -126,7 +126,7 @@ class LinearEstimator(Named):
             multi_output=True,
             y_numeric=False,
         )
-        return check_rows(X), y
+        return check_rows(X, ordered), y
 
     def _check_predict_input(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -395,13 +395,17 @@ def penalty_strength(alpha: float | str | None, n: int, weights: Array | None) -
     return 1.0 / (float(n) if weights is None else float(np.sum(weights)))
 
 
-def check_rows(X: Any) -> Any:
-    """X without duplicate entries, which would falsify the norms of rows; copied only if there are any."""
-    if not sp.issparse(X):
+def check_rows(X: Any, ordered: bool) -> Any:
+    """X without duplicate entries, which would falsify the norms of rows; copied only if there are any.
+
+    ``ordered`` is what `check_sparse` returned for it.
+    """
+    if ordered or not sp.issparse(X):
         return X
-    indices, indptr = read_only(X.indices), read_only(X.indptr)
-    # One fast pass for rows in order; only the others need scratch, a number for each column.
-    if not in_order(indices, indptr) and has_duplicates(indices, indptr, np.full(X.shape[1], -1, np.int64)):
+    indices, indptr = read_only(X.indices[: X.indptr[-1]]), read_only(X.indptr)
+    _, ordered = scan_indices(indices.view(f"u{indices.itemsize}"), indptr)
+    # Only rows that are not in order need scratch, a number for each column.
+    if not ordered and has_duplicates(indices, indptr, np.full(X.shape[1], -1, np.int64)):
         X = X.copy()
         X.sum_duplicates()
     return X

@@ -176,7 +176,7 @@ def certify(
     known = read_external(model)
     objective = _objective(known, loss, alpha, l1_ratio, intercept_scaling)
     X = _texts(model, X)
-    check_sparse(X)
+    ordered = check_sparse(X)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
     check_consistent_length(X, y)
     if X.shape[1] != known.weights.shape[0]:
@@ -196,7 +196,7 @@ def certify(
     if bias is not None and objective.intercept_scaling is not None:
         X, W = _with_constant(X, W, bias, objective.intercept_scaling)
     problem = Problem(
-        rows=make_rows(check_rows(X)),
+        rows=make_rows(check_rows(X, ordered)),
         targets=targets,
         loss=compiled,
         penalty=penalty,

@@ -449,7 +449,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         assert solver is not None  # `_streams`
         first = not hasattr(self, "model_") or (getattr(self, "_stream", None) is None and not solver.grows)
         X, y = plain_array(X), plain_array(y)
-        check_sparse(X)
+        ordered = check_sparse(X)
         check_frame(X)
         X, y = validate_data(
             self,
@@ -465,7 +465,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             check_classification_targets(y)
         if self.class_weight is not None:
             raise ValueError("class_weight is not supported by partial_fit: pass sample_weight")
-        take(self, solver, check_rows(X), y, classes, check_sample_weight(sample_weight, X), first)
+        take(self, solver, check_rows(X, ordered), y, classes, check_sample_weight(sample_weight, X), first)
         return self
 
     def __sklearn_tags__(self) -> Any:

@@ -99,7 +99,7 @@ class StreamedMixin(Watched):
             self.n_features_in_ = int(X.shape[1])
             return X, y if sp.issparse(y) else np.asarray(to_numpy(y) if is_foreign(y) else y)
         X = plain_array(X)
-        check_sparse(X)
+        ordered = check_sparse(X)
         check_frame(X)
         check_sparse(y, "y")
         X, y = validate_data(
@@ -112,7 +112,7 @@ class StreamedMixin(Watched):
             y_numeric=False,
         )
         check_squares(X, self._working_dtype(X))
-        return check_rows(X), y
+        return check_rows(X, ordered), y
 
     def _held_out_matrix(self, X_val: Any) -> Any:
         """See `Watched`; another library's array is left as it is."""

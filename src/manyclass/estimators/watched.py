@@ -147,12 +147,12 @@ class Watched:
     def _held_out_matrix(self, X_val: Any) -> Any:
         """X_val, checked as X."""
         X_val = plain_array(X_val)
-        check_sparse(X_val, "X_val")
+        ordered = check_sparse(X_val, "X_val")
         check_frame(X_val, "X_val")
         _check_feature_names(self, X_val, reset=False)
         X = check_array(X_val, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X_val")
         _check_n_features(self, X, reset=False)
-        return check_rows(X)
+        return check_rows(X, ordered)
 
     def _truth(self, task: str, K: int, y_val: Any) -> Any:
         """What is right for the held-out rows, see `truth_of`; classes that y does not have have the number -1."""

@@ -9,6 +9,7 @@ can write to a user's data.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,18 +26,18 @@ __all__ = [
     "csr_fault",
     "csr_form_fault",
     "has_duplicates",
-    "in_order",
     "longest_row",
     "make_rows",
     "n_rows",
     "n_stored",
     "read_only",
+    "scan_indices",
     "squared_norm",
 ]
 
 
 #: Indices for which one int32 counts.
-_BLOCK = 8192
+_BLOCK = 4096
 
 
 class CSRRows(NamedTuple):
@@ -83,18 +84,34 @@ def csr_fault(
     Compiled code does not check indices: one out of range would read or write other memory. With ``spare``, ``data``
     and ``indices`` may be longer than ``indptr`` requires, as SciPy allows.
     """
+    # Without compiled code, which the first call has to load: for files and single rows.
+    return _fault_and_order(data, indices, indptr, shape, spare, lambda used, indptr: (used.max(), False))[0]
+
+
+def _fault_and_order(
+    data: np.ndarray[Any, Any],
+    indices: np.ndarray[Any, Any],
+    indptr: np.ndarray[Any, Any],
+    shape: tuple[int, ...],
+    spare: bool,
+    scan: Callable[..., tuple[Any, Any]],
+) -> tuple[str | None, bool]:
+    """See `csr_fault`, and whether the columns of each row ascend. ``scan`` tells this and the largest index."""
     fault = csr_form_fault(data, indices, indptr, shape[0])
     if fault:
-        return fault
+        return fault, False
     stored = int(indptr[-1])
     fits = stored <= len(indices) if spare else stored == len(indices)
     if indptr[0] != 0 or not fits or np.any(indptr[1:] < indptr[:-1]):
-        return f"indptr must not decrease, from 0 to the number of stored values, {len(indices)}"
-    used = indices[:stored]
+        return f"indptr must not decrease, from 0 to the number of stored values, {len(indices)}", False
+    if not stored:
+        return None, True
+    used = np.ascontiguousarray(indices[:stored])
     # As an unsigned integer, a negative index is very large.
-    if stored and int(used.view(f"u{used.itemsize}").max()) >= shape[1]:
-        return f"indices run from {used.min()} to {used.max()}, expected 0 to {shape[1] - 1}"
-    return None
+    largest, ordered = scan(read_only(used.view(f"u{used.itemsize}")), read_only(indptr))
+    if int(largest) >= shape[1]:
+        return f"indices run from {used.min()} to {used.max()}, expected 0 to {shape[1] - 1}", False
+    return None, bool(ordered)
 
 
 def csr_form_fault(
@@ -113,11 +130,16 @@ def csr_form_fault(
     return None
 
 
-def check_sparse(X: Any, name: str = "X") -> None:
+def check_sparse(X: Any, name: str = "X") -> bool:
     """Raise an error if the arrays of a compressed sparse matrix are inconsistent, before compiled code reads them.
 
     SciPy checks the range of the indices only on request, and accepts a ``shape=`` that is too narrow. Other sparse
     formats and dense arrays are accepted unchecked.
+
+    Returns
+    -------
+    bool
+        True for a CSR matrix with the columns of each row in ascending order, so that none is stored twice.
 
     Raises
     ------
@@ -125,17 +147,18 @@ def check_sparse(X: Any, name: str = "X") -> None:
         Naming the inconsistent array.
     """
     if not sp.issparse(X) or X.format not in ("csr", "csc", "bsr"):
-        return
+        return False
     height, width = X.blocksize if X.format == "bsr" else (1, 1)
     shape = (X.shape[0] // height, X.shape[1] // width)
     if X.format == "csc":
         shape = shape[::-1]
-    fault = csr_fault(X.data, X.indices, X.indptr, shape, spare=True)
+    fault, ordered = _fault_and_order(X.data, X.indices, X.indptr, shape, True, scan_indices)
     if fault:
         raise ValueError(
             f"{name} is a damaged sparse matrix of shape {X.shape}: {fault}. Pass the shape that the indices need, or "
             "build the matrix again from its rows"
         )
+    return ordered and X.format == "csr"
 
 
 def check_largest(largest: float, n: int, dtype: np.dtype[Any], name: str = "X") -> None:
@@ -168,22 +191,30 @@ def has_duplicates(indices, indptr, last_row):
 
 
 @jit
-def in_order(indices, indptr):
-    """Whether the columns of each row ascend: all places where they do not are places where a row begins."""
-    stored = np.int64(indptr[-1])
-    falls = 0
-    for begin in range(1, stored, _BLOCK):
+def scan_indices(indices, indptr):
+    """The largest index, and whether the columns of each row ascend.
+
+    They do if all places where an index is not above the one before it are places where a row begins. ``indptr`` must
+    not decrease, from 0 to the number of indices.
+    """
+    stored, last = indices.shape[0], indptr.shape[0] - 1
+    largest, falls, i = np.uint64(0), 0, 1
+    for begin in range(0, stored, _BLOCK):
+        end = min(stored, begin + _BLOCK)
         # Slices of one start and a narrow counter, so that the loop is vectorized.
-        here, before = indices[begin : min(stored, begin + _BLOCK)], indices[begin - 1 : stored]
-        count = np.int32(0)
-        for t in range(here.shape[0]):
-            count = np.int32(count + (here[t] <= before[t]))
+        here, after = indices[begin:end], indices[begin + 1 : min(stored, end + 1)]
+        top, count = here[-1], np.uint32(0)
+        for t in range(after.shape[0]):
+            top = max(top, here[t])
+            count = np.uint32(count + np.uint32(after[t] <= here[t]))
+        largest = max(largest, np.uint64(top))
         falls += int(count)
-    for i in range(1, indptr.shape[0] - 1):
-        t = indptr[i]
-        if indptr[i - 1] < t < stored:  # of empty rows the first alone
-            falls -= indices[t] <= indices[t - 1]
-    return falls == 0
+        while i < last and indptr[i] <= end:  # while these indices are in the processor's cache
+            t = indptr[i]
+            if indptr[i - 1] < t < stored:  # of empty rows the first alone
+                falls -= indices[t] <= indices[t - 1]
+            i += 1
+    return largest, falls == 0
 
 
 def n_stored(rows: Rows) -> int:
