@@ -60,12 +60,6 @@ def test_any_text_survives_storing(texts, others):
     assert identical(again.transform([*texts, *others]), vectorizer.transform([*texts, *others]))
 
 
-def test_features_are_those_of_scikit_learn():
-    X = TextVectorizer(ngram_range=(1, 2)).fit_transform(TEXTS)
-    reference = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32).fit(TEXTS)
-    assert identical(X, reference.transform(TEXTS))
-
-
 def test_hashing_counts_sublinearly():
     X = TextVectorizer("hashing", n_features=2**18).fit_transform(["aa aa aa bb"])
     expected = np.sort(np.array([1 + np.log(3), 1]) / np.hypot(1 + np.log(3), 1))
