@@ -109,6 +109,22 @@ def test_a_solver_with_all_rows_in_every_process_counts_them_once():
         np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("part", ["rows", "labels", "weights"])
+def test_a_solver_with_all_rows_in_every_process_refuses_parts_of_them(part):
+    X, y = iris()
+    c = np.ones(len(y))
+    moved = np.roll(np.arange(len(y)), 60)
+    other = {"rows": (X[moved], y, c), "labels": (X, y[moved], c), "weights": (X, y, c + (np.arange(len(y)) < 9))}[part]
+
+    def fit(comm):
+        mine, labels, weights = other if comm.rank == 1 else (X, y, c)
+        model = LinearClassifier(solver=LogConcavity(comm=comm), tol=0.9, random_state=0)
+        with pytest.raises(ValueError, match="'log_concavity' needs all rows in every process, got other rows"):
+            model.fit(mine, labels, sample_weight=weights)
+
+    run_threads(2, fit, timeout=60)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("kind", ["U", "i", "O"])
 def test_labels_are_numbered_over_all_processes(size, kind):

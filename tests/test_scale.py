@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import warnings
 
 import numpy as np
@@ -9,14 +11,13 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+import scale_cases
 from manyclass import (
-    DSMLR,
     BoundMajorization,
     CalibratedLeastSquaresClassifier,
     GeneralizedLeastSquaresClassifier,
     LinearClassifier,
     LinearRegressor,
-    LogConcavity,
     LogLinearModel,
     OutOfCore,
     StagewiseClassifier,
@@ -26,11 +27,8 @@ from manyclass import (
 from manyclass.distributed import run_threads
 from manyclass.io.store import RowStore, write_store
 from manyclass.objective.losses import CLASSIFICATION
-
-RNG = np.random.default_rng(0)
-ROWS = RNG.normal(size=(60, 5))
-REAL = ROWS @ RNG.normal(size=5)
-CLASSES = np.argmax(ROWS @ RNG.normal(size=(5, 3)), axis=1)
+from scale_cases import BAD, CLASSES, DISTRIBUTED, REAL, ROWS, attempt, half_score, require_overcome_or_named
+from test_communicators import launch
 
 ESTIMATORS = {
     "multinomial": (LinearClassifier(loss="multinomial"), CLASSES),
@@ -45,30 +43,8 @@ ESTIMATORS = {
 }
 
 
-def grown(where, factor):
-    rows = ROWS.copy()
-    rows[where] *= factor
-    return rows
-
-
-BAD = {f"all x {factor:g}": ROWS * factor for factor in (1e-300, 1e-160, 1e-30, 1e30, 1e150, 1e155, 1e200, 1e300)}
-BAD |= {f"row x {factor:g}": grown(0, factor) for factor in (1e20, 1e200)}
-BAD |= {f"column x {factor:g}": grown((slice(None), 0), factor) for factor in (1e20, 1e200)}
-BAD["denormal"] = np.full_like(ROWS, 5e-324)
-
-
-def require_overcome_or_named(score):
-    """A good score, or an error or a warning with the cause; no warning of NumPy."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found, said = -1.0, []
-        try:
-            found = score()
-        except ValueError as error:
-            said = [str(error)]
-    said += [str(one.message) for one in caught]
-    assert found > 0.8 or any("scale the features" in text for text in said), (found, said)
-    assert not any(issubclass(one.category, RuntimeWarning) for one in caught), said
+def overcome_or_named(score):
+    require_overcome_or_named(*attempt(score))
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
@@ -77,7 +53,7 @@ def require_overcome_or_named(score):
 def test_a_bad_scale_is_overcome_or_named(bad, name, sparse):
     estimator, y = ESTIMATORS[name]
     rows = sp.csr_matrix(BAD[bad]) if sparse else BAD[bad]
-    require_overcome_or_named(lambda: clone(estimator).set_params(random_state=0).fit(rows, y).score(rows, y))
+    overcome_or_named(lambda: clone(estimator).set_params(random_state=0).fit(rows, y).score(rows, y))
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
@@ -88,7 +64,7 @@ def test_a_bad_scale_of_joint_features(bad, rank, sparse):
     offsets = np.arange(0, len(ROWS) + 1, 3)
     y = np.argmax(REAL.reshape(-1, 3), axis=1)
     model = LogLinearModel(solver=BoundMajorization(rank=rank), random_state=0)
-    require_overcome_or_named(lambda: np.mean(model.fit(rows, y, offsets=offsets).predict(rows, offsets=offsets) == y))
+    overcome_or_named(lambda: np.mean(model.fit(rows, y, offsets=offsets).predict(rows, offsets=offsets) == y))
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
@@ -97,28 +73,29 @@ def test_a_bad_scale_of_a_row_store(bad, sparse, tmp_path):
     rows = sp.csr_matrix(BAD[bad]) if sparse else BAD[bad]
     write_store(tmp_path / "store", rows, CLASSES)
     model = LinearClassifier(solver=OutOfCore(tmp_path / "model"), random_state=0)
-    require_overcome_or_named(lambda: model.fit(RowStore(tmp_path / "store")).score(rows, CLASSES))
-
-
-DISTRIBUTED = {
-    "ds_mlr": DSMLR,
-    "ds_mlr, two workers": lambda comm: DSMLR(comm=comm, n_workers=2),
-    "ds_mlr, queue": lambda comm: DSMLR(comm=comm, schedule="queue"),
-    "log_concavity": LogConcavity,
-}
+    overcome_or_named(lambda: model.fit(RowStore(tmp_path / "store")).score(rows, CLASSES))
 
 
 @pytest.mark.parametrize("solver", DISTRIBUTED)
 @pytest.mark.parametrize("bad", [*BAD, "nothing"])
 def test_a_bad_scale_on_two_processes(bad, solver):
     rows = BAD.get(bad, ROWS)
+    overcome_or_named(lambda: min(run_threads(2, lambda comm: half_score(comm, rows, solver), timeout=60)))
 
-    def score(comm):
-        half = slice(30 * comm.rank, 30 * comm.rank + 30)
-        model = LinearClassifier(solver=DISTRIBUTED[solver](comm=comm), random_state=0)
-        return model.fit(rows[half], CLASSES[half]).score(rows, CLASSES)
 
-    require_overcome_or_named(lambda: min(run_threads(2, score, timeout=60)))
+def test_bad_scales_on_processes_of_mpi():
+    """Each process says the cause, also if the rows of another one are it."""
+    done = launch(2, scale_cases.__file__, timeout=300)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    cases = {(rank, solver, case) for rank in range(2) for solver in DISTRIBUTED for case in scale_cases.MPI}
+    assert {(rank, solver, case) for rank, solver, case, *_ in lines} == cases, done.stderr
+    for rank, solver, case, *found in lines:
+        try:
+            require_overcome_or_named(*found)
+        except AssertionError as error:
+            raise AssertionError(f"rank {rank}, {solver}, {case}: {error}") from None
+    assert done.returncode
+    assert re.search(r"rank 0 of 2 on \S+ .* row 0 of X has a squared norm that overflows float64: scale", done.stderr)
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -129,7 +106,7 @@ def test_a_bad_scale_of_a_row_store_on_two_processes(bad, tmp_path):
         model = LinearClassifier(solver=OutOfCore(tmp_path / "model", comm=comm), random_state=0)
         return model.fit(RowStore(tmp_path / "store")).score(BAD[bad], CLASSES)
 
-    require_overcome_or_named(lambda: min(run_threads(2, score, timeout=60)))
+    overcome_or_named(lambda: min(run_threads(2, score, timeout=60)))
 
 
 def odd_data(name):

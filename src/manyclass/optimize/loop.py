@@ -19,7 +19,7 @@ from manyclass.kernels.jit import compile_clock
 from manyclass.objective.history import FitProgress, History, Record, Reporter, Spent
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.optimize.checkpoint import Keeper
-from manyclass.optimize.scale import bad_scale, mean_norm, warn_of_zeros
+from manyclass.optimize.scale import bad_scale, warn_of_zeros
 from manyclass.optimize.validation import Validation
 from manyclass.solvers.base import Keeping, Keeps, Progress, Solver, State
 
@@ -165,7 +165,7 @@ def minimize(
         # Not in a method of `_Run`, to keep the call stack of a fit short.
         try:
             if verbose and solver.certified:
-                run.reporter.say(bad_scale(problem))
+                run.reporter.say(bad_scale(problem, *run.scales))
             steps = solver.iterate(problem, run.state, seed)
             run.plan()
             while run.outcome is Outcome.MAX_ITER and run.iteration - run.begin < limit:
@@ -226,6 +226,13 @@ class _Run:
         self.compiled = compile_clock.seconds
         self.final = False
         self.estimate: Certificate | None = None
+        #: For several processes while all are at the same place; for others when it is asked for.
+        self.found = solver.scales(problem) if solver.distributed else None
+
+    @property
+    def scales(self) -> tuple[float, Array]:
+        """See `Solver.scales`."""
+        return self.solver.scales(self.problem) if self.found is None else self.found
 
     def keeper(self, path: str | Path | None, seconds: float) -> Keeps | None:
         """The writer of checkpoints, if any; an existing checkpoint is loaded."""
@@ -400,11 +407,11 @@ class _Run:
     def warn(self) -> None:
         """Issue a ConvergenceWarning if ``tol`` was not reached, a UserWarning if the model cannot be of any use."""
         if self.outcome is Outcome.CONVERGED:
-            warn_of_zeros(mean_norm(self.problem), self.problem.lam)
+            warn_of_zeros(self.scales[0], self.problem.lam)
         if self.outcome in (Outcome.CONVERGED, Outcome.PATIENCE, Outcome.STOPPED):
             return
         if self.solver.certified:
-            _warn(self.problem, self.history, self.outcome, self.tol)
+            _warn(self.problem, self.history, self.outcome, self.tol, self.scales)
         elif self.outcome is not Outcome.MAX_ITER:
             warnings.warn(f"{self.outcome.value} (after {self.iteration} epochs)", ConvergenceWarning, stacklevel=4)
 
@@ -456,7 +463,7 @@ def _next_check(history: History, first: int, tol: float, every: int | None, fre
     return iteration + min(ahead, furthest), ahead <= furthest
 
 
-def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> None:
+def _warn(problem: Problem, history: History, outcome: Outcome, tol: float, scales: tuple[float, Array]) -> None:
     last = history.last
     advice = "raise max_iter, alpha or tol"
     resolution = problem.bounds(last.primal, last.dual).resolution
@@ -467,7 +474,7 @@ def _warn(problem: Problem, history: History, outcome: Outcome, tol: float) -> N
     elif outcome is Outcome.INTERRUPTED:
         advice = "fit again with warm_start=True to continue"
     else:
-        scale = bad_scale(problem)
+        scale = bad_scale(problem, *scales)
         advice = f"{scale}, or raise max_iter" if scale else advice
     warnings.warn(
         f"{outcome.value}: after {last.iteration} iterations the certified relative gap is "

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 
-from manyclass.objective.problem import Problem
+from manyclass.objective.problem import Array, Problem
 
-__all__ = ["bad_norm", "bad_scale", "mean_norm", "warn_of_zeros"]
+__all__ = ["bad_norm", "bad_scale", "warn_of_zeros"]
 
 _REMEDY = "scale the features (StandardScaler, or MaxAbsScaler for sparse rows)"
 #: Bad scale: a mean squared norm of the rows outside of [1e-5, 1e5], or a feature with 1e5 times the median mean
@@ -29,11 +29,6 @@ def warn_of_zeros(mean: float, lam: float, stacklevel: int = 5) -> None:
         )
 
 
-def mean_norm(problem: Problem) -> float:
-    """The mean squared norm of the rows."""
-    return float(np.average(problem.norms, weights=problem.sample_weight))
-
-
 def bad_norm(mean: float) -> str | None:
     """Advice about the scale of all features, from the mean squared norm of the rows, if that makes the fit slow."""
     if mean and not 1 / _SCALES < mean < _SCALES:
@@ -41,14 +36,13 @@ def bad_norm(mean: float) -> str | None:
     return None
 
 
-def bad_scale(problem: Problem) -> str | None:
-    """Advice about the scale of the features if that makes the fit slow; else None."""
-    advice = bad_norm(mean_norm(problem))
+def bad_scale(problem: Problem, mean: float, squares: Array) -> str | None:
+    """Advice about the scale of the features if that makes the fit slow, see `Solver.scales`; else None."""
+    advice = bad_norm(mean)
     if advice is not None:
         return advice
     if problem.standard is not None:
         return None
-    squares = problem.feature_squares()
     typical = float(np.median(squares[squares > 0])) if squares.any() else 0.0
     if typical and float(squares.max()) > _SCALES * typical:
         times = (float(squares.max()) / typical) ** 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from numbers import Integral
@@ -76,6 +77,16 @@ class LogConcavity(DistributedSolver, BatchSolver):
         self.comm = comm
         self.inner = inner
         self.history_size = history_size
+
+    def check_problem(self, problem: Problem) -> None:
+        super().check_problem(problem)
+        parts = problem.norms, problem.targets.y, problem.sample_weight  # type: ignore[union-attr]
+        own = np.array([problem.n_samples, *(zlib.crc32(np.asarray(part).tobytes()) for part in parts)], np.int64)
+        if self._comm.size > 1 and (self._comm.allreduce(own, "max") != -self._comm.allreduce(-own, "max")).any():
+            raise ValueError(
+                f"solver {self.name!r} needs all rows in every process, got other rows, labels or weights in one of "
+                f"{self._comm.size} than in another: give each of them the same X and y, or choose solver 'ds_mlr'"
+            )
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)

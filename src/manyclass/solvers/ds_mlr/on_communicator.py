@@ -66,6 +66,14 @@ class DistributedSolver(Solver):
         copy.check_problem(problem)
         return copy
 
+    def scales(self, problem: Problem) -> tuple[float, Array]:
+        norm, squares = super().scales(problem)
+        if self._comm.size == 1 or not self.partitions_rows:
+            return norm, squares
+        n, weight = problem.n_samples, self.scale * problem.n_samples
+        total = self._comm.allreduce(np.array([n, weight, weight * norm, *(n * squares)]))
+        return float(total[2] / total[1]), total[3:] / total[0]
+
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
         if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
