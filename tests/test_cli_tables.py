@@ -163,3 +163,38 @@ def test_numbers_alone_and_a_regression(capsys, tmp_path):
     fitted(capsys, path, "-o", tmp_path / "m", "--label-column", "price", "--loss", "squared", "--alpha", "1e-6")
     found = [float(line) for line in run(capsys, "predict", tmp_path / "m", path).lines]
     np.testing.assert_allclose(found, y, atol=0.01)
+
+
+def test_rows_without_a_label_are_left_out_on_demand(capsys, tmp_path):
+    columns = {**COLUMNS, "queue": [queue if i % 30 else "" for i, queue in enumerate(COLUMNS["queue"])]}
+    path = table(tmp_path / "some.csv", columns)
+    words = ["--label-column", "queue", "--text-column", "title", "--category-columns", "color"]
+    refused(run(capsys, "fit", path, "-o", tmp_path / "m", *words), "leave out such rows with --unlabeled 'skip'")
+    shown = run(capsys, "info", path, *words, "--unlabeled", "skip", "--choose").out
+    assert "rows 87" in " ".join(shown.split())
+    assert "--unlabeled skip" in shown  # the line to run has what the reading needs
+    model, ran = fitted(capsys, path, "-o", tmp_path / "m", *words, "--unlabeled", "skip", "--valid", path)
+    assert "3 rows without a label left out" in ran.err
+    assert "" not in model.classes
+    npz = tmp_path / "x.npz"
+    np.savez(npz, X=np.eye(4), y=np.arange(4) % 2)
+    refused(run(capsys, "fit", npz, "-o", tmp_path / "n", "--unlabeled", "skip"), "expected a table")
+
+
+@pytest.mark.parametrize("separator", [[], ["--label-separator", ";"]])
+def test_calibrate_leaves_out_labels_that_the_fit_has_not_seen(capsys, tmp_path, separator):
+    path = table(tmp_path / "train.csv", COLUMNS)
+    words = ["--label-column", "queue", "--category-columns", "color,title", *separator]
+    fitted(capsys, path, "-o", tmp_path / "m", *words)
+    queue = COLUMNS["queue"]
+    other = table(tmp_path / "held.csv", {**COLUMNS, "queue": ["new", *queue[1:8], "newer", *queue[9:]]})
+    for name in ("path", "other"):
+        data = path if name == "path" else other
+        ran = run(capsys, "calibrate", tmp_path / "m", data, "-o", tmp_path / f"{name}.model")
+        assert ran.code == 0
+    assert "2 labels of" in ran.err
+    assert "never seen in training, on 2 rows: left out" in ran.err
+    proba = run(capsys, "predict", tmp_path / "other.model", path, "--proba", "--top-k", "1")
+    assert proba.code == 0
+    none = table(tmp_path / "none.csv", {**COLUMNS, "queue": ["new"] * N})
+    refused(run(capsys, "calibrate", tmp_path / "m", none, "-o", tmp_path / "n"), "has labels of the fit alone")

@@ -338,6 +338,22 @@ def test_a_wrong_table_is_named(content, options, line, what, tmp_path):
     assert caught.value.line == line
 
 
+@pytest.mark.parametrize("kinds", [{}, {"category_columns": "text"}])
+def test_rows_without_a_label_can_be_left_out(kinds, tmp_path):
+    path = save(tmp_path, "text,label\naa,x\nbb,\ncc,y\naa, \n")
+    with pytest.raises(DataFormatError, match=r"line 3: the label is empty.* unlabeled='skip'"):
+        read_table(path, **kinds)
+    data = read_table(path, **kinds, unlabeled="skip")
+    assert data.y.tolist() == ["x", "y"]
+    assert data.X.shape == (2, 2)  # the others have no part in the vocabulary either
+    assert "2 rows without a label left out" in data.notes
+    assert read_table(path, **kinds, with_labels=False).X.shape[0] == 4
+    with pytest.raises(ValueError, match="unlabeled is 'no'"):
+        read_table(path, **kinds, unlabeled="no")
+    sets = read_table(path, **kinds, label_separator=";", unlabeled="skip")  # a row of no label is one of the sets
+    assert sets.y.getnnz(axis=1).tolist() == [1, 0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

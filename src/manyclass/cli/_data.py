@@ -79,6 +79,11 @@ def add_file_options(parser: argparse.ArgumentParser, description: str | None = 
         help="tables: the column of texts, a name or a number from 0; given again: one more, with its own terms",
     )
     group.add_argument("--label-column", metavar="NAME", help="tables: the column of labels")
+    group.add_argument(
+        "--unlabeled",
+        choices=("error", "skip"),
+        help="tables: a row without a label is an error (default), or is left out and counted",
+    )
     group.add_argument("--delimiter", metavar="CHAR", help="tables: between fields (default: comma, tab or semicolon)")
     group.add_argument(
         "--quotes",
@@ -225,6 +230,7 @@ def read_data(
         delimiter={"\\t": "\t", "tab": "\t"}.get(args.delimiter, args.delimiter),
         quote={None: "auto", True: '"', False: None}[args.quotes],
         header=args.header,
+        unlabeled=args.unlabeled or "error",
         spill=spill,
         comm=comm,
         **tables,

@@ -6,7 +6,7 @@ import argparse
 
 from manyclass.cli._common import CommandError, Screen, check_output
 from manyclass.cli._data import add_model_data_options, read_for_model
-from manyclass.cli.score import truth_of, with_targets
+from manyclass.cli.score import truth_of, unseen_sentence, with_targets
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Calibrate."""
+    import numpy as np
+
     from manyclass import load
 
     check_output("-o", args.output, args.model, args.data)
@@ -49,12 +51,20 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if data.y is None:
         raise CommandError(f"{data.source} has no labels: name their file with --labels")
     truth = truth_of(model, with_targets(data, model.task, model.n_outputs))
+    X, y, known = data.X, truth.y, len(model.classes)
     if truth.rows_with_unseen:
-        raise CommandError(f"{args.data} has labels that the fit has not seen: leave out these rows")
-    y = truth.y
+        if truth.rows_with_unseen == data.n_samples:
+            raise CommandError(f"no row of {args.data} has labels of the fit alone: give labels like those of the fit")
+        unseen = {"unseen_labels": len(truth.classes) - known, "rows_with_unseen_labels": truth.rows_with_unseen}
+        screen.warn(unseen_sentence(args.data, unseen, "left out"))
+        if model.task == "multilabel":
+            rows, y = y[:, known:].getnnz(axis=1) == 0, y[:, :known]
+        else:
+            rows = np.isin(y, truth.classes[:known])
+        X, y = X[rows], y[rows]
     if model.task != "multilabel" and y.dtype != model.classes.dtype:
         y = y.astype(model.classes.dtype)
-    made = model.calibrate(data.X, y, n_jobs=args.n_jobs, bias=args.bias)
+    made = model.calibrate(X, y, n_jobs=args.n_jobs, bias=args.bias)
     made.save(args.output)
     change = ", other intercepts" if args.bias else ""
     screen.say(f"wrote {args.output}: {made.link} of scores / {made.temperature:.4g}{change}")

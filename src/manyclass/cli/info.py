@@ -39,7 +39,7 @@ examples:
   manyclass info codes.model
   manyclass info train.svm.gz --json
   manyclass info train.store --verify
-  manyclass info tickets.csv --text body --choose
+  manyclass info tickets.csv --text-column body --choose
 """
 
 _DAMAGED = 1
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 
 #: The options of reading that a fit needs as well.
 _READING = (
-    *("format", "labels", "label_separator", "delimiter"),
+    *("format", "labels", "label_separator", "unlabeled", "delimiter"),
     *("text_column", "label_column", "number_columns", "category_columns", "ignore_columns"),
 )
 

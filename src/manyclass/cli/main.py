@@ -135,7 +135,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     """Options that stand before or after the command; no defaults, so that the one place does not undo the other."""
     group = parser.add_argument_group("everywhere")
     group.add_argument(
-        "--quiet", action="store_true", default=argparse.SUPPRESS, help="only results, warnings and errors"
+        "--quiet",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="only results, warnings and errors; a fit says no figures",
     )
     group.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show where in the program an error arose"

@@ -139,11 +139,11 @@ def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None 
     return metrics
 
 
-def unseen_sentence(path: str, metrics: dict[str, Any]) -> str:
-    """What to say of labels that the model cannot predict."""
+def unseen_sentence(path: str, metrics: dict[str, Any], then: str = "counted as errors") -> str:
+    """What to say of labels that the model cannot predict, and of what is done ``then``."""
     return (
         f"{count(metrics['unseen_labels'], 'label')} of {path} never seen in training, on "
-        f"{count(metrics['rows_with_unseen_labels'], 'row')}: counted as errors"
+        f"{count(metrics['rows_with_unseen_labels'], 'row')}: {then}"
     )
 
 

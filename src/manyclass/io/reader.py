@@ -157,6 +157,7 @@ def read(
     header: bool | None = None,
     layout: TableLayout | None = None,
     with_labels: bool = True,
+    unlabeled: Literal["error", "skip"] = "error",
     vectorizer: TextVectorizer | TableEncoder | Mapping[str, Any] | None = None,
     spill: Spill | None = None,
     comm: Together | None = None,
@@ -190,6 +191,8 @@ def read(
         For tables: the layout of a table read before (`Dataset.layout`), to read this one in the same way.
     with_labels : bool, default=True
         For tables: whether to read labels.
+    unlabeled : {"error", "skip"}, default="error"
+        For tables: whether a row without a label raises an error, or is left out and counted in `Dataset.notes`.
     vectorizer : TextVectorizer, TableEncoder or mapping, default=None
         For tables: a fitted vectorizer or encoder, or the parameters of a new vectorizer.
     spill : Spill, default=None
@@ -242,6 +245,7 @@ def read(
         given = {name: value for name, value in given.items() if value is not None}
         given |= {} if quote == "auto" else {"quote": quote}
         given |= {} if with_labels else {"with_labels": with_labels}
+        given |= {} if unlabeled == "error" else {"unlabeled": unlabeled}
         for name, value in given.items():
             what = f"{name} is {value!r}, but {os.fspath(path)} has the format {format!r}"
             raise ValueError(f"{what}; expected a table ({', '.join(_TABLES)}): leave {name} out")
@@ -269,6 +273,7 @@ def read(
         if labels is None:
             columns.update(task=task, label_separator=label_separator)
         options: dict[str, Any] = {"quote": quote, "layout": layout, "with_labels": with_labels and labels is None}
+        options["unlabeled"] = unlabeled
         data = read_table(path, format=format, **common, **options, vectorizer=vectorizer, **columns)  # type: ignore[arg-type]
     else:
         load = read_npz if format == "npz" else read_npy

@@ -134,6 +134,7 @@ def read_table(
     header: bool | None = None,
     layout: TableLayout | None = None,
     with_labels: bool = True,
+    unlabeled: Literal["error", "skip"] = "error",
     vectorizer: TextVectorizer | TableEncoder | Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Read a table, and convert a column of texts, or columns of numbers, categories and texts, to features.
@@ -181,6 +182,9 @@ def read_table(
         only the texts can be read too.
     with_labels : bool, default=True
         Whether to read labels, if there are any.
+    unlabeled : {"error", "skip"}, default="error"
+        What to do with a row whose label is empty, without `label_separator`: raise an error, or leave the row out and
+        count it in `Dataset.notes`.
     vectorizer : TextVectorizer, TableEncoder or mapping, default=None
         A fitted vectorizer or encoder is used as it is. Otherwise one is fitted to this table; the parameters in a
         mapping are those of a `TextVectorizer`.
@@ -203,6 +207,8 @@ def read_table(
         If no text has a term that the vectorizer knows.
     """
     checked_dtype(dtype, n_features, "error", task)
+    if unlabeled not in ("error", "skip"):
+        raise ValueError(f"unlabeled is {unlabeled!r}; expected 'error' or 'skip'")
     from .encoder import TableEncoder
     from .text import TextVectorizer  # imports scikit-learn
 
@@ -281,9 +287,10 @@ def read_table(
             raise ValueError(f"text_column and label_column are both column {label}; expected two different columns")
         rows = chain(sample[has_header:], records)
         labels = LabelColumn(path, task, label_separator)
-        blank = 0
+        blank = skipped = 0
 
         def whole() -> Iterator[Record]:
+            nonlocal skipped
             for fields, line in rows:
                 if len(fields) != len(names):
                     raise DataFormatError(
@@ -291,7 +298,14 @@ def read_table(
                     )
                 if label is not None:
                     value = fields[label]
-                    labels.add(as_text(path, names[label], value, label_separator, line) if typed else value, line)
+                    value = as_text(path, names[label], value, label_separator, line) if typed else value
+                    if label_separator is None and not value.strip():
+                        if unlabeled == "error":
+                            what = "the label is empty; expected one label for each row: add it, or leave out such rows"
+                            raise DataFormatError(path, f"{what} with unlabeled='skip'", line)
+                        skipped += 1
+                        continue
+                    labels.add(value, line)
                 yield Record(fields, line)
 
         def texts() -> Iterator[str]:
@@ -338,6 +352,8 @@ def read_table(
         notes[0] += ", no labels"
     if not has_header:
         notes[0] += "; no header: the first line is a row"
+    if skipped:
+        notes.append(f"{counted(skipped, 'row')} without a label left out")
     if isinstance(vectorizer, TableEncoder):
         unused = [name for name in called if name not in {*vectorizer.columns, *left}]
         notes += [f"not used: {listed(unused)}"] if unused and not before else []

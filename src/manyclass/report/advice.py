@@ -139,7 +139,10 @@ def advise(facts: Facts) -> Advice:
         if facts.available is not None and nbytes > facts.available:
             choices.append(_ON_DISK)
         if not facts.sparse and d <= _PIXELS:
-            choices.append("StagewiseClassifier: if a linear model is not accurate enough (pixels, measurements)")
+            choices.append(
+                "StagewiseClassifier (--estimator stagewise): if a linear model is not accurate enough; for images "
+                "StagewiseClassifier.for_images((28, 28, 1)) (--images 28,28,1: height, width, channels)"
+            )
         return Advice(
             "LinearClassifier", "multinomial", "auto", "auto", nbytes, _all_outputs(facts), reasons, tuple(choices)
         )
@@ -169,9 +172,10 @@ def advise(facts: Facts) -> Advice:
         seconds=_active_sets(facts),
         reasons=reasons,
         alternatives=(
-            "early_stopping=True (--early-stopping): ends where the accuracy on held-out rows no longer rises",
+            "early_stopping=True (--early-stopping 5): ends where the accuracy on held-out rows no longer rises",
             "solver='memoir' with CrammerSinger(gamma=0): less memory, no certificate",
-            "multinomial: if probabilities are needed; needs memory for n_samples x n_classes numbers",
+            "probabilities: `manyclass calibrate` on held-out rows gives them to each of these; multinomial has "
+            "its own, and needs memory for n_samples x n_classes numbers",
             _ON_DISK,
         ),
     )
