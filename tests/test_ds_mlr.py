@@ -120,6 +120,17 @@ def test_processes_cut_rows_as_they_like():
     assert (grid.rows_of(0), grid.rows_of(1)) == ((0, 10), (10, 120))
 
 
+@pytest.mark.parametrize("rows", [[110, 10], [60, 40], [30, 30, 60], [60, 12, 48]])
+def test_every_process_cuts_its_own_rows_evenly(rows):
+    """The first processes decide where the rows of the last one begin: its shards were not cut anew."""
+    size = len(rows)
+    grid = make_grid(rows, 40, size)
+    for process, n in enumerate(rows):
+        shards = np.diff([grid.rows(shard)[0] for shard in grid.shards_of(process)] + [grid.rows_of(process)[1]])
+        assert shards.sum() == n
+        assert shards.max() - shards.min() <= 1
+
+
 # --- the mathematics ------------------------------------------------------------------------------------------------
 
 

@@ -145,12 +145,13 @@ def make_grid(
     n_blocks, n_shards = cuts(n_classes, size, block_classes, n_shards, each)
     processes = [n_rows] if isinstance(n_rows, int) else [int(n) for n in n_rows]
     whole = sum(processes)
-    edges = [whole * shard // n_shards for shard in range(n_shards + 1)]
+    even = [whole * shard // n_shards for shard in range(n_shards + 1)]
+    edges = list(even)
     first = 0
     for number, rows in enumerate(processes):
         # No shard has rows of two processes. If processes have the rows of whole shards, the edges do not change.
         begin, end = (-(-n_shards * at // len(processes)) for at in (number, number + 1))
-        if (edges[begin], edges[end]) != (first, first + rows):
+        if (even[begin], even[end]) != (first, first + rows):
             edges[begin : end + 1] = [first + rows * at // (end - begin) for at in range(end - begin + 1)]
         first += rows
     return Grid(tuple(edges), int(n_classes), int(n_blocks), int(size))
