@@ -311,7 +311,7 @@ def test_a_training_fold_of_one_class_is_refused(iris):
 def test_parameters_are_those_of_the_plain_estimator_and_of_the_search(search, plain):
     own, without = (
         {"alphas", "n_alphas", "eps", "cv", "scoring", "selection"},
-        {"alpha", "warm_start", "early_stopping", "standardize"},
+        {"alpha", "warm_start", "early_stopping"},
     )
     assert set(search.get_params()) == set(plain.get_params()) - without | own
     for name, value in plain.get_params().items():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from manyclass import LinearClassifier, LinearRegressor, certify, load, regularization_path
+from manyclass import LinearClassifier, LinearClassifierCV, LinearRegressor, certify, load, regularization_path
 from manyclass.cli.main import main
 from manyclass.objective.standard import Standard
 from manyclass.solvers import SOLVERS, Solver
@@ -28,6 +32,16 @@ def scaled(model, rows, y, center, weights=None):
     steps = make_pipeline(StandardScaler(with_mean=center), after)
     given = {} if weights is None else {"standardscaler__sample_weight": weights}
     return steps.fit(rows, y, **given, **{f"{type(after).__name__.lower()}__sample_weight": weights})
+
+
+def objective(model, rows, y):
+    """The objective from the fitted weights, with the penalty of those of the standardized columns."""
+    scores, deviation = model.decision_function(rows), np.asarray(X.std(axis=0))
+    penalty = 0.5 * model.alpha_ * ((model.coef_ * deviation) ** 2).sum()
+    if model.loss == "squared_hinge":
+        signs = 2.0 * (np.asarray(y)[:, None] == model.classes_) - 1.0
+        return (np.maximum(0.0, 1.0 - signs * scores) ** 2).sum(axis=1).mean() + penalty
+    return (np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]).mean() + penalty
 
 
 @pytest.mark.parametrize("loss", ["multinomial", "softmax_hinge", "log_loss", "squared_hinge", "squared", "huber"])
@@ -52,7 +66,6 @@ def test_the_model_is_that_of_a_pipeline(loss, rows, intercept):
 def test_the_l1_penalty_is_that_of_scaled_weights():
     model = LinearClassifier(standardize=True, l1_ratio=0.7, alpha=0.02, tol=1e-7, max_iter=3000).fit(X, Y)
     theirs = scaled(LinearClassifier(l1_ratio=0.7, alpha=0.02, tol=1e-7, max_iter=3000, solver="fista"), X, Y, True)
-    assert model.solver_ == "fista"
     assert model.objective_ == pytest.approx(theirs[-1].objective_, rel=1e-6)
     np.testing.assert_array_equal(model.coef_ != 0, theirs[-1].coef_ != 0)
     assert not model.coef_[:, [3, 4]].any()  # columns of one value
@@ -60,13 +73,49 @@ def test_the_l1_penalty_is_that_of_scaled_weights():
 
 @pytest.mark.parametrize("solver", [name for name, kind in SOLVERS.items() if issubclass(kind, Solver)])
 def test_every_solver_fits_it_or_says_that_it_does_not(solver):
-    loss = "squared_hinge" if solver == "cd" else "multinomial"
-    model = LinearClassifier(loss, standardize=True, solver=solver, alpha=0.1)
-    if SOLVERS[solver].takes_standard:
-        assert model.fit(X, Y).duality_gap_ <= 1e-3
-    else:
+    loss = "squared_hinge" if solver in ("cd", "interior_point") else "multinomial"
+    model = LinearClassifier(loss, standardize=True, solver=solver, alpha=0.1, max_iter=300, random_state=0)
+    if SOLVERS[solver].distributed or solver in ("memoir", "sdca_active"):
         with pytest.raises(ValueError, match=r"standardize=True|needs loss=|needs a loss"):
             model.fit(X, Y)
+        return
+    for rows in (X, SPARSE):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # of gd and sgd, slow where columns are not centered
+            model.fit(rows, Y)
+        known = LinearClassifier(loss, standardize=True, solver="lbfgs", alpha=0.1, tol=1e-9, max_iter=2000)
+        assert model.objective_ * (1.0 - model.duality_gap_) <= known.fit(rows, Y).objective_ * (1 + 1e-9)
+        assert known.objective_ <= model.objective_ * (1 + 1e-8)
+        assert model.objective_ == pytest.approx(objective(model, rows, Y), rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [X, SPARSE], ids=["dense", "csr"])
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])
+def test_a_path_is_that_of_scaled_columns(rows, ratio):
+    """More features than rows, columns of all scales."""
+    rows, numbers = rows[:8], X[:8, 5] / 100 + np.arange(8)
+    whole = StandardScaler().fit_transform(X[:8])  # centered or not, the optimum with an intercept is the same
+    options = {"l1_ratio": ratio, "tol": 1e-8, "random_state": 0, "max_iter": 3000}
+    ours = regularization_path(LinearRegressor(standardize=True, **options), rows, numbers, n_alphas=5)
+    theirs = regularization_path(LinearRegressor(**options), whole, numbers, n_alphas=5)
+    np.testing.assert_allclose(ours.alphas, theirs.alphas, rtol=1e-9)
+    np.testing.assert_allclose(ours.objectives, theirs.objectives, rtol=1e-6)
+    assert ours.gaps.max() <= 1e-8
+    for alpha in ours.alphas:
+        known = theirs.model(alpha).scores(whole)
+        np.testing.assert_allclose(ours.model(alpha).scores(rows), known, atol=2e-3 * np.abs(known).max())
+
+
+@pytest.mark.parametrize("rows", [X, SPARSE], ids=["dense", "csr"])
+def test_cross_validation_standardizes_the_training_rows_of_each_fold(rows):
+    options = {"l1_ratio": 0.8, "alphas": [0.2, 0.05, 0.01], "cv": 3, "tol": 1e-7, "random_state": 0}
+    ours = LinearClassifierCV("log_loss", standardize=True, **options).fit(rows, Y)
+    for k, alpha in enumerate(ours.alphas_):
+        one = LinearClassifier("log_loss", standardize=True, l1_ratio=0.8, alpha=alpha, tol=1e-7, random_state=0)
+        known = cross_val_score(one, rows, Y, cv=3, scoring="neg_log_loss")
+        np.testing.assert_allclose(ours.scores_path_[k], known, rtol=1e-3)
+    alone = LinearClassifier("log_loss", standardize=True, l1_ratio=0.8, alpha=ours.alpha_, tol=1e-7, random_state=0)
+    np.testing.assert_array_equal(ours.coef_, alone.fit(rows, Y).coef_)
 
 
 @pytest.mark.parametrize("rows", [X, SPARSE], ids=["dense", "csr"])
@@ -112,8 +161,6 @@ def test_what_cannot_be_standardized_is_refused():
         LinearClassifier("hinge", standardize=True).fit(X, Y)
     with pytest.raises(ValueError, match="standardize is not supported by partial_fit"):
         LinearClassifier("log_loss", solver="sgd", standardize=True).partial_fit(X, Y)
-    with pytest.raises(ValueError, match="standardize=True is not supported by regularization_path"):
-        regularization_path(LinearRegressor(standardize=True), X, X[:, 0])
 
 
 def test_x_is_neither_changed_nor_copied():

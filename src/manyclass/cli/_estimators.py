@@ -84,9 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fit an intercept, free of penalty (default: yes, but for 1000 classes or more of sparse rows)",
     )
     problem.add_argument("--class-weight", choices=("balanced",), help="weigh rows so that classes count the same")
-    problem.add_argument(
-        "--standardize", action="store_true", help="penalize the weights of columns of variance 1; X is not copied"
-    )
+    problem.add_argument("--standardize", action="store_true", help="penalize the weights of columns of variance 1")
     problem.add_argument("--features", metavar="KIND:N", help="N features made of each row, see below")
     problem.add_argument("--prepare", metavar="KIND:N", help="stagewise: made once, before all blocks: pca:50, say")
     problem.add_argument(

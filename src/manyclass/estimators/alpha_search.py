@@ -130,7 +130,8 @@ class _Search:
         weights = np.array(unit.sample_weight, np.float64)
         weights[held] = 0.0
         self._training, self._judge = replace(unit, sample_weight=weights), Judge.of(unit, held)
-        self._active = isinstance(_ready(self._training, solver), ActiveSetSDCA)
+        ready = _ready(self._training, solver)
+        self._training, self._active = ready.readable(self._training), isinstance(ready, ActiveSetSDCA)
         self._center, self._solver, self._seed, self._max_iter = _center(self._training), solver, seed, max_iter
         self._tol = _TOL_REAL if isinstance(unit.targets, RealTargets) else _TOL
         self._verbose = verbose

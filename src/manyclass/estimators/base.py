@@ -239,6 +239,7 @@ class LinearEstimator(Named):
         keeps no dual variables for a later warm start. ``whole``, of fits with early stopping, forbids it.
         """
         ready = (choose(problem) if solver is None else solver).prepare(problem)
+        problem = ready.readable(problem)
         self.solver_ = ready.name
         if checkpoint is None and not self.warm_start and not whole and in_ranges(problem, ready):
             return partial(minimize_columns, problem, ready)

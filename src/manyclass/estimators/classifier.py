@@ -77,10 +77,10 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
     class_weight : dict or "balanced", optional
         Weights of the classes, as in scikit-learn.
     standardize : bool, default=False
-        Whether the penalty is that of columns with mean 0 and variance 1, as after scikit-learn's StandardScaler, but
-        without a copy of X: ``coef_`` and ``intercept_`` are for X as it is. Sparse columns without an intercept keep
-        their mean. Means and variances are of all rows, held-out rows included. Needs a loss without a kink and the
-        solver "lbfgs", "fista" or "auto".
+        Whether the penalty is that of columns with mean 0 and variance 1, as after scikit-learn's StandardScaler;
+        ``coef_`` and ``intercept_`` are for X as it is. Sparse columns without an intercept keep their mean. Means and
+        variances are of all rows, held-out rows included. "lbfgs", which "auto" takes for l2, and "fista" read X as it
+        is; for other solvers it is copied, during the fit. Needs a loss without a kink and all rows in one process.
     solver : str or solver object, default="auto"
         The algorithm. "auto" chooses "sdca_active" for crammer_singer with 100 classes or more, "cd" for a penalty with
         an l1 part and few outputs, "interior_point" for a hinge loss with few features and a weak penalty,

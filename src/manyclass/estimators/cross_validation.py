@@ -47,6 +47,8 @@ class LinearClassifierCV(Search, LinearClassifier):  # type: ignore[misc]
         error of it (for the same l1_ratio).
     fit_intercept : bool or "auto", default="auto"
         See `LinearClassifier`.
+    standardize : bool, default=False
+        See `LinearClassifier`. Means and variances of a fold are those of its training rows.
     class_weight : dict or "balanced", optional
         See `LinearClassifier`.
     solver : str or solver object, default="auto"
@@ -127,6 +129,7 @@ class LinearClassifierCV(Search, LinearClassifier):  # type: ignore[misc]
         scoring: Any = None,
         selection: str = "best",
         fit_intercept: bool | str = "auto",
+        standardize: bool = False,
         class_weight: Any = None,
         solver: Any = "auto",
         tol: float = 1e-3,
@@ -145,6 +148,7 @@ class LinearClassifierCV(Search, LinearClassifier):  # type: ignore[misc]
         self.scoring = scoring
         self.selection = selection
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.class_weight = class_weight
         self.solver = solver
         self.tol = tol
@@ -178,6 +182,8 @@ class LinearRegressorCV(Search, LinearRegressor):  # type: ignore[misc]
         See `LinearClassifierCV`.
     fit_intercept : bool or "auto", default="auto"
         See `LinearRegressor`.
+    standardize : bool, default=False
+        See `LinearClassifierCV`.
     solver : str or solver object, default="auto"
         Solver of every fit, see `LinearRegressor`.
     tol : float, default=1e-3
@@ -241,6 +247,7 @@ class LinearRegressorCV(Search, LinearRegressor):  # type: ignore[misc]
         scoring: Any = None,
         selection: str = "best",
         fit_intercept: bool | str = "auto",
+        standardize: bool = False,
         solver: Any = "auto",
         tol: float = 1e-3,
         max_iter: int | None = None,
@@ -258,6 +265,7 @@ class LinearRegressorCV(Search, LinearRegressor):  # type: ignore[misc]
         self.scoring = scoring
         self.selection = selection
         self.fit_intercept = fit_intercept
+        self.standardize = standardize
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter

@@ -50,11 +50,6 @@ def check_parameters(estimator: LinearEstimator) -> Any:
     ValueError
         As in `fit`.
     """
-    if estimator.standardize:
-        raise ValueError(
-            "standardize=True is not supported by regularization_path: pass columns that StandardScaler has scaled, or "
-            "choose alpha by alpha='auto'"
-        )
     probe = clone(estimator).set_params(alpha=1.0)
     probe._check_parameters()
     return probe
@@ -154,6 +149,8 @@ def _total_variance(problem: Problem, X: Any) -> float:
     if not problem.intercept:
         return moment
     mean = np.asarray(X.T @ share, np.float64)
+    if problem.standard is not None:
+        mean = (mean - problem.standard.mean) * problem.standard.factor
     variance = moment - float(mean @ mean)
     return variance if variance > 1e-6 * moment else 0.0  # a smaller value is rounding error of constant features
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels import respond, sdca as kernels
-from manyclass.kernels.rows import CSRRows, Rows
+from manyclass.kernels.rows import CSRRows, Rows, make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.standard import Standard
@@ -105,7 +105,9 @@ class Problem:
         throughout. Not copied: after a change of Z, recompute the dual image.
     standard : Standard, optional
         The problem is that of the rows with standardized columns; weights and dual images are theirs, and `raw` gives
-        the model for the rows as they are. Only for a solver that ``takes_standard``.
+        the model for the rows as they are. Only for a solver that ``takes_standard``; `copied` is for others.
+    origin : Standard, optional
+        The rows are a copy, standardized by this; `model` gives the model for the rows that were copied.
 
     Raises
     ------
@@ -126,6 +128,7 @@ class Problem:
     n_threads: int = 1
     shift: Array | None = field(default=None, repr=False)
     standard: Standard | None = field(default=None, repr=False)
+    origin: Standard | None = field(default=None, repr=False)
     n_samples: int = field(init=False)
     n_outputs: int = field(init=False)
     norms: Array = field(init=False, repr=False)
@@ -198,6 +201,21 @@ class Problem:
     def raw(self, W: Array, bias: Array) -> tuple[Array, Array]:
         """The weights and the intercept for the rows as they are: ``W, bias`` unless columns are standardized."""
         return (W, bias) if self.standard is None else self.standard.raw(W, bias)
+
+    def copied(self) -> Problem:
+        """The same problem with a standardized copy of the rows, for a solver that reads them itself."""
+        assert self.standard is not None
+        X, origin = self.standard.copy(self._matrix(), self.intercept)
+        return replace(self, rows=make_rows(X), standard=None, origin=origin)
+
+    def model(self, W: Array, bias: Array) -> tuple[Array, Array]:
+        """The weights and the intercept for the rows that were given, from those of this problem."""
+        return (W, bias) if self.origin is None else self.origin.raw(W, bias)
+
+    def of_model(self, W: Array, bias: Array) -> tuple[Array, Array]:
+        """The inverse of `model` after `raw`."""
+        known = self.standard or self.origin
+        return (W, bias) if known is None else known.standardized(W, bias)
 
     @property
     def inv_lam_n(self) -> float:

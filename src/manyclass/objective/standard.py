@@ -1,8 +1,9 @@
-"""Standardized columns of X without a copy: (x_ij - m_j) / s_j, applied to the weights in place of the rows.
+"""Standardized columns of X: (x_ij - m_j) / s_j, applied to the weights in place of the rows, or to a copy of them.
 
 With D = diag(s), scores of the standardized rows are X (D^-1 W) + (b - m^T D^-1 W), and a sum over rows a_i is
 D^-1 (X^T a - m 1^T a): d x K numbers are changed for each pass over the data, and X is read as it is. A problem with
-such columns is the problem of the standardized rows; `Standard.raw` gives the weights and the intercept for X.
+such columns is the problem of the standardized rows; `Standard.raw` gives the weights and the intercept for X. Solvers
+that read the rows themselves get a copy, `Standard.copy`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges
 
 __all__ = ["Standard"]
@@ -21,6 +23,7 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 #: Rows that are read at a time.
 _ROWS = 4096
+_REMEDY = "dtype=np.float32, or a solver that reads X as it is ('lbfgs' for an l2 penalty, 'fista')"
 
 
 class Standard(NamedTuple):
@@ -90,6 +93,24 @@ class Standard(NamedTuple):
         for begin, end in _pieces(V):
             part = V[begin:end, :K] - np.outer(self.mean[begin:end], total)
             V[begin:end, :K] = part * self.factor[begin:end, None]
+
+    def copy(self, X: Any, intercept: bool) -> tuple[Any, Standard]:
+        """A standardized copy of X, and what `raw` needs for a model of it.
+
+        Sparse columns are not centered, which takes an intercept to be the same problem; without one, ``mean`` is zero.
+        """
+        if not sp.issparse(X):
+            require({"a standardized copy of X": X.nbytes}, _REMEDY)
+            copied = np.empty_like(X, order="C")
+            for rows, begin, end in _blocks(X):
+                rows -= self.mean
+                rows *= self.factor
+                copied[begin:end] = rows
+            return copied, self
+        assert intercept or not self.mean.any()
+        require({"standardized values of X": X.data.nbytes}, _REMEDY)
+        data = X.data * self.factor.astype(X.dtype)[X.indices]
+        return sp.csr_matrix((data, X.indices, X.indptr), shape=X.shape), self._replace(mean=np.zeros_like(self.mean))
 
     def norms(self, X: Any) -> _Array:
         """The squared norms of the standardized rows, (n,)."""

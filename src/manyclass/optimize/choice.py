@@ -9,7 +9,6 @@ from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Problem
 from manyclass.optimize.columns import WIDTH
 from manyclass.solvers import (
-    FISTA,
     LBFGS,
     SDCA,
     AcceleratedSDCA,
@@ -45,8 +44,8 @@ def choose(problem: Problem) -> Solver:
     everywhere.
     """
     loss = problem.loss
-    if problem.standard is not None:  # few solvers read the rows through the problem alone
-        return LBFGS() if isinstance(problem.penalty, L2) else FISTA()
+    if problem.standard is not None and isinstance(problem.penalty, L2):
+        return LBFGS()  # without a copy of the rows; FISTA is too slow for the others
     if has_many_rivals(problem):
         return ActiveSetSDCA()
     if not isinstance(problem.penalty, L2) and not loss.joint and loss.smoothness and problem.n_outputs <= _FEW:

@@ -120,7 +120,7 @@ def minimize_columns(
         except (KeyboardInterrupt, _Stopped) as ended:
             tally.outcome = Outcome.STOPPED if isinstance(ended, _Stopped) else Outcome.INTERRUPTED
             # The dual of an unfinished range is at least 0, its value for dual variables 0.
-            tally.record(primal=problem.value(W, intercept))
+            tally.record(primal=problem.value(*problem.of_model(W, intercept)))
     history.outcome = tally.outcome.name.lower()
     history.compile_seconds = compile_clock.seconds - compiled
     history.evaluation_seconds = max(time.perf_counter() - begun - history.last.seconds, 0.0)

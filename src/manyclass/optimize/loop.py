@@ -354,7 +354,7 @@ class _Run:
 
     def _weights(self) -> tuple[Any, Array]:
         """The present weights and intercept, for the rows as they are."""
-        return self.problem.raw(*self.solver.weights(self.problem, self.state))
+        return self.problem.model(*self.problem.raw(*self.solver.weights(self.problem, self.state)))
 
     def interrupted(self) -> None:
         """Call this after Ctrl-C, which may have interrupted an iteration."""
@@ -427,10 +427,9 @@ class _Run:
         if self.validation is not None:
             best = self.validation.kept(ended=outcome is Outcome.PATIENCE, certified=self.solver.certified)
         if best is not None:
-            at = W, intercept = best
+            W, intercept = best
             if self.solver.certified:
-                if self.problem.standard is not None:
-                    at = self.problem.standard.standardized(W, intercept)
+                at = self.problem.of_model(W, intercept)
                 found = self.problem.bounds(self.solver.value(self.problem, *at), found.dual)
         else:
             W, intercept = self._weights()

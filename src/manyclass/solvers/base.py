@@ -99,7 +99,7 @@ class BaseSolver(Component):
     #: Whether it can fit an unpenalized intercept, and a problem with a ``shift`` (see `Problem`).
     takes_intercept: ClassVar[bool] = True
     takes_shift: ClassVar[bool] = False
-    #: Whether it reads the rows through `Problem` alone, which can then standardize their columns.
+    #: Whether it reads the rows through `Problem` alone, which can then standardize their columns without a copy.
     takes_standard: ClassVar[bool] = False
     #: Whether it supports ``partial_fit``, and there new classes after the first call.
     streams: ClassVar[bool] = False
@@ -145,6 +145,10 @@ class Solver(BaseSolver):
         copy: Solver = clone(self)
         return copy
 
+    def readable(self, problem: Problem) -> Problem:
+        """The problem as this solver can read it: with a standardized copy of the rows if it reads them itself."""
+        return problem if problem.standard is None or self.takes_standard else problem.copied()
+
     def check_problem(self, problem: Problem) -> None:
         """Raise a ValueError if this solver does not support the problem; called before anything is allocated.
 
@@ -166,10 +170,10 @@ class Solver(BaseSolver):
             raise ValueError(
                 f"solver {self.name!r} fits no intercept, got fit_intercept=True: give fit_intercept=False, or 'auto'"
             )
-        if problem.standard is not None and not self.takes_standard:
+        if problem.standard is not None and self.distributed:
             raise ValueError(
-                f"solver {self.name!r} does not support standardize=True: choose 'lbfgs', 'fista' or 'auto', or put "
-                "scikit-learn's StandardScaler before the estimator in a pipeline, which copies X"
+                f"solver {self.name!r} does not support standardize=True, which needs all rows in one process: scale "
+                "the columns before, or choose another solver ('auto' chooses for you)"
             )
         if problem.shift is not None and not self.takes_shift:
             raise ValueError(
@@ -192,7 +196,7 @@ class Solver(BaseSolver):
     def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
         """Raise a MemoryError if there is less memory than `nbytes` and ``more``; called before `state`."""
         needs = {**self.nbytes(problem), **more}
-        if problem.standard is not None:
+        if problem.standard is not None or problem.origin is not None:
             size = problem.n_features * problem.n_outputs * problem.dtype.itemsize
             needs["weights for the columns as they are"] = size
         require(

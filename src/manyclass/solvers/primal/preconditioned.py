@@ -73,6 +73,7 @@ class PreconditionedLBFGS(LBFGS):
     """
 
     name = "preconditioned_lbfgs"
+    takes_standard = False  # its products are those of the rows
     summary = "L-BFGS preconditioned by the second moments of X; for dense, correlated features"
     synonyms: ClassVar[tuple[str, ...]] = ("preconditioned",)  # not those of L-BFGS
     default_max_iter = 500  # MNIST takes 233 at alpha 1e-6
