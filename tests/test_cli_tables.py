@@ -154,6 +154,41 @@ def test_convert_and_a_fit_on_the_store(capsys, path, tmp_path):
     assert run(capsys, "predict", tmp_path / "m", path).out == run(capsys, "predict", tmp_path / "direct", path).out
 
 
+def test_a_store_with_features_of_its_own_is_not_taken_for_that_of_the_fit(capsys, path, tmp_path):
+    """Column 3 of one vocabulary is another word than column 3 of the other: labels were wrong, without a word."""
+    other = tmp_path / "test.csv"
+    other.write_text("title,queue\nnew rent,x0\nmy new card,y1\n")
+    words = ["--label-column", "queue", "--text-column", "title"]
+    fitted(capsys, path, "-o", tmp_path / "m", *words)
+    assert run(capsys, "convert", path, "-o", tmp_path / "train.store", *words).code == 0
+    assert run(capsys, "convert", other, "-o", tmp_path / "own.store", *words).code == 0
+    for command in ("predict", "score", "certify"):
+        refused(run(capsys, command, tmp_path / "m", tmp_path / "own.store"), "features of its own table", "--like")
+    valid = ["fit", tmp_path / "train.store", "-o", tmp_path / "n", "--valid", tmp_path / "own.store"]
+    refused(run(capsys, *valid), "features of its own table")
+    for number, like in enumerate(("m", "train.store")):
+        store = tmp_path / f"{number}.store"
+        assert run(capsys, "convert", other, "-o", store, "--like", tmp_path / like).code == 0
+        assert run(capsys, "predict", tmp_path / "m", store).out == run(capsys, "predict", tmp_path / "m", other).out
+    refused(
+        run(
+            capsys,
+            "convert",
+            other,
+            "-o",
+            tmp_path / "z.store",
+            "--like",
+            tmp_path / "m",
+            *words[2:],
+            "--ngrams",
+            "1",
+            "2",
+        ),
+        "--like is for a table",
+    )
+    refused(run(capsys, "convert", other, other, "-o", tmp_path / "z.store"), "one file of data is read at a time")
+
+
 def test_numbers_alone_and_a_regression(capsys, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 2)) * [1, 1000]

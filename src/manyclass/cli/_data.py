@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, count, seconds
+from manyclass.cli._folders import refuse_other_features
 from manyclass.cli._pipes import is_piped
 
 if TYPE_CHECKING:
@@ -342,7 +343,7 @@ def read_like(
     elif own != "svmlight" or format not in ("svmlight", "store"):
         zero_based = None
     try:
-        return read_data(
+        found = read_data(
             path,
             argparse.Namespace(**{**vars(args), "format": own}),
             screen,
@@ -363,6 +364,9 @@ def read_like(
         if args.extra_features == "error":
             what += ", and --extra-features ignore leaves others out"
         raise DataFormatError(error.path, what, error.line) from error
+    if own == "store":
+        refuse_other_features(path, found.vectorizer, vectorizer)
+    return found
 
 
 def _piped_table(path: str, format: str) -> str:

@@ -17,6 +17,7 @@ __all__ = [
     "is_model",
     "is_store",
     "most_rows",
+    "refuse_other_features",
     "size_of",
     "store_facts",
     "store_rows",
@@ -66,11 +67,31 @@ def size_of(path: str) -> int:
     return sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())
 
 
-def store_rows(path: str, n_features: int) -> RowView:
+def refuse_other_features(path: str, own: Any, vectorizer: Any) -> None:
+    """Refuse a store whose ``own`` vectorizer gives its features other meanings than ``vectorizer`` does.
+
+    Rows without a vectorizer may have been made by any program: they are taken as they are.
+    """
+    import numpy as np
+
+    if own is None or vectorizer is None:
+        return
+    (told, arrays), (expected, others) = own.to_state(), vectorizer.to_state()
+    same = told == expected and arrays.keys() == others.keys()
+    if not same or not all(np.array_equal(arrays[name], others[name]) for name in arrays):
+        raise CommandError(
+            f"{path} has the features of its own table, and the model those of the table of its fit: give the table "
+            "itself as DATA, or write the store again with manyclass convert TABLE --like, and the model or the store "
+            "of the fit"
+        )
+
+
+def store_rows(path: str, n_features: int, vectorizer: Any) -> RowView:
     """The rows of a store, none of which is read yet, as wide as a model needs them."""
     from manyclass.io.store import RowStore
 
     store = RowStore(path)
+    refuse_other_features(path, store.vectorizer, vectorizer)
     if store.shape[1] > n_features:
         raise CommandError(
             f"{path} has {count(store.shape[1], 'feature')}, the model {count(n_features)}: write the store again with "

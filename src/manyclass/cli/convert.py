@@ -21,9 +21,10 @@ from manyclass.cli._data import (
     describe,
     one_label_a_row,
     read_data,
+    stored_layout,
     vectorizer_options,
 )
-from manyclass.cli._folders import describe_store, is_model
+from manyclass.cli._folders import describe_store, is_model, is_store
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset
@@ -46,6 +47,8 @@ examples:
   manyclass convert train.txt -o train.svm.zst
   manyclass convert tickets.csv -o tickets.npz --vectorizer hashing
   manyclass convert train.svm.gz -o train.store --shard-bytes 1000000000
+  cat part-*.svm.gz | manyclass convert - -o train.store
+  manyclass convert test.csv -o test.store --like train.store
   manyclass convert codes.model -o codes.blocks --block-classes 10000
   manyclass convert train.npz -o - --to svmlight | head
 """
@@ -61,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("float32", "float64"), help="of the values (default: float32 if that loses nothing)"
     )
     parser.add_argument("--n-features", type=int, metavar="N", help="width of the data (default: the largest feature)")
+    parser.add_argument(
+        "--like",
+        metavar="MODEL|STORE",
+        help="tables: features as in that model, or in the row store that it was fitted on",
+    )
     folders = parser.add_argument_group("folders")
     folders.add_argument("--shard-rows", type=int, metavar="N", help="store: most rows of a shard")
     folders.add_argument("--shard-bytes", type=int, metavar="N", help="store: bytes of a shard (default: 2**28)")
@@ -79,8 +87,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         return 0
     _refuse_options(args, "block_classes", "block_bytes", what="models")
     to = args.to or _target(args.output)
+    columns = _columns_like(args)
     if to == "store":
-        _convert_to_store(args, screen)
+        _convert_to_store(args, screen, columns)
         return 0
     _refuse_options(args, "shard_rows", "shard_bytes", what="stores")
     if args.output != "-":
@@ -98,10 +107,10 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         dtype=args.dtype or ("float32" if format in TABLES else "float64"),
         n_features=args.n_features,
         zero_based=args.zero_based,
-        vectorizer=vectorizer_options(args),
+        **columns,
     )
     kept = {"tfidf": "the vocabulary is", "table": "means, categories and vocabulary are"}
-    kind = "" if data.vectorizer is None else data.vectorizer.to_state()[0]["kind"]
+    kind = "" if data.vectorizer is None or args.like else data.vectorizer.to_state()[0]["kind"]
     if kind in kept:
         instead = " (not so with --vectorizer hashing)" if kind == "tfidf" else " (not so of a row store)"
         screen.warn(f"{kept[kind]} not kept: other files get other columns{instead}")
@@ -139,7 +148,32 @@ def _limits(args: argparse.Namespace, *names: str) -> dict[str, int]:
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 
-def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
+def _columns_like(args: argparse.Namespace) -> dict[str, Any]:
+    """How the columns of a table become features: as the options say, or as those of the model or store of --like."""
+    from manyclass import load
+    from manyclass.io import detect_format
+    from manyclass.io.store import RowStore
+
+    options = vectorizer_options(args)
+    if args.like is None:
+        return {"vectorizer": options}
+    if options or (args.format or detect_format(args.data)) not in TABLES:
+        raise CommandError(
+            "--like is for a table, whose options on texts are those of the other one: leave them out, and --like for "
+            "other data, whose features have numbers"
+        )
+    if is_store(args.like):
+        store = RowStore(args.like)
+        vectorizer, layout = store.vectorizer, store.table
+    else:
+        model = load(args.like)
+        vectorizer, layout = model.text_vectorizer, stored_layout(model, args.like)
+    if vectorizer is None:
+        raise CommandError(f"--like {args.like}: its features are not those of a table: leave it out")
+    return {"vectorizer": vectorizer, "layout": layout}
+
+
+def _convert_to_store(args: argparse.Namespace, screen: Screen, columns: dict[str, Any]) -> None:
     """Rows go to the store as they are read."""
     from manyclass.io import detect_format
     from manyclass.io.store import RowStore, RowStoreWriter
@@ -158,8 +192,8 @@ def _convert_to_store(args: argparse.Namespace, screen: Screen) -> None:
             dtype=args.dtype or ("float32" if texts else "float64"),
             n_features=args.n_features,
             zero_based=args.zero_based,
-            vectorizer=vectorizer_options(args),
             spill=spill,
+            **columns,
         )
         single = one_label_a_row(data) if args.task != "multilabel" else None
         if args.dtype is None and not spill.used:

@@ -96,6 +96,8 @@ class _Parser(argparse.ArgumentParser):
             word = next((word for word in extra if word.startswith("-")), extra[0])
             option = word.startswith("--") and command.unknown is not None
             hint = command.unknown(word, command) if option and command.unknown else ""
+            if os.path.isfile(word):
+                hint = ": one file of data is read at a time; several of text go through a pipe, in place of DATA a -"
             command.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
         return parsed
 

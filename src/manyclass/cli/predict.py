@@ -81,7 +81,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         )
     X: Any
     if is_store(args.data):
-        X = store_rows(args.data, model.n_features)
+        X = store_rows(args.data, model.n_features, model.text_vectorizer)
     else:
         X = read_for_model(args.data, args, screen, model, scored=False).X
     rows = _rows(model, X, args)
