@@ -115,6 +115,24 @@ def test_choose_advises_what_fits(capsys, tmp_path):
     refused(run(capsys, "info", tmp_path / "advised.model", "--choose"), "is a folder or a model")
 
 
+def test_a_store_tells_what_a_fit_and_each_of_its_processes_take(capsys, tmp_path):
+    path = make("svm", tmp_path)
+    assert run(capsys, "convert", path, "-o", tmp_path / "s").code == 2  # its name tells no format
+    assert run(capsys, "convert", path, "-o", tmp_path / "train.store").code == 0
+    of_file = json.loads(run(capsys, "info", path, "--choose", "--json").out)["advice"]
+    store = tmp_path / "train.store"
+    told = json.loads(run(capsys, "info", store, "--choose", "--processes", "2", "--json").out)
+    assert {name: told["advice"][name] for name in ("loss", "solver", "alpha")} == {
+        name: of_file[name] for name in ("loss", "solver", "alpha")
+    }
+    four = json.loads(run(capsys, "info", store, "--processes", "4", "--json").out)["bytes_of_each"]
+    assert four["rows"] < told["bytes_of_each"]["rows"]
+    said = run(capsys, "info", store, "--processes", "2").out
+    assert "memory of each of 2 processes" in said and "together, at most" in said and "kept scores" in said
+    refused(run(capsys, "info", path, "--processes", "2"), "write the data as a store first")
+    refused(run(capsys, "info", store, "--processes", "0"), "--processes is a number of processes, at least 1")
+
+
 def test_choose_repeats_the_options_of_reading(capsys, tmp_path):
     path = tmp_path / "a table.csv"
     rows = "".join(f"word{k % 3},q{k % 2},{k},{k % 5}\n" for k in range(20))

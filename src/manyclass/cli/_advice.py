@@ -9,8 +9,9 @@ from manyclass.report.advice import Facts, advise, seconds_of
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset
+    from manyclass.io.store import RowStore
 
-__all__ = ["cost_of", "facts_of", "penalty_advice", "penalty_share"]
+__all__ = ["cost_of", "facts_of", "facts_of_store", "penalty_advice", "penalty_share"]
 
 #: Below this accuracy (P@1 for sets of labels) a fit is looked at more closely: a smaller alpha can help. On
 #: 20 Newsgroups and on short texts of 900 labels the share below is 0.53 and 0.58 at 1 / rows, where a smaller alpha
@@ -115,6 +116,17 @@ def facts_of(data: Dataset) -> Facts:
         available=available(),
         itemsize=data.X.dtype.itemsize,
     )
+
+
+def facts_of_store(store: RowStore) -> Facts:
+    """The same of a row store, from its manifest."""
+    from manyclass.runtime.memory import available
+
+    if store.kind == "none":
+        raise CommandError(f"{store.path} has no labels, and a loss is chosen by them: write it from labeled data")
+    n, d = store.shape
+    sparse = store.layout == "csr"
+    return Facts(n, d, store.n_stored, store.n_outputs, store.kind, sparse, available(), store.dtype.itemsize)
 
 
 def cost_of(estimator: Any, data: Dataset) -> list[str]:

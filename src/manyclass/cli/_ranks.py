@@ -13,9 +13,10 @@ from manyclass.cli._common import CommandError, Screen, sentence
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
     from manyclass.io import Dataset
+    from manyclass.io.survey import Survey
     from manyclass.models.base import Model
 
-__all__ = ["add_arguments", "judged", "launched", "prepare", "refuse_size", "refuse_unknown", "together"]
+__all__ = ["add_arguments", "job_size", "judged", "launched", "prepare", "refuse_size", "refuse_unknown", "together"]
 
 #: Rank and size as launchers tell them: MPICH and Intel MPI, Open MPI, MVAPICH, Slurm, torchrun.
 _TOLD = (
@@ -134,26 +135,38 @@ def together(
         comm.abort(error)
 
 
-def refuse_size(args: argparse.Namespace, estimator: Any, comm: Communicator) -> None:
-    """Refuse, before it is read, a file whose rows and model do not fit into the memory of the processes."""
+def refuse_size(args: argparse.Namespace, estimator: Any, comm: Communicator, screen: Screen) -> None:
+    """Refuse, before it is read, a file whose rows and model do not fit into the memory of the processes.
+
+    What each of them needs is said where the file tells the number of its classes.
+    """
     import numpy as np
 
     from manyclass.io.survey import survey
+    from manyclass.runtime.memory import human
     from manyclass.solvers.ds_mlr.on_communicator import on_communicator
 
     found = survey(args.data, args.format)
     if found is None:
         return
-    width = max(1, args.n_features or found.features)
-    itemsize = np.dtype(estimator.dtype or np.float32).itemsize
-    # Readers hold the targets, row pointers and norms beside the values.
-    row_bytes = found.values * found.itemsize + 16 * found.rows
+    size = job_size(found, args.n_features, np.dtype(estimator.dtype or np.float32).itemsize, comm.size)
     solver: Any = on_communicator(estimator.solver, (), comm)
     try:
-        solver.refuse_size(max(found.rows, comm.size), width, max(2, found.classes), row_bytes, itemsize)
+        solver.refuse_size(*size)
+        if found.classes:
+            total = sum(solver.process_nbytes(comm.size, *size).values())
+            screen.say(f"each of {comm.size} processes needs at most {human(total)} besides Python and kept scores")
     except MemoryError as error:
         about = "about " if found.estimated else ""
         raise MemoryError(f"{args.data} has {about}{found.rows} rows and was not read: {error}") from error
+
+
+def job_size(found: Survey, n_features: int | None, itemsize: int, processes: int) -> tuple[int, int, int, int, int]:
+    """Rows, features, classes, bytes of all rows and bytes of a weight, as `DSMLR.refuse_size` takes them."""
+    # Readers hold the targets, row pointers and norms beside the values.
+    row_bytes = found.values * found.itemsize + 16 * found.rows
+    width = max(1, n_features or found.features)
+    return max(found.rows, processes), width, max(2, found.classes), row_bytes, itemsize
 
 
 def judged(model: Model, data: Dataset, comm: Communicator, n_jobs: int | None) -> dict[str, Any]:

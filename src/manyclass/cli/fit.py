@@ -155,7 +155,7 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     if apart is not None:
         blank = make(args, Screen(quiet=True))
         blank.solver = placed(blank.solver, comm=apart)
-        _ranks.refuse_size(args, blank, apart)
+        _ranks.refuse_size(args, blank, apart, screen)
     data = _read(args, screen, apart)
     estimator = make(args, screen, data)
     if comm is not None:

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._advice import facts_of
+from manyclass.cli._advice import facts_of, facts_of_store
 from manyclass.cli._common import CommandError, Screen, count, duration, sentence
 from manyclass.cli._data import (
     TASKS,
@@ -23,6 +23,7 @@ from manyclass.report.advice import advise
 
 if TYPE_CHECKING:
     from manyclass.io import Dataset
+    from manyclass.io.store import RowStore
     from manyclass.models.base import Model
     from manyclass.report.advice import Advice
 
@@ -40,6 +41,7 @@ examples:
   manyclass info train.svm.gz --json
   manyclass info train.store --verify
   manyclass info tickets.csv --text-column body --choose
+  manyclass info train.store --processes 4
 """
 
 _DAMAGED = 1
@@ -63,14 +65,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="data: the loss, the solver and the alpha that suit it, with memory, time and reasons",
     )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="row store: the memory that each of N processes of a fit with --solver ds_mlr needs",
+    )
     add_file_options(parser)
     add_column_options(parser)
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Describe the file."""
-    if args.choose and (is_store(args.file) or is_model(args.file)):
-        raise CommandError(f"--choose needs a file of labeled rows; {args.file} is a folder or a model: name the data")
+    stored = is_store(args.file) and format_of(args.file) not in _KEPT
+    if args.choose and not stored and (is_store(args.file) or is_model(args.file)):
+        raise CommandError(f"--choose needs labeled rows; {args.file} is a folder or a model: name the data")
+    if args.processes is not None and (args.processes < 1 or not stored):
+        raise CommandError(
+            f"--processes is a number of processes, at least 1, for a row store; got {args.processes} for {args.file}: "
+            "write the data as a store first, with manyclass convert DATA -o NAME.store"
+        )
     ours = os.path.isdir(args.file) or is_model(args.file)
     if args.verify:
         if not ours:
@@ -180,15 +194,49 @@ def _describe_kept(args: argparse.Namespace, screen: Screen, kind: str) -> None:
 
 
 def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
-    """What a row store is, as far as its manifest tells."""
+    """What a row store is, as far as its manifest tells, and what a fit on it takes."""
     from manyclass.io.store import RowStore
 
     store = RowStore(args.file)
     facts = store_facts(store)
+    advice = advise(facts_of_store(store)) if args.choose else None
+    each = None if args.processes is None else _of_each(args, store)
     if args.json:
-        screen.json({"file": args.file, "kind": "store", **facts, "verified": args.verify})
-    else:
-        screen.facts(args.file, store_table(store, facts, args.verify))
+        found = {"file": args.file, "kind": "store", **facts, "verified": args.verify}
+        found |= {} if advice is None else {"advice": asdict(advice)}
+        screen.json(found | ({} if each is None else {"processes": args.processes, "bytes_of_each": each}))
+        return
+    screen.facts(args.file, store_table(store, facts, args.verify))
+    if advice is not None:
+        screen.facts("what suits it", _advice_rows(advice, args))
+    if each is not None:
+        from manyclass.runtime.memory import human
+
+        rows = {name: human(size) for name, size in each.items()}
+        scores = rows.pop(_SCORES)
+        rows["together, at most"] = human(sum(each.values()) - each[_SCORES])
+        rows[_SCORES] = f"{scores}, where there is room: the fit is faster"
+        rows["Python and compiled code"] = "about 0.4 GiB besides"
+        screen.facts(f"memory of each of {args.processes} processes, --solver ds_mlr", rows)
+
+
+#: What a process keeps besides what it needs.
+_SCORES = "kept scores"
+
+
+def _of_each(args: argparse.Namespace, store: RowStore) -> dict[str, int]:
+    """Bytes by purpose that each process of a fit with DS-MLR needs; the scores that it may keep are the last."""
+    from manyclass import DSMLR
+    from manyclass.cli._ranks import job_size
+    from manyclass.io.survey import survey
+
+    if store.kind != "classes":
+        raise CommandError(f"--processes: ds_mlr takes one class a row, and {args.file} has others: leave it out")
+    found = survey(args.file, "store")
+    assert found is not None
+    size = job_size(found, None, 4, args.processes)
+    each: dict[str, int] = DSMLR().process_nbytes(args.processes, *size)
+    return {**each, _SCORES: 2 * -(-found.rows // args.processes) * found.classes * 4}
 
 
 def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:

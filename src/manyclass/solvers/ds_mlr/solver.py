@@ -242,6 +242,13 @@ class DSMLR(DistributedSolver):
         kind = self._kind_of(features)
         refuse(self, Job(rows, features, classes, row_bytes, itemsize), self._comm, kind, bool(self.keep_scores))
 
+    def process_nbytes(
+        self, processes: int, rows: int, features: int, classes: int, row_bytes: int, itemsize: int
+    ) -> dict[str, int]:
+        """Bytes by purpose that each of so many processes needs, without scores unless ``keep_scores`` is True."""
+        job = Job(rows, features, classes, row_bytes, itemsize)
+        return needs(self, job, processes, self._kind_of(features), bool(self.keep_scores))
+
     def _job(self, problem: Problem) -> Job:
         size = self._known(problem).n, problem.n_features, problem.n_outputs
         return Job(*size, 0, problem.dtype.itemsize)
