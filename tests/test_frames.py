@@ -25,6 +25,7 @@ from manyclass import (
     RandomFourier,
     StagewiseClassifier,
     TextVectorizer,
+    regularization_path,
 )
 
 #: Major and minor version of scikit-learn.
@@ -135,11 +136,23 @@ def test_nullable_booleans_are_booleans():
     assert model.classes_.dtype == bool
 
 
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_models_and_paths_take_the_frames_of_their_fit(kind):
+    frame, _ = FRAMES[kind](X, Y)
+    path = regularization_path(LinearClassifier(l1_ratio=0.5, random_state=0), frame, Y, n_alphas=3)
+    model = path.model(path.alphas[1])
+    np.testing.assert_array_equal(model.decision_function(frame), model.decision_function(X))
+    np.testing.assert_array_equal(model.predict(frame), model.predict(X))
+    names = list(frame.columns)
+    with pytest.raises(ValueError, match="X must have the columns of the fit in their order, column 0 is"):
+        model.predict(frame[names[::-1]])
+
+
 def test_missing_values_are_told():
     frame, labels = FRAMES["pandas-nullable"](X, Y)
     holes = frame.copy()
     holes.iloc[3, 0] = pd.NA
-    with pytest.raises(ValueError, match="Input X contains NaN"):
+    with pytest.raises(ValueError, match=r"X contains NaN, .* in the columns 'f0' \(1\): put .*TableEncoder"):
         LinearClassifier().fit(holes, Y)
     labels[3] = pd.NA
     for y in (labels, pd.Series([None, *WORDS[Y[1:]]])):

@@ -167,7 +167,7 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     read_seconds = time.perf_counter() - started - (compile_clock.seconds - compiled)
 
     by = "" if comm is None else f" on {comm.size} processes"
-    screen.say(f"fitting {_aim(args, estimator)}{by}; Ctrl-C keeps what is reached")
+    screen.say(f"fitting {_aim(args, estimator)}{by}; {_kept_by(args)}")
     with warnings.catch_warnings():
         # Told below, with advice that fits the command line.
         warnings.filterwarnings("ignore", message="interrupted")
@@ -226,7 +226,7 @@ def _fit_store(args: argparse.Namespace, screen: Screen, comm: Communicator | No
     estimator.solver = placed(estimator.solver, comm=comm, path=args.output)
     judged = args.valid and (comm is None or comm.rank == 0)
     valid = _read_valid(args, screen, estimator, store.dataset(end=1)) if judged else None
-    screen.say(f"fitting {_aim(args, estimator)}; Ctrl-C keeps what is reached")
+    screen.say(f"fitting {_aim(args, estimator)}; {_kept_by(args)}")
     estimator.fit(store, **_kept(args), **_held_out(args, valid))
     if comm is not None and comm.rank:
         return 0
@@ -423,6 +423,13 @@ def _aim(args: argparse.Namespace, estimator: Any) -> str:
     solver = solver_class(_estimators.given(args))
     loss = spelled(estimator.loss)
     return f"{loss} to a relative gap of {estimator.tol:g}" if solver is None or solver.certified else loss
+
+
+def _kept_by(args: argparse.Namespace) -> str:
+    """What remains of a fit that does not come to its end."""
+    kept = "Ctrl-C keeps what is reached"
+    where = args.checkpoint
+    return kept if where is None else f"{kept}, and after a failure the same command with --resume goes on from {where}"
 
 
 # --- the fit --------------------------------------------------------------------------------------------------------

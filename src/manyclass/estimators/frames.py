@@ -10,15 +10,31 @@ __all__ = ["check_frame", "plain_labels"]
 
 
 def check_frame(X: Any, name: str = "X") -> None:
-    """Raise a ValueError that names the columns of a data frame that are categories, texts or dates; arrays pass."""
+    """Raise a ValueError that names the columns of a data frame that are categories, texts or dates, or lack values;
+    arrays pass."""
     wrong = {column: kind for column, kind in _kinds(X).items() if kind is not None}
     if not wrong:
+        _check_missing(X, name)
         return
     listed = ", ".join(f"{column!r} ({kind})" for column, kind in list(wrong.items())[:5])
     raise ValueError(
         f"{name} has columns that are not numbers: {listed}{', ...' * (len(wrong) > 5)}: encode them first "
         "(manyclass.TableEncoder; sklearn.preprocessing.OneHotEncoder, manyclass.TextVectorizer), or leave them out"
     )
+
+
+def _check_missing(X: Any, name: str) -> None:
+    """Raise a ValueError that names the columns of a frame of pandas with missing values."""
+    if not (hasattr(X, "isna") and hasattr(X, "columns")):
+        return
+    missing = X.isna().to_numpy().sum(axis=0)
+    if missing.any():
+        found = [f"{column!r} ({count})" for column, count in zip(X.columns, missing) if count]
+        listed = ", ".join(found[:5]) + ", ..." * (len(found) > 5)
+        raise ValueError(
+            f"{name} contains NaN, missing values, in the columns {listed}: put manyclass.TableEncoder before, which "
+            "takes the mean and adds a column that says so, or sklearn.impute.SimpleImputer, or leave these rows out"
+        )
 
 
 def _kinds(X: Any) -> dict[Any, str | None]:

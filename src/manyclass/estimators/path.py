@@ -70,6 +70,22 @@ class RegularizationPath:
     interrupted : bool, default=False
         Whether Ctrl-C ended the path before its last alpha.
 
+    Attributes
+    ----------
+    alphas, objectives, gaps : ndarray of shape (n_alphas,)
+        The alphas, decreasing; the objective and the relative duality gap of each model.
+    n_features, n_nonzero, epochs, seconds : ndarray of shape (n_alphas,)
+        Features with a non-zero weight in any output (the degrees of freedom of the Lasso with one output), non-zero
+        weights, iterations, seconds.
+    coefs : list of ndarray or CSR matrix of shape (n_outputs, n_features)
+        Weights, for the columns of X as they are.
+    intercepts : ndarray of shape (n_alphas, n_outputs)
+        Intercepts.
+
+    See Also
+    --------
+    regularization_path : Fits it; `model` has the model of an alpha, `table` and `plot` show the path.
+
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
@@ -185,8 +201,9 @@ class RegularizationPath:
         nearest = int(np.argmin(np.abs(np.log(alphas) - np.log(alpha)))) if alpha > 0 else 0
         if not np.isclose(alphas[nearest], alpha, rtol=1e-9, atol=0.0):
             raise ValueError(
-                f"alpha must be one of the {len(alphas)} alphas of this path, got {alpha!r}: "
-                f"the nearest is {float(alphas[nearest])!r}"
+                f"alpha must be one of the {len(alphas)} alphas of this path, got {alpha!r}: the nearest is "
+                f"{float(alphas[nearest])!r}; pass alphas={[float(alpha)]} with those you need to regularization_path, "
+                "as no model is interpolated"
             )
         return self.models[nearest]
 

@@ -118,7 +118,10 @@ class Scored:
 
 def plot_path(path: Any, ax: Axes | None, max_features: int) -> Axes:
     """See `RegularizationPath.plot`."""
+    own = ax is None
     ax = _new_axes(ax)
+    if own:
+        ax.figure.subplots_adjust(right=0.86)  # for the label of the gaps
     from mpl_toolkits.axes_grid1 import make_axes_locatable  # type: ignore[import-untyped]
 
     features, lines = _lines(path, max_features)

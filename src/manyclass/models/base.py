@@ -17,6 +17,7 @@ from manyclass.models.normalizer import Normalizer
 from manyclass.models.parts import (
     check_feature_names,
     check_meaning,
+    frame_rows,
     kind_of_rows,
     plain,
     plain_vectorizer,
@@ -194,12 +195,13 @@ class Model(ABC):
         Returns
         -------
         rows
-            A CSR matrix or an array of shape (n, n_features) for texts and tables; X itself otherwise.
+            A CSR matrix or an array of shape (n, n_features) for texts, tables and data frames; X itself otherwise.
 
         Raises
         ------
         ValueError
-            If X contains texts or dicts and the model was not fitted on such, or X is a single string or dict.
+            If X contains texts or dicts and the model was not fitted on such, or X is a single string or dict; if a
+            data frame has other columns than that of the fit, or columns that are not numbers.
         """
         if isinstance(X, str):
             raise ValueError("X must be a list of texts, got one text: pass [text]")
@@ -209,7 +211,7 @@ class Model(ABC):
             return vectorizer.transform(X)
         if given in ("texts", "dicts"):
             raise ValueError(f"X must be rows of features, got {given}, and this model was not fitted on {given}")
-        return X
+        return frame_rows(X, self.feature_names) if given == "frame" and hasattr(X, "to_numpy") else X
 
     def names(self) -> Array | None:
         """The names of the features: those of the fit, the terms of texts, or those of a `TableEncoder`.

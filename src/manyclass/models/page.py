@@ -344,8 +344,6 @@ def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
         facts += [("micro F1", found["f1_micro"]), ("macro F1", found["f1_macro"])]
         facts += [(f"P@{k}", found[f"precision@{k}"]) for k in ks]
         return [_section("On the given rows", _table((), facts))]
-    from sklearn.metrics import f1_score
-
     if labels.dtype.kind in "US":
         y = y.astype(str)
     if not np.isin(y, model.classes).any():
@@ -354,7 +352,7 @@ def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
     predicted = labels[:, 0]
     correct = predicted == y
     facts = [("rows", n), ("accuracy", float(correct.mean()))]
-    facts.append(("macro F1", float(f1_score(y, predicted, average="macro", zero_division=0))))
+    facts.append(("macro F1", report(y, predicted)["f1_macro"]))
     facts += [(f"P@{k}", float((labels[:, :k] == y[:, None]).any(axis=1).sum() / (k * n))) for k in ks]
     parts = [_section("On the given rows", _table((), facts))]
     if model.gives_probabilities:

@@ -166,6 +166,22 @@ def kind_of_rows(X: Any) -> str:
     return "texts" if isinstance(first, str) else "dicts" if isinstance(first, dict) else ""
 
 
+def frame_rows(X: Any, names: Any) -> Any:
+    """The values of a data frame of pandas or polars, whose columns must be those of the fit, if they had names."""
+    found = [str(name) for name in X.columns]
+    if names is not None and found != names.tolist():
+        place = next((k for k, pair in enumerate(zip(found, names)) if pair[0] != pair[1]), min(len(found), len(names)))
+        got, expected = (repr(each[place]) if place < len(each) else "none" for each in (found, names.tolist()))
+        raise ValueError(
+            f"X must have the columns of the fit in their order, column {place} is {got}, expected {expected}: pass "
+            "X[list(model.feature_names)]"
+        )
+    values = X.to_numpy()
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"X must have columns of numbers, got some that make an array of {values.dtype}: convert them")
+    return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
 def positive(name: str, value: Any) -> int:
     """``value`` as an int if it is an integer of at least 1; else a ValueError."""
     try:

@@ -112,7 +112,7 @@ class LogLoss(ClassificationLoss):
 
     name = "log_loss"
     summary = "logistic regression, one-vs-rest or multi-label"
-    synonyms = ("logistic", "logit", "binary_cross_entropy", "sigmoid")
+    synonyms = ("logistic", "logit", "binary_cross_entropy", "binomial", "sigmoid")
     joint = False
     probabilities = True
 
