@@ -18,11 +18,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +41,7 @@ from manyclass.io.tensors import FileError
 from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
 from manyclass.mips.base import SearchIndex
 from manyclass.models.splitting import split_model
+from manyclass.runtime.threads import resolve_n_jobs
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
 #: Seconds of processor time for one file.
@@ -348,6 +351,10 @@ def mutations(name: str, seed: int, folder: Path) -> Iterator[tuple[int, Files, 
         number += 1
 
 
+#: Set by Ctrl-C.
+_stopped = threading.Event()
+
+
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
@@ -394,7 +401,7 @@ def _space() -> int:
 def drive(name: str, seed: int, seconds: float, found: Path, until: int = 2**62, most: int = 20) -> tuple[int, int]:
     """Run a target in child processes; returns the number of mutations and of processes that did not end well."""
     first, ended, running = 0, 0, True
-    while running and seconds > 0 and ended < most:
+    while running and seconds > 0 and ended < most and not _stopped.is_set():
         with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
             numbers = map(str, (seed, first, until, seconds))
             process = subprocess.Popen([sys.executable, __file__, "--child", name, *numbers, folder, str(found)])
@@ -408,9 +415,11 @@ def drive(name: str, seed: int, seconds: float, found: Path, until: int = 2**62,
                     at, moved = now, time.monotonic()
                 elif time.monotonic() - moved > PATIENCE and at >= 0:
                     process.send_signal(signal.SIGKILL)
+                if _stopped.is_set():
+                    process.kill()
             at = int.from_bytes(progress.read_bytes(), "little") if progress.exists() else first
             seconds -= time.monotonic() - begun
-            running = process.returncode != 0
+            running = process.returncode != 0 and not _stopped.is_set()
             if running:
                 ended += 1
                 for number, files, part in mutations(name, seed, Path(folder, "again")):
@@ -446,7 +455,10 @@ def replay() -> int:
 
 
 def main() -> None:
-    """Run all targets, one after the other, for equal times."""
+    """Run all targets for equal times, as many at once as there are cores.
+
+    A process reads on one core, and waits a third of its time for the thread that reads ahead.
+    """
     if sys.argv[1:2] == ["--child"]:
         name, seed, first, until, seconds, folder, found = sys.argv[2:]
         child(name, int(seed), int(first), int(until), float(seconds), Path(folder), Path(found))
@@ -455,16 +467,24 @@ def main() -> None:
         sys.exit(replay())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0, help="of all targets together (default: 60)")
+    parser.add_argument("--jobs", type=int, default=resolve_n_jobs(-1), help="targets at once (default: all cores)")
     parser.add_argument("--only", nargs="+", choices=TARGETS, default=list(TARGETS), help="targets (default: all)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the clock")
     parser.add_argument("--found", type=Path, default=Path("fuzz-found"), help="folder for files that fell")
     args = parser.parse_args()
-    total = 0
-    for name in args.only:
-        count, ended = drive(name, args.seed, 60 * args.minutes / len(args.only), args.found)
-        total += count
-        sys.stdout.write(f"{name:<20}{count:>10} mutations, {ended} processes ended by a signal or a hang\n")
-        sys.stdout.flush()
+    total, jobs = 0, min(args.jobs, len(args.only))
+    seconds = 60 * args.minutes * jobs / len(args.only)
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for name, (count, ended) in zip(
+                args.only, pool.map(lambda name: drive(name, args.seed, seconds, args.found), args.only)
+            ):
+                total += count
+                sys.stdout.write(f"{name:<20}{count:>10} mutations, {ended} processes ended by a signal or a hang\n")
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            _stopped.set()
+            raise
     sys.stdout.write(f"{'all':<20}{total:>10} mutations, seed {args.seed}\n")
 
 
