@@ -232,6 +232,24 @@ def test_texts_of_wrong_examples_are_shown(tmp_path):
     assert any("card against" in word for word in words)
 
 
+def test_wrong_examples_are_explained_against_the_true_class(tmp_path):
+    W = np.array([[3.0, 2.0, 1.0], [0.0, 0.0, 4.0]])
+    model = LinearModel(W, np.array([0.0, 0.5, 0.25]), np.array(["a", "b", "c"]), "multiclass")
+    write_report(model, tmp_path / "r.html", np.eye(2), ["c", "c"])
+    words = " ".join(page(tmp_path / "r.html").words)
+    assert "row 0: c, predicted a" in words
+    assert "a against c: 1.75 = 0 +2, rest +0, intercept -0.25" in words  # b has the second score of the row
+    write_report(model, tmp_path / "r.html", np.eye(2), ["new", "c"])
+    assert "a against b: 0.5" in " ".join(page(tmp_path / "r.html").words)
+
+
+def test_very_many_classes_have_a_line_in_place_of_their_features(tmp_path):
+    n = 10_001
+    model = LinearModel(np.zeros((1, n)), np.zeros(n), np.arange(n), "multiclass")
+    write_report(model, tmp_path / "r.html")
+    assert "10,001 classes are too many for a page" in " ".join(page(tmp_path / "r.html").words)
+
+
 def test_the_command_writes_the_page(capsys, tmp_path):
     X, y = digits()
     manyclass.io.write_svmlight(tmp_path / "d.svm", X, y)

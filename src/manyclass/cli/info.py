@@ -274,7 +274,8 @@ def _model_rows(model: Model, facts: dict[str, Any]) -> dict[str, str]:
         rows["parameters"] = ", ".join(f"{name}={value}" for name, value in own.items())
     if "outcome" in record:
         by = f" of {record['solver']}" if "solver" in record else ""
-        rows["training"] = f"{record['outcome']} after {count(record.get('n_iter', 0), 'epoch')}{by}"
+        steps = count(len(record["stages"]), "stage") if "stages" in record else count(record.get("n_iter", 0), "epoch")
+        rows["training"] = f"{record['outcome']} after {steps}{by}"
         if record.get("relative_gap") is not None:
             rows["training"] += (
                 f", objective {record['objective']:.8g}, certified relative gap {record['relative_gap']:.2e}"

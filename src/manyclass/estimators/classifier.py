@@ -413,6 +413,9 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         of `fit`. With ``alpha=None`` the penalty is 1/n for the n rows so far, and the step sizes of "sgd" and "memoir"
         decrease as the inverse square root of the number of steps.
 
+        Rows of new classes alone can cost the others much of their accuracy: add rows of these to the batch, or fit
+        all rows again.
+
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)

@@ -404,6 +404,7 @@ def read_npy(
     X = _load_array(path, "a dense matrix", mmap_mode="r")
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         what = f"has an array of {X.ndim} dimensions and type {X.dtype}; expected a matrix (rows, features) of numbers"
+        what += ": save X.reshape(len(X), -1)" if X.ndim > 2 else ""
         raise DataFormatError(path, what)
     X = X[slice(*rows_of(comm, X.shape[0]))]
     notes: list[str] = []

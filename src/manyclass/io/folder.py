@@ -116,7 +116,8 @@ def read_manifest(path: StrPath, format: str, version: int, what: str) -> dict[s
     try:
         content = (folder / MANIFEST).read_bytes()
     except FileNotFoundError as error:
-        raise StoreError(path, f"it has no {MANIFEST}; expected {what}: copy or write it again") from error
+        what = f"{what}: copy or write it again (a folder of other files, such as images, is not read)"
+        raise StoreError(path, f"it has no {MANIFEST}; expected {what}") from error
     return parse_manifest(content, path, format, version, what)
 
 

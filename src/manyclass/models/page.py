@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from manyclass.metrics import expected_calibration_error, log_loss, reliability, report
 from manyclass.metrics._labels import positions
 from manyclass.models.base import Model
+from manyclass.models.explain import Explanation
 from manyclass.models.linear import LinearModel
 from manyclass.models.partitioned import PartitionedModel
 from manyclass.models.sharded import ShardedModel
@@ -408,7 +409,12 @@ def _wrong(model: Model, X: Any, y: Array, predicted: Array, texts: Any, n_jobs:
     wrong = np.flatnonzero(predicted != y)[:_EXAMPLES]
     if not len(wrong):
         return []
-    why = model.explain(X[wrong], 8, n_jobs=n_jobs) if isinstance(model, LinearModel) else [""] * len(wrong)
+    why: list[Any] = [""] * len(wrong)
+    if isinstance(model, LinearModel):
+        known = np.isin(y[wrong], np.asarray(model.classes))
+        asked = np.where(known, y[wrong], predicted[wrong])
+        found = model.explain(X[wrong], 8, asked, n_jobs)
+        why = [_reversed(reason) if flip else reason for reason, flip in zip(found, known)]
     items = []
     for i, reason in zip(wrong.tolist(), why):
         text = "" if texts is None else f"<div>{_text(str(texts[i])[:_TEXT])}</div>"
@@ -416,4 +422,17 @@ def _wrong(model: Model, X: Any, y: Array, predicted: Array, texts: Any, n_jobs:
             f"<article><b>row {i}: {_text(y[i])}, predicted {_text(predicted[i])}</b>{text}"
             f"<small>{_text(reason)}</small></article>"
         )
-    return [_section("Examples that went wrong", *items)]
+    return [_section("Examples that went wrong", "Rows are counted from 0.", *items)]
+
+
+def _reversed(found: Explanation) -> Explanation:
+    """The lead of the rival over the class: the best other class of the true one is the predicted one."""
+    return Explanation(
+        found.rival,
+        found.label,
+        -found.margin,
+        found.features,
+        -found.contributions,
+        0.0 - found.rest,
+        0.0 - found.intercept,
+    )
