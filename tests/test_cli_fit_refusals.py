@@ -98,7 +98,10 @@ def test_the_input_is_not_overwritten_but_an_old_model_is(capsys, tmp_path):
 
 def test_a_fit_that_would_not_fit_is_refused(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 10_000)
-    refused(run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m"), "this fit needs", "to make it fit")
+    for dtype in ("float32", "float64"):
+        ran = run(capsys, "fit", make("svm", tmp_path), "-o", tmp_path / "m", "--dtype", dtype)
+        refused(ran, "this fit needs", "to make it fit")
+        assert ("--dtype float32" in ran.err) == (dtype == "float64")  # advice that is followed already is none
     assert left(tmp_path) == {"data.svm"}
 
 

@@ -199,10 +199,8 @@ class Solver(BaseSolver):
         if problem.standard is not None or problem.origin is not None:
             size = problem.n_features * problem.n_outputs * problem.dtype.itemsize
             needs["weights for the columns as they are"] = size
-        require(
-            needs,
-            "dtype=np.float32, fewer features (hashing), or for Crammer-Singer solver='sdca_active'",
-        )
+        narrower = "" if problem.dtype == np.float32 else "dtype=np.float32, "
+        require(needs, f"{narrower}fewer features (hashing), or for Crammer-Singer solver='sdca_active'")
 
     @abstractmethod
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
