@@ -243,13 +243,6 @@ def test_wrong_examples_are_explained_against_the_true_class(tmp_path):
     assert "a against b: 0.5" in " ".join(page(tmp_path / "r.html").words)
 
 
-def test_very_many_classes_have_a_line_in_place_of_their_features(tmp_path):
-    n = 10_001
-    model = LinearModel(np.zeros((1, n)), np.zeros(n), np.arange(n), "multiclass")
-    write_report(model, tmp_path / "r.html")
-    assert "10,001 classes are too many for a page" in " ".join(page(tmp_path / "r.html").words)
-
-
 def test_the_command_writes_the_page(capsys, tmp_path):
     X, y = digits()
     manyclass.io.write_svmlight(tmp_path / "d.svm", X, y)

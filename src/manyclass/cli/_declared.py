@@ -126,6 +126,8 @@ def _defined(body: list[ast.stmt]) -> dict[str, Any]:
             found[node.target.id] = node.value
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.update({alias.asname or alias.name: (node.module, alias.name) for alias in node.names})
+        elif isinstance(node, ast.If):  # of a package that imports its modules on first use
+            found.update(_defined(node.body))
     return found
 
 
