@@ -254,10 +254,10 @@ def test_with_more_blocks_than_sums_normalizers_are_exact(schedule):
         next(steps)
     W, b = solver.weights(problem, state)
     np.testing.assert_allclose(state["total"], logsumexp(data.X @ W + b, axis=1), rtol=1e-12)
-    far = {
-        width: error(problem, algorithm="stochastic", n_workers=2, block_classes=width, schedule=schedule, max_iter=20)
-        for width in (2, 4)
-    }
+    # In a queue the order of the blocks is by chance: there the error of the middle one of five fits.
+    fits = 5 if schedule == "queue" else 1
+    options = {"algorithm": "stochastic", "n_workers": 2, "schedule": schedule, "max_iter": 20}
+    far = {width: np.median([error(problem, block_classes=width, **options) for _ in range(fits)]) for width in (2, 4)}
     assert far[2] < 1.3 * far[4] < 0.1
 
 

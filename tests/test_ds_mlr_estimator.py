@@ -125,6 +125,19 @@ def test_a_solver_with_all_rows_in_every_process_refuses_parts_of_them(part):
     run_threads(2, fit, timeout=60)
 
 
+def test_a_solver_without_a_checkpoint_of_several_processes_refuses_one(tmp_path):
+    X, y = iris()
+
+    def fit(comm):
+        model = LinearClassifier(solver=LogConcavity(comm=comm), tol=0.9, random_state=0)
+        with pytest.raises(
+            ValueError, match=r"not supported by solver 'log_concavity' on several processes, got .* on 2"
+        ):
+            model.fit(X, y, checkpoint=tmp_path / "state")
+
+    run_threads(2, fit, timeout=60)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("kind", ["U", "i", "O"])
 def test_labels_are_numbered_over_all_processes(size, kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from manyclass.objective.history import FitProgress
 from manyclass.objective.losses import CLASSIFICATION, ClassificationLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers import SOLVERS, BaseSolver, Solver, StoreSolver
+from manyclass.solvers.base import Keeping
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
 from manyclass.solvers.least_squares.arrays import plain_array
 
@@ -276,6 +278,11 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
 
                 fit_store(self, solver, watch, checkpoint, settings)
                 return self
+            if checkpoint is not None and comm.size > 1 and not isinstance(solver, Keeping):
+                raise ValueError(
+                    f"checkpoint is not supported by solver {solver.name!r} on several processes, got "
+                    f"{os.fspath(checkpoint)!r} on {comm.size}: leave it out, or choose solver 'ds_mlr'"
+                )
             problem, facts = self._build(X, y, sample_weight, solver, comm)
             if checkpoint is not None:
                 settings["checkpoint_seconds"] = checkpoint_seconds
