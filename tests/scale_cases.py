@@ -82,6 +82,7 @@ def main() -> None:
             for case, (rows, weights) in MPI.items():
                 found = attempt(lambda *args: half_score(comm, *args, max_iter=20), rows, solver, weights)
                 sys.stdout.write(json.dumps([comm.rank, solver, case, *found]) + "\n")
+                sys.stdout.flush()  # a line as a whole: the processes share the output
         half_score(comm, BAD["row x 1e+200"], "ds_mlr")
 
 

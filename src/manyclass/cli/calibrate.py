@@ -54,7 +54,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     X, y, known = data.X, truth.y, len(model.classes)
     if truth.rows_with_unseen:
         if truth.rows_with_unseen == data.n_samples:
-            raise CommandError(f"no row of {args.data} has labels of the fit alone: give labels like those of the fit")
+            raise CommandError(
+                f"each row of {args.data} has a label that the fit has not seen: give labels like those of the fit"
+            )
         unseen = {"unseen_labels": len(truth.classes) - known, "rows_with_unseen_labels": truth.rows_with_unseen}
         screen.warn(unseen_sentence(args.data, unseen, "left out"))
         if model.task == "multilabel":

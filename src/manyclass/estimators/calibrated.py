@@ -341,7 +341,7 @@ class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, Pr
         check_basis(self.basis)
 
     def _gives_probabilities(self) -> bool:
-        return True  # predictions are on the simplex, or in [0, 1]
+        return not hasattr(self, "model_") or super()._gives_probabilities()  # predictions are on the simplex
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

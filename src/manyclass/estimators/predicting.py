@@ -82,8 +82,14 @@ class PredictingMixin:
         return predicted
 
     def _gives_probabilities(self) -> bool:
-        """Whether a fit with these parameters gives probabilities, or `calibrate` has given them."""
-        return bool(getattr(getattr(self, "model_", None), "gives_probabilities", False))
+        """Whether a fit with these parameters gives probabilities, or `calibrate` has given them.
+
+        Predictions of label sets that are projected on [0, 1] may be 0 or 1, which probabilities of labels are not.
+        """
+        model = getattr(self, "model_", None)
+        return (
+            model is not None and model.gives_probabilities and (model.task, model.link) != ("multilabel", "identity")
+        )
 
     @available_if(lambda self: self._gives_probabilities())  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:

@@ -330,7 +330,8 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         check_basis(self.basis)
 
     def _gives_probabilities(self) -> bool:
-        return super()._gives_probabilities() or self.update in ("logistic", "calibrated")
+        fitted = hasattr(self, "model_")
+        return super()._gives_probabilities() if fitted else self.update in ("logistic", "calibrated")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
