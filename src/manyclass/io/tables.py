@@ -162,7 +162,8 @@ def read_table(
     label_column : str or int, default=None
         A name in the header, or an index from 0; a name implies that there is a header. By default those of `layout`,
         or else columns with certain names (text, document, ...; label, class, category, target, code, ...). In a table
-        of two columns the other one has the labels; without a header, the texts are in the one with longer fields.
+        of two columns the other one has the labels; without a header, labels are the column with fewer different
+        values, else that with shorter fields.
     number_columns, category_columns, ignore_columns : "auto", str or list of str or int, default=None
         See `TableEncoder`; names, or indices from 0. If there are no texts, the first two are ``"auto"`` by default.
     label_separator : str, default=None
