@@ -232,4 +232,5 @@ def test_calibrate_leaves_out_labels_that_the_fit_has_not_seen(capsys, tmp_path,
     proba = run(capsys, "predict", tmp_path / "other.model", path, "--proba", "--top-k", "1")
     assert proba.code == 0
     none = table(tmp_path / "none.csv", {**COLUMNS, "queue": ["new"] * N})
-    refused(run(capsys, "calibrate", tmp_path / "m", none, "-o", tmp_path / "n"), "has a label that the fit has not seen")
+    words = ["calibrate", tmp_path / "m", none, "-o", tmp_path / "n"]
+    refused(run(capsys, *words), "has a label that the fit has not seen")

@@ -407,7 +407,9 @@ class _Run:
     def warn(self) -> None:
         """Issue a ConvergenceWarning if ``tol`` was not reached, a UserWarning if the model cannot be of any use."""
         if self.outcome is Outcome.CONVERGED:
-            warn_of_zeros(self.scales[0], self.problem.lam)
+            # Without a pass over the rows, which the features need.
+            mean = self.solver.mean_norm(self.problem) if self.found is None else self.found[0]
+            warn_of_zeros(mean, self.problem.lam)
         if self.outcome in (Outcome.CONVERGED, Outcome.PATIENCE, Outcome.STOPPED):
             return
         if self.solver.certified:

@@ -214,9 +214,13 @@ class Solver(BaseSolver):
         """The primal objective at weights that `weights` returned."""
         return problem.value(W, intercept)
 
+    def mean_norm(self, problem: Problem) -> float:
+        """The mean squared norm of the rows of this process."""
+        return float(np.average(problem.norms, weights=problem.sample_weight))
+
     def scales(self, problem: Problem) -> tuple[float, Array]:
         """The mean squared norm of the rows, and the mean square of each feature; over the rows of all processes."""
-        return float(np.average(problem.norms, weights=problem.sample_weight)), problem.feature_squares()
+        return self.mean_norm(problem), problem.feature_squares()
 
     def report(self, problem: Problem, state: State) -> dict[str, float]:
         """The quantities that a solver without a certificate reports after an iteration, by name, for the history.
