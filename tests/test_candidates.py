@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings, strategies as st
+from sklearn.datasets import load_iris
 
 from manyclass import LinearClassifier, LinearModel, StagedModel, load
 from manyclass.mips import ExactSearch, SearchIndex
@@ -94,6 +95,24 @@ def test_candidates_of_an_estimator_and_of_two_classes():
         model.predict_topk(X, 1, candidates=["a"], index=model.build_index())
     with pytest.raises(ValueError, match="build the index from this model"):
         model.predict_topk(X, 1, index=LinearClassifier(alpha=0.1).fit(X[:, :4], y).build_index())
+
+
+@pytest.mark.parametrize("kind", ["exact", "lsh", "graph"])
+@pytest.mark.parametrize("change", ["fit", "calibrate", "sparsify"])
+def test_an_index_of_other_weights_is_refused(kind, change):
+    X, y = load_iris(return_X_y=True)
+    model = LinearClassifier("multinomial", alpha=0.01, random_state=0).fit(X, y)
+    index = model.build_index(kind)
+    assert model.predict_topk(X, 1, index=index)[0].shape == (150, 1)
+    if change == "fit":
+        model.set_params(alpha=0.011).fit(X, y)
+    elif change == "calibrate":
+        model.calibrate(X, y, bias=True)
+    else:
+        model.model_ = model.model_.sparsify(0.5)
+    with pytest.raises(ValueError, match="index gives other scores than the model"):
+        model.predict_topk(X, 1, index=index)
+    assert model.predict_topk(X, 1, index=model.build_index(kind))[0].shape == (150, 1)
 
 
 @pytest.mark.parametrize("kind", ["exact", "graph"])

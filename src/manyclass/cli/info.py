@@ -216,7 +216,7 @@ def _describe_store(args: argparse.Namespace, screen: Screen) -> None:
         scores = rows.pop(_SCORES)
         rows["together, at most"] = human(sum(each.values()) - each[_SCORES])
         rows[_SCORES] = f"{scores}, where there is room: the fit is faster"
-        rows["Python and compiled code"] = "about 0.4 GiB besides"
+        rows["Python and compiled code"] = "some hundred MiB besides"
         screen.facts(f"memory of each of {args.processes} processes, --solver ds_mlr", rows)
 
 

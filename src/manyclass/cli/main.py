@@ -140,7 +140,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--quiet",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="only results, warnings and errors; a fit says no figures",
+        help="only results, warnings and errors; fit prints no table",
     )
     group.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show where in the program an error arose"

@@ -269,7 +269,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             stored = isinstance(solver, StoreSolver)
             if comm.size > 1 or stored:
                 who = f"solver {solver.name!r}" + f" on {comm.size} processes" * (comm.size > 1)
-                watch = watch.shared(self, comm, who, stored=stored)
+                watch = watch.shared(self, comm, who)
             settings = self._settings()
             if comm.size > 1:  # one seed for all, even if random_state is None
                 settings["seed"] = int(comm.allreduce(np.int64(settings["seed"]), "max"))

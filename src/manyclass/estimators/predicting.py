@@ -30,6 +30,10 @@ _NEEDS_ALL = (
 )
 
 
+#: Rows whose scores by an index are compared with those of the model.
+_CHECKED = 8
+
+
 class PredictingMixin:
     """Mixin with the prediction methods of a classifier, which use its ``model_``."""
 
@@ -375,6 +379,11 @@ class IndexedPredictions(ClassPredictions):
             Classes.
         scores : ndarray of shape (n_samples, k)
             Their scores, or probabilities.
+
+        Raises
+        ------
+        ValueError
+            If the index is of other weights: its shape, or its scores of the first rows, are not those of the model.
         """
         if index is None:
             return super().predict_topk(X, k, proba=proba, candidates=candidates)
@@ -393,8 +402,17 @@ class IndexedPredictions(ClassPredictions):
                 f"{X.shape[1]} features{more} and {len(self.classes_)} classes: build the index from this model by "
                 "build_index()"
             )
+        rows = X
         if has_intercept:
             ones = np.ones((X.shape[0], 1), X.dtype)
-            X = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
-        numbers, scores = index.query(X, k, n_jobs=self.n_jobs)
-        return np.asarray(self.classes_[numbers]), scores
+            rows = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
+        numbers, scores = index.query(rows, k, n_jobs=self.n_jobs)
+        labels = np.asarray(self.classes_[numbers])
+        if X.shape[0]:
+            own = self.model_.topk(X[:_CHECKED], k, candidates=labels[:_CHECKED])[1]
+            if not np.allclose(own, scores[:_CHECKED], rtol=1e-3, atol=1e-4 * float(np.abs(own).max())):
+                raise ValueError(
+                    "index gives other scores than the model: its weights are not those of this model, which may have "
+                    "changed since then; build the index again by build_index()"
+                )
+        return labels, scores

@@ -72,7 +72,7 @@ class Watch(NamedTuple):
         """Whether held-out rows are given in any process."""
         return self.given or self.elsewhere
 
-    def shared(self, estimator: Watched, comm: Communicator, who: str, *, stored: bool) -> Watch:
+    def shared(self, estimator: Watched, comm: Communicator, who: str) -> Watch:
         """The same for a fit on several processes or on a row store; ``who`` names its solver in errors.
 
         All processes call this together: what one of them watches, they watch together, see `together`.
@@ -87,7 +87,7 @@ class Watch(NamedTuple):
         asked = [self.given, self.callback is not None, bool(getattr(estimator, "_skl_callbacks", ()))]
         facts = comm.allreduce(np.array([*asked, patience, -patience], np.int64), "max")
         given, called, follows, most, least = facts.tolist()
-        if follows and (stored or comm.size > 1):
+        if follows:
             raise ValueError(
                 f"{who} does not support set_callbacks, whose callbacks get all rows and a fitted estimator in memory: "
                 "set none, and pass fit(callback=f)"
