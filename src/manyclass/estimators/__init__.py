@@ -5,8 +5,9 @@ Modules are imported when their names are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from manyclass.runtime.lazy import on_first_use
 
 if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.estimators.calibrated import CalibratedLeastSquaresClassifier as CalibratedLeastSquaresClassifier
@@ -38,12 +39,6 @@ _MODULES = {
 
 __all__ = list(_MODULES)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"manyclass.estimators.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = on_first_use(
+    __name__, {name: f"manyclass.estimators.{module}" for name, module in _MODULES.items()}
+)

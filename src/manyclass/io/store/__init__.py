@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from manyclass.runtime.lazy import on_first_use
 
 if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.io.folder import StoreError as StoreError, folder_format as folder_format
@@ -21,12 +22,4 @@ _MODULES = {
 
 __all__ = list(_MODULES)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"manyclass.io.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = on_first_use(__name__, {name: f"manyclass.io.{module}" for name, module in _MODULES.items()})
