@@ -140,19 +140,27 @@ def _curve(model: Any, X: Any, y: Any, begun: float) -> list[dict[str, Any]]:
     return points
 
 
-def spectrum(source: dict[str, Any], most: int = 1000) -> dict[str, Any]:
-    """How ill-conditioned the training rows are: the second singular value over the last of the first ``most``.
+def spectrum(source: dict[str, Any], features: dict[str, Any] | None = None, most: int = 1000) -> dict[str, Any]:
+    """The first ``most`` singular values of the training rows, or of the features that a block makes of them.
 
-    By subspace iteration from random directions, which finds small differences of singular values in a flat spectrum
-    slowly: the last value is a little too small, and the ratio too large, rather than the other way round.
+    Of dense rows by the eigenvalues of X'X in float64, of sparse ones by subspace iteration from random directions,
+    which finds small differences of singular values in a flat spectrum slowly: the last value is a little too small,
+    and its ratio to others too large, rather than the other way round.
     """
-    from sklearn.utils.extmath import randomized_svd
-
-    X = data.read(Path(source["path"]), source["name"], quick=source["quick"]).X
+    rows = data.read(Path(source["path"]), source["name"], quick=source["quick"])
+    X = rows.X
+    if features is not None:
+        block = make(features).fit(X)
+        X = made_of_all(block, X)
     k = min(most, min(X.shape) - 1)
-    values = randomized_svd(X, k, n_oversamples=k // 4, n_iter=7, random_state=0)[1]
-    return {"singular_values": k, "second_to_last": float(values[1] / values[-1]), "share_of_ten": _share(values, 10)}
+    if isinstance(X, np.ndarray):
+        gram = np.zeros((X.shape[1], X.shape[1]))
+        for begin in range(0, len(X), _ROWS):
+            part = X[begin : begin + _ROWS].astype(np.float64)
+            gram += part.T @ part
+        values = np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1][:k], 0.0))
+    else:
+        from sklearn.utils.extmath import randomized_svd
 
-
-def _share(values: Any, first: int) -> float:
-    return float(values[:first].sum() / values.sum())
+        values = randomized_svd(X, k, n_oversamples=k // 4, n_iter=7, random_state=0)[1]
+    return {**rows.facts, "d": X.shape[1], "values": values.tolist()}

@@ -25,7 +25,7 @@ TASKS = {
 
 
 def run(bench: Bench, name: str, setting: dict[str, Any], lam: float, paper: dict[str, float]) -> None:
-    """One data set: the stagewise fits, the peers, the spectrum.
+    """One data set: the stagewise fits and the peers.
 
     Parameters
     ----------
@@ -43,7 +43,6 @@ def run(bench: Bench, name: str, setting: dict[str, Any], lam: float, paper: dic
     for source in bench.datasets(name):
         n = source.read().n
         alphas = bench.alphas(lam / n)
-        bench.record(data=source.name, method="spectrum", **_call("spectrum", {"source": source.arguments()}))
         for number in range(bench.options.runs):
             for alpha in alphas:
                 _stagewise(bench, source, setting, alpha, number, paper.get("stagewise"))
@@ -95,12 +94,7 @@ def _peer(bench: Bench, source: DataFile, method: Any, task: Task, number: int, 
 def _report(bench: Bench) -> None:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in bench.rows:
-        if row["status"] == "measured" and row["method"] == "spectrum":
-            bench.say(
-                f"{row['data']}: the 2nd singular value is {row['second_to_last']:.3g} times the "
-                f"{row['singular_values']}th"
-            )
-        elif row["status"] == "measured":
+        if row["status"] == "measured":
             groups.setdefault((row["data"], row["method"], row["alpha"]), []).append(row)
     lines = []
     for (data, method, alpha), rows in groups.items():

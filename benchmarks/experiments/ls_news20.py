@@ -1,8 +1,7 @@
 """Table 2 of Least squares revisited: 20 Newsgroups, batches of 500 words ordered by gradient, two passes, lambda 30.
 
 The paper's features and split (log counts, words that occur three times; 15 000 posts drawn at random to train on); the
-order is found anew for each pass. Beside it LIBLINEAR, Vowpal Wabbit, scikit-learn's LinearSVC and softmax regression,
-and the spectrum that says why first-order methods do well here.
+order is found anew for each pass. Beside it LIBLINEAR, Vowpal Wabbit, scikit-learn's LinearSVC and softmax regression.
 """
 
 from __future__ import annotations

@@ -31,8 +31,13 @@ STREAMED: dict[str, dict[str, Any]] = {
 }
 #: Ours on softmax regression; the first says which objective lbfgs is to reach.
 OURS = ("preconditioned_lbfgs", "majorise")
-#: Peers that are steered by their own defaults, and the tasks they are given.
-PEERS = {"liblinear": ("log_loss", "squared_hinge"), "vowpal_wabbit": ("log_loss",)}
+#: Peers that are steered by their own defaults, and the objectives and shares of l1 they are given. Six are LIBLINEAR.
+PEERS: dict[str, tuple[tuple[str, float], ...]] = {
+    "liblinear": tuple((name, 0.0) for name in ("log_loss", "squared_hinge", "hinge", "crammer_singer")),
+    "liblinear_primal": (("squared_hinge", 0.0),),
+    "liblinear_l1": (("squared_hinge", 1.0),),
+    "vowpal_wabbit": (("log_loss", 0.0),),
+}
 #: Features up to which a peer takes part: beyond, its text alone would be gigabytes.
 MOST = {"vowpal_wabbit": 1000}
 FIRST, GROWTH = 64, 1.5
@@ -79,8 +84,9 @@ def _case(bench: Bench, source: DataFile, methods: dict[str, Any], alpha: float,
         if name in methods and size > MOST.get(name, size):
             bench.skip("its text would be gigabytes", data=source.name, method=name, n_features=size, alpha=alpha)
         elif name in methods:
-            for objective in objectives:
-                _Fit(bench, source, name, Task(objective, alpha), size, bench.options.budget)(Stop(), 0)
+            for objective, l1_ratio in objectives:
+                task = Task(objective, alpha, l1_ratio=l1_ratio)
+                _Fit(bench, source, name, task, size, bench.options.budget)(Stop(), 0)
     if "sklearn_lbfgs" in methods:
         _ladder(
             bench, _Fit(bench, source, "sklearn_lbfgs", Task("multinomial", alpha), size, bench.options.budget), target

@@ -1,8 +1,7 @@
 """RCV1 with four classes: two batches of 2000 words ordered by gradient, beside LIBLINEAR and Vowpal Wabbit.
 
 The order is found anew for each batch, as in table 2 of Least squares revisited. The paper has 665 000 stories to train
-on; here there are some ten thousand, of fewer words, so that its errors are no goal here: its ranks are. Beside the
-errors is the spectrum that says why first-order methods do well.
+on; here there are some ten thousand, of fewer words, so that its errors are no goal here: its ranks are.
 """
 
 from __future__ import annotations
