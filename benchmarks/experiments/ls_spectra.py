@@ -1,8 +1,8 @@
 """Singular values of texts and of random Fourier features of images: how ill-conditioned they are.
 
 Figure 1 (b) of Least squares revisited: the share of the first x of 1000 singular values, for 20 Newsgroups, RCV1, and
-MNIST with 3000 random Fourier features (here of 50 principal components, as in `ls_stagewise`). In the paper, first-order
-methods do well on the texts because their spectrum is flat.
+MNIST with 3000 random Fourier features (here of 50 principal components, as in `ls_stagewise`). In the paper
+first-order methods do well on the texts because their spectrum is flat.
 """
 
 from __future__ import annotations
