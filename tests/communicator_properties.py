@@ -1,15 +1,23 @@
-"""What every communicator must do, as functions of one; run on MPI as ``mpiexec -n P python -m mpi4py THIS FILE``."""
+"""What every communicator must do, as functions of one; a program of several processes, too.
+
+``mpiexec -n P python -m mpi4py THIS_FILE HOW``, or ``python THIS_FILE HOW torch`` with RANK etc. in the environment, or
+``python THIS_FILE HOW FOLDER``, by sockets whose ports the processes tell each other in the folder.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
-from manyclass.distributed import Communicator, DeadlineError, _parts
+from manyclass.distributed import Communicator, DeadlineError, _parts, streams
 from manyclass.distributed.hybrid import HybridCommunicator
+from manyclass.distributed.sockets import Doorway, SocketCommunicator
 
 DTYPES = (np.float64, np.float32, np.int64, np.uint8)
 
@@ -246,6 +254,10 @@ def _fault(comm: Communicator, how: str) -> None:
     if comm.rank == comm.size - 1:
         if how == "abort":
             comm.abort("no more room")
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if how == "stuck":
             threading.Event().wait(60)
         if how == "busy":  # for longer than `stall`
@@ -259,15 +271,34 @@ def _fault(comm: Communicator, how: str) -> None:
     comm.receive()
 
 
-def main() -> None:
-    """All properties, or a fault, on MPI."""
-    from manyclass.distributed.mpi import MPICommunicator
+def _communicator(engine: str, stall: float | None) -> Communicator:
+    if engine == "torch":
+        from manyclass.distributed.torch import TorchCommunicator
 
-    if sys.argv[1] == "parts":
+        return TorchCommunicator(timeout=60.0, stall=stall)
+    if engine == "mpi":
+        from manyclass.distributed.mpi import MPICommunicator
+
+        return MPICommunicator(timeout=60.0, stall=stall)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    doorway = Doorway("127.0.0.1")
+    files = [Path(engine) / str(r) for r in range(size)]
+    files[rank].with_suffix(".tmp").write_text(str(doorway.address[1]))
+    files[rank].with_suffix(".tmp").rename(files[rank])
+    while not all(file.exists() for file in files):
+        time.sleep(0.02)
+    addresses = [("127.0.0.1", int(file.read_text())) for file in files]
+    return SocketCommunicator(rank, addresses, doorway, b"s" * 32, timeout=60.0, silence=2.0, stall=stall)
+
+
+def main(how: str, engine: str = "mpi") -> None:
+    """All properties, or a fault."""
+    if how == "parts":  # arrays in several messages
         _parts.LIMIT = 1001
-    with MPICommunicator(timeout=60.0, stall=1.5 if sys.argv[1] in ("stuck", "busy") else None) as comm:
-        if sys.argv[1] not in ("properties", "parts"):
-            _fault(comm, sys.argv[1])
+        streams._PIECE = 50_000
+    with _communicator(engine, 1.5 if how in ("stuck", "busy") else None) as comm:
+        if how not in ("properties", "parts"):
+            _fault(comm, how)
             return
         for name, check in PROPERTIES.items():
             check(comm)
@@ -275,4 +306,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -7,12 +7,12 @@ import time
 
 import numpy as np
 
-from manyclass.distributed.mpi import MPICommunicator
+from manyclass.distributed.opening import create
 
 
 def main() -> None:
-    """The job."""
-    with MPICommunicator(timeout=60.0) as comm:
+    """The job, on the engine that is named."""
+    with create(sys.argv[2], timeout=60.0) as comm:
         header, block, epoch = np.array([comm.rank]), np.zeros(20_000), 0
         while True:
             for step in range(comm.size):

@@ -16,7 +16,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_value
 from manyclass.kernels.rows import make_rows
-from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, SoftTargets
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
 
@@ -45,12 +45,13 @@ def softmax_hinge(S, T):
     return logsumexp(V, axis=1), G
 
 
-def crammer_singer(gamma: float) -> Formula:
-    """max over b >= 0, sum b <= 1 of  sum_j b_j (1 + s_j - s_y) - (gamma/2) ||b||^2,  j over the rivals."""
+def crammer_singer(gamma: float, costs: Array | None = None) -> Formula:
+    """max over b >= 0, sum b <= 1 of  sum_j b_j (c_yj + s_j - s_y) - (gamma/2) ||b||^2,  j over the rivals."""
 
     def formula(S, T):
-        n = np.arange(len(S))
-        V = 1 + S - S[n, T, None]
+        n, K = np.arange(len(S)), S.shape[1]
+        C = np.ones((K, K)) if costs is None else np.broadcast_to(costs, (costs.shape[-1],) * 2)
+        V = C[T, :K] + S - S[n, T, None]
         V[n, T] = -np.inf
         if gamma == 0:
             B = np.equal(V, V.max(axis=1, keepdims=True)) & (V > 0)
@@ -98,6 +99,16 @@ def softplus_hinge(S, T):
     return np.logaddexp(0, 1 - S * T).sum(axis=1), -T * expit(1 - S * T)
 
 
+def cross_entropy(S, T):
+    """logsumexp(s) - t.s for distributions t."""
+    return logsumexp(S, axis=1) - (S * T).sum(axis=1), softmax(S, axis=1) - T
+
+
+def log_loss_of_probabilities(S, T):
+    losses = T * np.logaddexp(0, -S) + (1 - T) * np.logaddexp(0, S)
+    return losses.sum(axis=1), (1 - T) * expit(S) - T * expit(-S)
+
+
 def squared(S, T):
     return 0.5 * ((S - T) ** 2).sum(axis=1), S - T
 
@@ -115,7 +126,7 @@ def huber(delta: float) -> Formula:
 
 def cast(part: Any, dtype: Any) -> Any:
     """A loss or a penalty with its numbers in the working precision, as `Problem` makes it."""
-    return type(part)(*(np.dtype(dtype).type(value) for value in part))
+    return type(part)(*(value if isinstance(value, tuple) else np.asarray(value, dtype)[()] for value in part))
 
 
 @numba.njit
@@ -161,7 +172,21 @@ def random_targets(kind: str, n: int, K: int, rng: np.random.Generator) -> Array
         return rng.integers(0, K, n)
     if kind == "sign":
         return rng.choice([-1.0, 1.0], (n, K))
+    if kind == "distribution":
+        T = rng.dirichlet(np.full(K, 0.5), n) * (rng.random((n, K)) < 0.7)
+        T[T.sum(axis=1) == 0, 0] = 1.0
+        T[::4] = np.eye(K)[rng.integers(0, K, len(T[::4]))]
+        return np.array([exact_shares(t) for t in T])
+    if kind == "probabilities":
+        return np.clip(rng.uniform(-0.3, 1.3, (n, K)), 0, 1)
     return rng.normal(scale=2.0, size=(n, K))
+
+
+def exact_shares(t: Array) -> Array:
+    """A distribution in multiples of 2^-20, proportional to ``t``: its sum is 1 in float32 as well."""
+    t = np.round(np.asarray(t) / np.sum(t) * 2.0**20) / 2.0**20
+    t[t.argmax()] += 1 - t.sum()
+    return t
 
 
 def random_scores(n: int, K: int, rng: np.random.Generator) -> Array:
@@ -183,8 +208,10 @@ def random_duals(formula: Formula, T: Array, K: int, rng: np.random.Generator) -
 def infeasibility(domain: str, a: Array, t: Any) -> float:
     """How far ``a`` is outside the domain of phi*(-a): 0 where it is feasible."""
     if domain == "simplex":
-        p = np.where(np.arange(len(a)) == t, 1.0, 0.0) - a
+        p = (np.where(np.arange(len(a)) == t, 1.0, 0.0) if np.ndim(t) == 0 else t) - a
         return float(max(0.0, -p.min(), abs(p.sum() - 1)))
+    if domain == "around the target":
+        return float(max(0.0, (a - t).max(), (t - a).max() - 1))
     if domain == "band":
         return float(max(0.0, np.abs(a).max() - 0.5))
     b = a * t
@@ -218,6 +245,11 @@ def make_data(kind: str, *, n=60, d=8, K=4, seed=0, weighted=False, density=0.5,
         T[: min(K, n)] = np.arange(min(K, n))
     else:
         T = np.where(S > 0.5, 1.0, -1.0) if kind == "sign" else S
+    if kind == "distribution":
+        T = softmax(np.where(np.sort(S, axis=1)[:, -2:][:, :1] > S, -np.inf, S), axis=1)  # two classes a row
+        T = np.array([exact_shares(t) for t in np.vstack([np.eye(K)[:n], T[K:]])])
+    if kind == "probabilities":
+        T = np.where(np.abs(S) > 2, S > 0, expit(S))
     weights = None
     if weighted:
         weights = rng.choice([0.0, 0.5, 1.0, 3.0], n)
@@ -230,6 +262,9 @@ def make_targets(kind: str, T: Array, K: int, dtype: Any = np.float64) -> Any:
         return ClassTargets(np.asarray(T, np.int32), K)
     if kind == "real":
         return RealTargets(np.asarray(T, dtype), K)
+    if kind in ("distribution", "probabilities"):
+        shares = sp.csr_matrix(np.asarray(T, dtype))
+        return SoftTargets(shares.data, shares.indptr.astype(np.int64), shares.indices.astype(np.int32), K)
     positive = sp.csr_matrix(T > 0)
     return SignTargets(positive.indptr.astype(np.int64), positive.indices.astype(np.int32), K)
 

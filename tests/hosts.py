@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -106,10 +107,29 @@ class Hosts:
         """Rank -> process, of the job that runs in the hosts."""
         found = {}
         for pid, command in self.processes().items():
-            if " -m mpi4py " in command and "hydra" not in command and "mpiexec" not in command:
+            if command.startswith(sys.executable) and "guard.py" not in command and "mpiexec" not in command:
                 told = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                found.update({int(entry[9:]): pid for entry in told if entry.startswith(b"PMI_RANK=")})
+                ranks = [entry for entry in told if entry.startswith((b"PMI_RANK=", b"RANK="))]
+                found.update({int(entry.split(b"=")[1]): pid for entry in ranks})
         return found
+
+    def start(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+        """Start a process of Python on each host, one rank each, described as a group of `torch.distributed`."""
+        place = {"MASTER_ADDR": self.address(1), "MASTER_PORT": "29517", "WORLD_SIZE": str(self.count)}
+        lines = [
+            " ".join([str(self.agent), self.address(i), "env", f"RANK={i - 1}", sys.executable, *arguments, "&"])
+            + ' pids="$pids $!"'
+            for i in self.numbers()
+        ]
+        script = "\n".join([*lines, "status=0", "for pid in $pids; do wait $pid || status=1; done", "exit $status"])
+        return subprocess.Popen(
+            ["sh", "-c", script],
+            env={**os.environ, **environment, **place, "GLOO_SOCKET_IFNAME": "eth0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def launch(self, mpiexec: str, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
         """Start ``mpiexec`` on host 1, one rank a host in turn, all data over TCP."""

@@ -14,6 +14,7 @@ INDEXES: dict[str, Any] = {
     "exact": lambda: ExactSearch(),
     "exact-unpruned": lambda: ExactSearch(prune=False),
     "simple_lsh": lambda: SimpleLSH(bits=128, candidates=64),
+    "simple_lsh-hashed": lambda: SimpleLSH(bits=128, candidates=64, hashed_features=32),
     "small_world": lambda: SmallWorldGraph(degree=8, width=32, build_width=32),
 }
 
@@ -22,6 +23,7 @@ THOROUGH: dict[str, Any] = {
     "exact": lambda: ExactSearch(),
     "exact-unpruned": lambda: ExactSearch(prune=False),
     "simple_lsh": lambda: SimpleLSH(bits=64, candidates=10**6),
+    "simple_lsh-hashed": lambda: SimpleLSH(bits=64, candidates=10**6, hashed_features=16),
     "small_world": lambda: SmallWorldGraph(degree=8, width=10**3, build_width=32),
 }
 

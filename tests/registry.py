@@ -57,7 +57,7 @@ WRITTEN = {
         helpers.crammer_singer, "simplex", "rivals", ({"gamma": 0}, {"gamma": 0.1}, {"gamma": 1})
     ),
     "hinge": Written(lambda: helpers.smooth_hinge(0.0), "box"),
-    "smooth_hinge": Written(helpers.smooth_hinge, "box", values=({"gamma": 0.5}, {"gamma": 1})),
+    "smooth_hinge": Written(helpers.smooth_hinge, "box", values=({"gamma": 0.1}, {"gamma": 0.5}, {"gamma": 1})),
     "squared_hinge": Written(lambda: helpers.squared_hinge, "half_line"),
     "log_loss": Written(lambda: helpers.log_loss, "box"),
     "squared": Written(lambda: helpers.squared, "line"),
@@ -76,6 +76,12 @@ LOSSES = {
 #: What no declared loss is but in its form for the one margin of two classes.
 LOSSES["softplus_hinge"] = LossCase(
     CLASSIFICATION["softmax_hinge"]().compiled(binary=True), helpers.softplus_hinge, "box"
+)
+
+#: Of soft targets: of the losses that take them.
+LOSSES["multinomial-soft"] = LossCase(CLASSIFICATION["multinomial"]().compiled_soft(), helpers.cross_entropy, "simplex")
+LOSSES["log_loss-soft"] = LossCase(
+    CLASSIFICATION["log_loss"]().compiled_soft(), helpers.log_loss_of_probabilities, "around the target"
 )
 
 PENALTIES = {

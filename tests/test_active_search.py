@@ -104,7 +104,8 @@ def test_kept_violators_are_those_of_a_full_scan():
     found = np.empty((120, 4), np.int32)
     bias = np.zeros(20)
     b = np.where(rng.random(120) < 0.5, 0.3, 0.0)
-    total = proposals.keep_violators(problem.rows, y, problem.penalty, W, bias, indptr, active, b, everyone, 0.5, found)
+    given = problem.rows, y, problem.loss, problem.penalty, W, bias, indptr, active, b, everyone
+    total = proposals.keep_violators(*given, 0.5, found)
     assert total == (found >= 0).sum() > 0
     scores = X @ W
     for i in range(120):

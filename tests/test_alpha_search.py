@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -78,6 +79,36 @@ def test_labels_of_pure_noise_want_a_strong_penalty_and_clear_ones_do_not():
     signal = X[:, 0] + 0.01 * y
     noisy, clear = (LinearRegressor(alpha="auto", random_state=0).fit(X, target) for target in (y, signal))
     assert noisy.alpha_ >= 100 * clear.alpha_
+
+
+def scaled(factor, n=600):
+    """A column that tells y, beside one of noise on another scale."""
+    rng = np.random.default_rng(0)
+    X = np.c_[factor * rng.normal(size=n), rng.normal(size=n)]
+    return X, X[:, 1] + 0.1 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("factor", [100, 300])
+def test_a_score_that_still_rises_at_the_last_alpha_is_told(factor):
+    X, y = scaled(factor)
+    with pytest.warns(UserWarning, match=r"the smallest that it tried, .* was still rising") as told:
+        model = LinearRegressor(alpha="auto", random_state=0).fit(X, y)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    smaller = float(re.search("alpha=([0-9.e+-]+);", str(told[0].message))[1])
+    assert smaller == pytest.approx(model.alpha_ / 10, rel=1e-5)
+    assert LinearRegressor(alpha=smaller, random_state=0).fit(X, y).score(X, y) > model.score(X, y) + 0.01  # it is true
+    LinearRegressor(alpha="auto", standardize=True, random_state=0).fit(X, y)  # the other remedy: no warning
+
+
+def test_the_strongest_penalty_is_told_only_where_the_score_rises(monkeypatch):
+    X, y = clusters(0.3)
+    LinearClassifier("crammer_singer", alpha="auto", random_state=0).fit(X, y)  # every alpha is right for all rows
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 200)), rng.normal(size=300)  # nothing to learn
+    monkeypatch.setattr(alpha_search, "_FARTHEST", 2)
+    with pytest.warns(UserWarning, match="the largest that it tried, .* a larger one may be better"):
+        LinearRegressor(alpha="auto", random_state=0).fit(X, y)
 
 
 def test_threads_and_the_seed_decide_nothing_else():

@@ -106,6 +106,25 @@ class TestExperiments:
             assert float(row["objective"]) <= float(row["target"]) * (1 + 1e-12)
             assert row["method"] != "auto" or float(row["certified_relative_gap"]) <= 1e-3
 
+    def test_embeddings_on_a_device(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        torch = pytest.importorskip("torch")
+        monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+        asked = ("--data", "embeddings/small", "--alpha", "1e-2", "--device", "cpu")
+        rows = [row for row in run(tmp_path, "embeddings", *asked) if row["status"] == "measured"]
+        assert {row["method"] for row in rows} >= {"on_device", "torch_lbfgs"}
+        for row in rows:
+            assert row["reached"] == "True"
+            assert float(row["objective"]) <= float(row["target"]) * (1 + 1e-12)
+            assert row["torch"] == torch.__version__
+            if row["method"] == "on_device":
+                assert float(row["certified_relative_gap"]) <= 1e-3
+                assert row["solver"] == "preconditioned_lbfgs"
+                share = float(row["gflops"]) / float(row["peak_gflops"])
+                assert float(row["peak_share"]) == pytest.approx(share)
+        assert "of products alone" in capsys.readouterr().out
+
     def test_beyond_the_budget_and_beyond_the_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from benchmarks.peers import sklearn_newton_cg
 
@@ -369,6 +388,11 @@ def test_data_are_cached_and_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert few.X.shape[1] == few.X_test.shape[1] < full.X.shape[1]
     assert len(np.unique(few.y)) == few.n_classes
     assert np.all(np.diff(few.X.tocsc().indptr) > 0)
+    some = data.sample(full, 60)
+    assert (some.n, some.X.shape[1]) == (60, full.X.shape[1])
+    assert some.n_classes < full.n_classes
+    assert set(some.y_test) <= set(some.y)
+    assert data.sample(full, full.n) is full
     codes, unseen = data.encode(["b", "a", "b"], ["c", "b", "0", "c"])
     assert codes.tolist() == [1, 0, 1]
     assert unseen.tolist() == [-2, 1, -1, -2]

@@ -58,11 +58,12 @@ class TestExperiments:
             *("bound", "bound, literal", "L-BFGS", "steepest descent", "SGD", "ASGD")
         }
         assert {row["method"] for row in runs if row["data"].startswith("bundled/iris")} == {
-            *("bound, rank 1", "L-BFGS", "steepest descent", "SGD", "ASGD")
+            *("bound, rank 1", "bound, literal, m = 1", "L-BFGS", "steepest descent", "SGD", "ASGD")
         }
         for row in runs:
             assert float(row["objective"]) >= float(row["best"]) * (1 - 1e-9)
             assert 0 <= float(row["error"]) <= 1
+            assert (row["updates_to_likelihood"] == "") == (row["passes_to_likelihood"] == "")
             near = float(row["objective"]) <= 1.01 * float(row["best"])
             assert near == (row["passes_to_objective"] != "")
         means = [row for row in rows if row["kind"] == "mean"]

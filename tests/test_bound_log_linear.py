@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from manyclass import BoundMajorization, LinearClassifier, LogLinearModel, load
+from manyclass import LBFGS, BoundMajorization, LinearClassifier, LogLinearModel, load
 
 BATCH = BoundMajorization(stochastic=False)
 
@@ -84,7 +84,24 @@ def test_the_optimum_is_that_of_an_independent_solver(options, sparse):
     )
 
 
-@pytest.mark.parametrize("solver", ["bound", BoundMajorization(rank=2), BATCH], ids=str)
+@pytest.mark.parametrize("solver", ["lbfgs", "cg", "gd", LBFGS(history_size=2)], ids=str)
+def test_the_baselines_end_at_the_same_optimum(solver):
+    features, y, measures = make(sparse=True)
+    weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
+    model = LogLinearModel(0.01, solver=solver, tol=1e-8, max_iter=3000)
+    model.fit(features, y, log_measure=measures, sample_weight=weights)
+    assert not hasattr(model, "rank_")
+    assert model.history_.outcome == "converged"
+    best = optimum([f.toarray() for f in features], y, measures, 0.01, weights)
+    assert model.objective_ == pytest.approx(best, rel=1e-7)
+    # One pass or more for each iteration, and one at the start.
+    assert model.history_.last.passes > model.n_iter_
+    warm = LogLinearModel(0.01, warm_start=True, tol=1e-8, solver=solver)
+    warm.coef_ = model.coef_
+    assert warm.fit(features, y, log_measure=measures, sample_weight=weights).n_iter_ == 1
+
+
+@pytest.mark.parametrize("solver", ["bound", BoundMajorization(rank=2), BATCH, "lbfgs", "cg", "gd"], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_the_objective_falls_and_the_gap_is_true(solver, scale):
     features, y, measures = make(seed=2, scale=scale)
@@ -203,7 +220,7 @@ def test_faults_are_told_by_example(change, message):
     ("options", "message"),
     [
         ({"alpha": 0.0}, r"'alpha' parameter of LogLinearModel must be a float in the range \(0.0, inf\)"),
-        ({"solver": "newton"}, "solver must be one of 'bound', or an object such as BoundMajorization"),
+        ({"solver": "newton"}, "solver must be one of 'bound', 'lbfgs', 'cg', 'gd', or an object such as Bound"),
         ({"solver": "bbm"}, r"did you mean 'bound'\?"),
         ({"solver": BoundMajorization(rank="half")}, "'rank' parameter of BoundMajorization"),
         ({"solver": BoundMajorization(batch_size=3, stochastic=False)}, "batch_size must be None"),
@@ -339,3 +356,122 @@ def test_a_callback_ends_a_log_linear_fit():
         LogLinearModel().fit(*choices(60, 0), X_val=choices(5, 0)[0])
     with pytest.raises(ValueError, match="features must have 20 columns, as in the fit, got 3"):
         LogLinearModel().fit(*choices(60, 0), X_val=[np.ones((2, 3))], y_val=[0])
+
+
+# --- names of features, streams ---------------------------------------------------------------------------------------
+
+
+def named(features):
+    """The same features as dicts: f0 is a boolean where it is 0 or 1, others are numbers."""
+    return [[{f"f{j}": value for j, value in enumerate(row)} for row in part] for part in features]
+
+
+def test_features_with_names(tmp_path):
+    features, y, measures = make()
+    features = [np.hstack([part, np.arange(len(part))[:, None] % 2]) for part in features]
+    plain = LogLinearModel(0.01, tol=1e-9, random_state=0).fit(features, y, log_measure=measures)
+    assert plain.feature_names_ is None
+    rows = [[{**row, "f5": "odd" if row["f5"] else "even"} for row in part] for part in named(features)]
+    model = LogLinearModel(0.01, tol=1e-9, random_state=0).fit(rows, y, log_measure=measures)
+    assert set(model.feature_names_) == {*(f"f{j}" for j in range(5)), "f5=odd", "f5=even"}
+    exact = LogLinearModel(0.01, tol=1e-9, random_state=0).fit(named(features), y, log_measure=measures)
+    order = [exact.feature_names_.tolist().index(f"f{j}") for j in range(6)]
+    np.testing.assert_allclose(exact.coef_[order], plain.coef_, atol=1e-5)
+    more = [[{**row, "other": 3.0} for row in part] for part in rows]  # names that the fit did not have are left out
+    for one, other in zip(model.predict_proba(more), model.predict_proba(rows)):
+        np.testing.assert_array_equal(one, other)
+    lists = LogLinearModel(0.01).fit([[["a", "b"], ["b"]], [["a"], ["c"]]], [0, 1])
+    assert lists.feature_names_.tolist() == ["a", "b", "c"]
+    assert lists.predict([[["c"], ["a"]]]).tolist() == [0]
+    model.save(tmp_path / "model")
+    kept = LogLinearModel.load(tmp_path / "model")
+    assert kept.predict(rows, log_measure=measures).tolist() == model.predict(rows, log_measure=measures).tolist()
+    np.testing.assert_array_equal(kept.feature_names_, model.feature_names_)
+    shuffled = [[dict(reversed(row.items())) for row in part] for part in rows]
+    warm = kept.set_params(warm_start=True, tol=1e-8).fit(shuffled, y, log_measure=measures)
+    assert warm.n_iter_ == 1 < model.n_iter_
+    assert warm.feature_names_.tolist() != model.feature_names_.tolist()
+    held = LogLinearModel(0.01).fit(rows[:30], y[:30], X_val=rows[30:], y_val=y[30:])
+    assert held.history_.validation[-1].score == pytest.approx(held.score(rows[30:], y[30:]))
+
+
+def test_columns_of_data_frames_are_names():
+    pandas = pytest.importorskip("pandas")
+    features, y, _ = make(measured=False)
+    frames = [pandas.DataFrame(part, columns=list("abcde")) for part in features]
+    model = LogLinearModel(0.01, random_state=0).fit(frames, y)
+    plain = LogLinearModel(0.01, random_state=0).fit(features, y)
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-12)
+    assert model.feature_names_.tolist() == list("abcde")
+    with pytest.raises(ValueError, match="features must have the columns of the fit in their order, got the columns"):
+        model.predict([frame[list("bacde")] for frame in frames])
+    with pytest.raises(ValueError, match="got a column 'x'"):
+        model.predict([frame.rename(columns={"b": "x"}) for frame in frames])
+    with pytest.raises(ValueError, match="example 3 must have the columns of example 0"):
+        model.fit([*frames[:3], frames[3][list("bacde")], *frames[4:]], y)
+    offsets = np.cumsum([0, *map(len, frames)])
+    whole = LogLinearModel(0.01, random_state=0).fit(pandas.concat(frames), y, offsets=offsets)
+    np.testing.assert_allclose(whole.coef_, model.coef_, rtol=1e-12)
+    assert whole.feature_names_.tolist() == list("abcde")
+
+
+def test_faults_of_names_are_told_by_label():
+    with pytest.raises(ValueError, match=r"label 1 of features\[1\] must be a name, .*'a' is None"):
+        LogLinearModel().fit([[{"a": 1}, {"b": 1}], [{"a": 1}, {"a": None}]], [0, 0])
+    with pytest.raises(ValueError, match="features of example 1 must be a list of its labels"):
+        LogLinearModel().fit([[{"a": 1}, {"b": 1}], []], [0, 0])
+    features, y, _ = make(measured=False)
+    model = LogLinearModel().fit(features, y)
+    with pytest.raises(ValueError, match="features must be matrices with 5 columns, as in the fit, got lists of names"):
+        model.predict(named(features))
+
+
+@pytest.mark.parametrize("solver", ["bound", BoundMajorization(rank=3), BoundMajorization(batch_size=7)], ids=str)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_stream_comes_near_the_optimum(solver, sparse):
+    features, y, measures = make(n=1200, sparse=sparse)
+    settings = {"alpha": 0.01, "solver": solver, "random_state": 0}
+    best = LogLinearModel(alpha=0.01, tol=1e-8).fit(features, y, log_measure=measures)
+    stream = LogLinearModel(**settings)
+    excess = []
+    for begin in range(0, 1200, 100):
+        part = slice(begin, begin + 100)
+        stream.partial_fit(features[part], y[part], log_measure=measures[part])
+        excess.append(stream.objective(features, y, log_measure=measures) - best.objective_)
+    assert 0 <= excess[-1] < 0.1 * excess[0]
+    assert excess[-1] < 5e-3
+    assert stream.model_.record["outcome"] == "stream"
+    assert not hasattr(stream, "duality_gap_")
+    before = stream.coef_.copy()
+    stream.fit(features[:100], y[:100])  # a fit ends the stream: the next call begins a new one
+    stream.partial_fit(features[:100], y[:100], log_measure=measures[:100])
+    other = LogLinearModel(**settings).partial_fit(features[:100], y[:100], log_measure=measures[:100])
+    np.testing.assert_array_equal(stream.coef_, other.coef_)
+    assert np.abs(stream.coef_ - before).max() > 0
+
+
+def test_weights_in_a_stream_are_repetitions():
+    features, y, _ = make(n=60, measured=False)
+    weights = np.random.default_rng(0).integers(0, 3, 60)
+    rows = np.repeat(np.arange(60), weights)
+    solver = BoundMajorization(batch_size=200)  # a step is that of all of them
+    one = LogLinearModel(0.1, solver=solver).partial_fit(features, y, sample_weight=weights)
+    two = LogLinearModel(0.1 * 60 / len(rows), solver=solver)  # the sum of the penalties of the examples
+    two.partial_fit([features[i] for i in rows], y[rows])
+    np.testing.assert_allclose(two.coef_, one.coef_, rtol=1e-9)
+    assert LogLinearModel().partial_fit(features, y).alpha_ == 1 / 60
+    assert LogLinearModel().partial_fit(features, y).partial_fit(features, y).alpha_ == 1 / 120
+
+
+def test_a_stream_refuses_what_it_cannot():
+    features, y, _ = make(measured=False)
+    with pytest.raises(ValueError, match="partial_fit needs solver 'bound', got 'lbfgs'"):
+        LogLinearModel(solver="lbfgs").partial_fit(features, y)
+    with pytest.raises(ValueError, match="early_stopping is not supported by partial_fit"):
+        LogLinearModel(early_stopping=True).partial_fit(features, y)
+    model = LogLinearModel().partial_fit(features, y)
+    with pytest.raises(ValueError, match="features must have 5 columns, as in the fit, got 3"):
+        model.partial_fit([part[:, :3] for part in features], y)
+    names = LogLinearModel().partial_fit(named(features), y)
+    names.partial_fit([[{**row, "more": 1.0} for row in part] for part in named(features)], y)
+    assert len(names.coef_) == 5

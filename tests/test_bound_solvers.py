@@ -309,7 +309,7 @@ def test_what_is_not_log_linear_is_refused(solver):
     for problem, message in (
         (make_problem(LogisticLoss(), sign), "got 'log_loss' with 3 outputs"),
         (make_problem(SmoothHingeLoss(1.0), sign), "needs loss 'multinomial', or 'log_loss'"),
-        (make_problem(MultinomialLoss(), classes, shift=np.ones((8, 4))), "without shift"),
+        (make_problem(MultinomialLoss(), classes, shift=np.ones((8, 4))), "without shift or prior"),
     ):
         with pytest.raises(ValueError, match=message):
             minimize(problem, solver)

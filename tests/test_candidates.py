@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings, strategies as st
 from sklearn.datasets import load_iris
 
-from manyclass import LinearClassifier, LinearModel, StagedModel, load
+from manyclass import LinearClassifier, LinearModel, LinearRegressor, StagedModel, load
 from manyclass.mips import ExactSearch, SearchIndex
 from manyclass.models import linear
 from manyclass.models.splitting import split_model
@@ -132,8 +132,35 @@ def test_an_index_has_the_intercept(tmp_path, kind, layout):
     np.testing.assert_allclose(own, scores, rtol=1e-6, atol=1e-6)
     with pytest.raises(ValueError, match=r"5 features \(and one for the intercept\).*build_index"):
         model.predict_topk(X, 3, index=ExactSearch().build(model.model_.weights))
-    with pytest.raises(ValueError, match="two classes share one column of weights: use predict_topk without an index"):
+    with pytest.raises(
+        ValueError, match="two classes share one column of weights: use topk, or predict_topk, without an index"
+    ):
         LinearClassifier(alpha=0.1).fit(X, y > 0).build_index()
+
+
+@pytest.mark.parametrize("kind", ["exact", "lsh", "graph"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_model_and_index_come_back_from_two_files(tmp_path, kind, sparse):
+    """The ranking of a loaded model by a loaded index is that of the estimator by its own."""
+    X, y = load_iris(return_X_y=True)
+    X, names = (sp.csr_matrix(X) if sparse else X), np.array(["setosa", "versicolor", "virginica"])[y]
+    fitted = LinearClassifier("multinomial", alpha=0.01, random_state=0).fit(X, names)
+    fitted.save(tmp_path / "m")
+    load(tmp_path / "m").build_index(kind).save(tmp_path / "i")
+    model, index = load(tmp_path / "m"), SearchIndex.load(tmp_path / "i")
+    labels, scores = model.topk(X, 2, index=index)
+    found, own = fitted.predict_topk(X, 2, index=fitted.build_index(kind))
+    np.testing.assert_array_equal(labels, found)
+    np.testing.assert_array_equal(scores, own)
+    assert index.nbytes > 0
+    other = LinearClassifier("multinomial", alpha=0.02, random_state=0).fit(X, names)
+    with pytest.raises(ValueError, match="index gives other scores than the model"):
+        other.model_.topk(X, 2, index=index)
+    with pytest.raises(ValueError, match="leave out candidates or index"):
+        model.topk(X, 1, candidates=["setosa"], index=index)
+    numbers = LinearRegressor().fit(X, y).model_
+    with pytest.raises(ValueError, match="no classes to rank"):
+        numbers.topk(X, 1, index=index)
 
 
 @pytest.mark.parametrize(

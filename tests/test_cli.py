@@ -18,8 +18,8 @@ from manyclass.cli._common import in_options
 from manyclass.cli.main import build_parser, main
 from manyclass.features import BLOCKS
 from manyclass.io import FORMATS
+from manyclass.io.formats import SUFFIXES, TABLES
 from manyclass.io.labels import TASKS
-from manyclass.io.reader import _SUFFIXES, _TABLES
 from manyclass.kernels import jit
 from manyclass.objective.losses import CLASSIFICATION, REGRESSION
 from manyclass.solvers import SOLVERS
@@ -99,9 +99,9 @@ def test_wrong_usage_is_one_sentence(capsys, words, needle):
 def test_names_are_those_of_the_library():
     assert set(demo.LOSSES) <= set(CLASSIFICATION)
     assert _data.FORMATS == FORMATS
-    assert _data.TABLES == _TABLES
+    assert _data.TABLES == TABLES
     assert _data.TASKS == TASKS
-    assert set(convert.TARGETS) == set(FORMATS) - set(_data.TABLES) <= set(_SUFFIXES.values())
+    assert set(convert.TARGETS) == set(FORMATS) - set(_data.TABLES) <= set(SUFFIXES.values())
 
 
 def defaults(kind):
@@ -148,6 +148,20 @@ def test_help_of_fit_is_what_the_library_declares(capsys):
 )
 def test_unknown_options_are_answered_with_what_is_meant(capsys, words, needle):
     refused(run(capsys, "fit", "data.svm", "-o", "m", *words), needle, "(see: manyclass fit --help)")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["predict", "m", "x.csv", "--prba"], "--proba"),
+        (["score", "m", "x.csv", "--topk", "3"], "--top-k"),
+        (["convert", "x.csv", "-o", "x.npz", "--label-colum=y"], "--label-column"),
+        (["explain", "m", "x.csv", "--jsn"], "--json"),
+        (["demo", "--quite"], "--quiet"),
+    ],
+)
+def test_every_command_knows_the_option_that_is_meant(capsys, words, meant):
+    refused(run(capsys, *words), f": did you mean {meant}?", f"(see: manyclass {words[0]} --help)")
 
 
 def test_options_for_all_stand_before_or_after_the_command():

@@ -7,6 +7,7 @@ import csv
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.metrics import d2_log_loss_score
 
 from manyclass import (
     CalibratedLeastSquaresClassifier,
@@ -73,6 +74,8 @@ def test_numbers_to_predict(capsys, tmp_path):
     assert model.task == "regression"
     assert "R2 on the training data" in ran.out
     data = read(path, task="regression")
+    facts = {line[:30].strip(): line[30:].strip() for line in ran.lines}
+    assert facts["deviance explained"] == f"{facts['R2 on the training data']} on the training data"
     expected = LinearRegressor(alpha=1e-2, max_iter=2000, random_state=0).fit(data.X, data.y)
     np.testing.assert_array_equal(model.weights[:, 0], expected.coef_)
     refused(run(capsys, "fit", path, "-o", tmp_path / "n", "--loss", "hinge"), "numbers to predict", "--loss squared")
@@ -249,6 +252,7 @@ def test_the_best_of_several_alphas(capsys, tmp_path, valid):
         expected = LinearClassifierCV(alphas=alphas, cv=3, random_state=0).fit(X[:600], y[:600])
         np.testing.assert_array_equal(model.weights, expected.model_.weights)
         assert f"alpha = {expected.alpha_:g}" in ran.out
+        assert "deviance explained" in ran.out
         return
     fits = [LinearClassifier(alpha=alpha, random_state=0).fit(X[:600], y[:600]) for alpha in alphas]
     scores = [fit.score(X[600:], y[600:]) for fit in fits]
@@ -263,7 +267,8 @@ def test_the_best_of_several_alphas(capsys, tmp_path, valid):
 def test_sparsify(capsys, tmp_path):
     path = make("svm", tmp_path)
     dense, _ = fitted(capsys, path, "-o", tmp_path / "dense")
-    sparse, _ = fitted(capsys, path, "-o", tmp_path / "sparse", "--sparsify", "0.5")
+    sparse, ran = fitted(capsys, path, "-o", tmp_path / "sparse", "--sparsify", "0.5")
+    assert "deviance" not in ran.out  # that of the weights before
     assert sparse.is_sparse
     np.testing.assert_array_equal(sparse.weights.toarray(), np.where(np.abs(dense.weights) > 0.5, dense.weights, 0))
     refused(run(capsys, "fit", path, "-o", tmp_path / "x", "--sparsify", "-1"), "--sparsify")
@@ -328,6 +333,8 @@ def test_the_table_says_what_the_model_has(capsys, tmp_path):
     assert facts["accuracy on the training data"] == f"{np.mean(model.predict(X) == y):.4f}"
     assert facts["objective"] == f"{model.record['objective']:.8g}"
     assert facts["relative gap"] == f"{model.record['relative_gap']:.2e} (certified; 0.001 was asked for)"
+    d2 = d2_log_loss_score(y, model.probabilities(X))
+    assert float(facts["deviance explained"].removesuffix(" on the training data")) == pytest.approx(d2, abs=1e-4)
     assert facts["epochs"] == "2"
     assert [part.split()[0] for part in facts["seconds"].split(", ")] == ["read", "compile", "solve"]
     assert facts["model"] == f"{tmp_path / 'm'}, {human((tmp_path / 'm').stat().st_size)}"

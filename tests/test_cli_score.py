@@ -9,11 +9,11 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.metrics import accuracy_score, f1_score, r2_score, root_mean_squared_error
 
-from manyclass import LinearModel
+from manyclass import LinearClassifier, LinearModel
 from manyclass.cli import _common
 from manyclass.io import Dataset, write, write_svmlight
-from manyclass.metrics import inverse_propensity, precision_at_k, psp_at_k
-from test_cli_support import digits, label_sets, make, refused, run, table, texts
+from manyclass.metrics import inverse_propensity, level_accuracy, precision_at_k, psndcg_at_k, psp_at_k
+from test_cli_support import digits, fitted, label_sets, make, refused, run, table, texts
 
 
 def scored(capsys, *words):
@@ -48,6 +48,87 @@ def test_one_label_a_row(capsys, tmp_path, split):
     assert {name for name in found if "@" in name and name.endswith("5")} == {
         "precision@5", "ndcg@5", "recall@5", "psp@5", "psndcg@5",
     }  # fmt: skip
+
+
+def test_parameters_of_the_propensities(capsys, tmp_path, split):
+    model, X, y = split
+    files = (tmp_path / "m", tmp_path / "test.svm")
+    found = scored(capsys, *files, "--propensity", "0.5", "0.4")
+    worth = inverse_propensity(np.bincount(digits(300)[1]), 300, A=0.5, B=0.4)
+    assert found["psp@3"] == pytest.approx(psp_at_k(y, model.topk(X, 3)[0], 3, worth))
+    assert found["psp@3"] != scored(capsys, *files)["psp@3"]
+    assert scored(capsys, *files, "--propensity", "0.55", "1.5") == scored(capsys, *files)
+    for wrong in ("nan", "inf", "0"):
+        ran = run(capsys, "score", *files, "--propensity", wrong, "1.5")
+        assert ran.code != 0
+        assert f"--propensity {wrong} 1.5:" in ran.err
+
+
+def test_propensities_by_the_labels_of_training_data(capsys, tmp_path, split):
+    model, X, y = split
+    files = (tmp_path / "m", tmp_path / "test.svm")
+    assert scored(capsys, *files, "--train", tmp_path / "train.svm") == scored(capsys, *files)
+    found = scored(capsys, *files, "--train", tmp_path / "test.svm")
+    worth = inverse_propensity(np.bincount(y), 200)
+    assert found["psp@3"] == pytest.approx(psp_at_k(y, model.topk(X, 3)[0], 3, worth))
+    write_svmlight(tmp_path / "two.svm", X[:2], y[:2])
+    ran = run(capsys, "score", *files, "--train", tmp_path / "two.svm")
+    assert ran.code != 0
+    assert "three rows or more" in ran.err
+
+
+def test_propensities_of_a_model_without_counts(capsys, tmp_path, split):
+    _, X, y = split
+    LinearClassifier(random_state=0).fit(X, y).model_.save(tmp_path / "bare")
+    files = (tmp_path / "bare", tmp_path / "test.svm")
+    assert not any(name.startswith("psp@") for name in scored(capsys, *files))
+    ran = run(capsys, "score", *files, "--propensity", "0.5", "0.4")
+    assert ran.code != 0
+    assert "give --train" in ran.err
+    found = scored(capsys, *files, "--propensity", "0.5", "0.4", "--train", tmp_path / "test.svm")
+    worth = inverse_propensity(np.bincount(y), 200, A=0.5, B=0.4)
+    lists = LinearModel.load(tmp_path / "bare").topk(X, 3)[0]
+    assert found["psndcg@3"] == pytest.approx(psndcg_at_k(y, lists, 3, worth))
+
+
+def test_levels_of_a_hierarchy_of_names(capsys, tmp_path):
+    fitted(capsys, make("csv", tmp_path), "-o", tmp_path / "m", "--quiet")
+    rows, labels = texts(30)
+    rows[0], labels[0] = rows[1], "loan"  # wrong at the lower level alone, as account and loan have one parent
+    assert labels[1] == "account"
+    test = table(tmp_path / "test.csv", {"text": rows, "queue": labels})
+    path = tmp_path / "parents.tsv"
+    path.write_text("card\tplastic\naccount\tmoney\nloan\tmoney\n\nplastic\t\n")
+    found = scored(capsys, tmp_path / "m", test, "--hierarchy", path)
+    assert found["level_accuracy"] == pytest.approx([1.0, 29 / 30])
+    wrongs = {
+        "card\tplastic\naccount\tmoney\n": "'loan' of the model is none of its 4 nodes",
+        "card\ta\ncard\tb\naccount\ta\nloan\ta\n": "line 2: 'card' has a second parent 'b', after 'a'",
+        "card\tloan\naccount\tloan\nloan\tcard\n": "cycle",
+        "card\ta\tb\n": "line 1 is",
+        "-1\n-1\n-1\n": "give lines NODE, tab, PARENT",
+    }
+    for text, what in wrongs.items():
+        path.write_text(text)
+        refused(run(capsys, "score", tmp_path / "m", test, "--hierarchy", path), "--hierarchy", what)
+
+
+def test_levels_of_a_hierarchy(capsys, tmp_path, split):
+    model, X, y = split
+    files = (tmp_path / "m", tmp_path / "test.svm")
+    parents = [10] * 5 + [11] * 5 + [-1, -1]
+    path = tmp_path / "parents.txt"
+    path.write_text("".join(f"{parent}\n" for parent in parents))
+    found = scored(capsys, *files, "--hierarchy", path)
+    assert found["level_accuracy"] == level_accuracy(y, model.predict(X), parents).tolist()
+    assert found["level_accuracy"][-1] == found["accuracy"]
+    shown = [line.split() for line in run(capsys, "score", *files, "--hierarchy", path).lines]
+    assert ["0", f"{found['level_accuracy'][0]:.4f}"] in shown
+    for wrong in ("-1\n0\n", "-1\nroot\n", "1\n0\n" + "0\n" * 8):
+        path.write_text(wrong)
+        ran = run(capsys, "score", *files, "--hierarchy", path)
+        assert ran.code != 0
+        assert "--hierarchy" in ran.err
 
 
 def test_ranks_among_all_classes(capsys, monkeypatch, tmp_path, split):

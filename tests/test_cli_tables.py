@@ -186,7 +186,9 @@ def test_a_store_with_features_of_its_own_is_not_taken_for_that_of_the_fit(capsy
         ),
         "--like is for a table",
     )
-    refused(run(capsys, "convert", other, other, "-o", tmp_path / "z.store"), "one file of data is read at a time")
+    refused(
+        run(capsys, "convert", other, other, "-o", tmp_path / "z.store"), "is given twice; expected different files"
+    )
 
 
 def test_numbers_alone_and_a_regression(capsys, tmp_path):

@@ -288,11 +288,23 @@ _GUARDED = """
 import os, sys, time
 from manyclass.distributed.guard import Guard
 from manyclass.distributed.hybrid import HybridJob
-guard = Guard(1, 4, "here", sys.argv[2])
+guard = Guard(1, 4, "here", sys.argv[2], 1.0 if sys.argv[1] in ("stop", "beat") else None)
 guard.at(3, 9)
 if sys.argv[1] == "bye": guard.release()
 if sys.argv[1] == "end": guard.end(0.2); time.sleep(60)
 if sys.argv[1] == "kill": os.kill(os.getpid(), 9)
+if sys.argv[1] == "stop":
+    begun = time.monotonic()
+    while time.monotonic() - begun < 2: guard.beat(); time.sleep(0.05)  # for longer than the seconds without a beat
+    time.sleep(2)  # it does not beat, and is not suspended
+    os.write(1, b"alive")
+    os.kill(os.getpid(), 19)
+if sys.argv[1] == "beat":
+    os.write(1, f"b{os.getpid()}\\n".encode())
+    begun = time.monotonic()
+    while time.monotonic() - begun < 6: guard.beat(); time.sleep(0.05)
+    guard.release()
+    os.write(1, b"done\\n")
 """
 
 
@@ -311,6 +323,36 @@ def test_guards_speak_for_the_killed_and_end_the_hanging(how):
         assert done.stderr.count("\n") == 1
     else:
         assert done.stderr == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the state of a process as Linux tells it")
+def test_a_guard_ends_its_rank_that_is_suspended_alone():
+    done = subprocess.run(
+        [sys.executable, "-c", _GUARDED, "stop", os.urandom(8).hex()], capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert done.stdout == "alive"
+    assert re.search(
+        r"rank 1 of 4 on here \(epoch 3, step 9\), process \d+, was suspended, and then killed;", done.stderr
+    )
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the state of a process as Linux tells it")
+def test_a_guard_leaves_a_job_that_is_suspended_as_a_whole():
+    """As Ctrl-Z does: the parent of the rank is suspended as well."""
+    run = f"subprocess.run([sys.executable, '-c', {_GUARDED!r}, 'beat', 'x'])"
+    code = f"import subprocess, sys; sys.exit({run}.returncode)"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert parent.stdout.read(1) == "b"
+    rank = int(parent.stdout.readline())
+    os.kill(parent.pid, signal.SIGSTOP)
+    os.kill(rank, signal.SIGSTOP)
+    time.sleep(4)
+    for pid in (rank, parent.pid):
+        os.kill(pid, signal.SIGCONT)
+    said, wrong = parent.communicate(timeout=50)
+    assert parent.returncode == 0, wrong
+    assert (said, wrong) == ("done\n", "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has names that go with their process")

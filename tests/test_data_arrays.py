@@ -423,3 +423,22 @@ def test_an_archive_that_is_too_wide(tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.eye(3))
     with pytest.raises(DataFormatError, match="has 3 features; expected 2 features"):
         read(tmp_path / "rows.npz", n_features=2)
+
+
+@pytest.mark.parametrize("sides", [(4, 5), (4, 5, 3)])
+def test_images_are_rows(tmp_path, sides):
+    images, y = np.random.default_rng(0).integers(0, 256, (6, *sides), np.uint8), np.arange(6) % 2
+    np.savez(tmp_path / "all.npz", X=images, y=y)
+    np.save(tmp_path / "apart.npy", images)
+    np.save(tmp_path / "apart.labels.npy", y)
+    for name in ("all.npz", "apart.npy"):
+        data = read(tmp_path / name)
+        np.testing.assert_array_equal(data.X, images.reshape(6, -1))
+        assert data.y.tolist() == y.tolist()
+        assert f"images of shape {sides}: each is a row of {np.prod(sides)} features" in data.notes
+    assert isinstance(read(tmp_path / "apart.npy").X, np.memmap)  # not copied
+    np.save(tmp_path / "five.npy", np.zeros((2, 2, 2, 2, 2)))
+    with pytest.raises(
+        DataFormatError, match="5 dimensions and type float64; expected a matrix of real numbers, or imag"
+    ):
+        read(tmp_path / "five.npy")

@@ -36,6 +36,7 @@ WAYS = {
     "diagonal, recomputed": {"start": 1, "precondition": "diagonal", "keep_scores": False},
     "stochastic": {"algorithm": "stochastic"},
     "printed": {"algorithm": "printed"},
+    "literal": {"algorithm": "literal", "eta0": 0.1},
 }
 
 
@@ -230,7 +231,7 @@ def test_ring_gives_the_same_on_any_number_of_workers(way):
         assert other.certificate.primal == pytest.approx(runs[0].certificate.primal, rel=1e-12)
 
 
-@pytest.mark.parametrize("way", ["two_phase", "recomputed", "stochastic", "printed"])
+@pytest.mark.parametrize("way", ["two_phase", "recomputed", "stochastic", "printed", "literal"])
 def test_with_more_blocks_than_sums_the_ring_gives_the_same(way):
     """Rows store two sums, not one for each of 14 blocks."""
     problem, _ = problem_of(K=28)
@@ -372,6 +373,7 @@ def test_queue_reaches_the_optimum():
     alone = {"algorithm": "stochastic", "eta0": 2.0, "block_classes": 6, "max_iter": 150}
     assert error(text, schedule="queue", n_workers=2, **alone) < 1e-3
     assert error(text, schedule="queue", n_workers=3, max_iter=60) < 1e-4
+    assert error(text, schedule="random", n_workers=3, max_iter=60) < 1e-4
     assert error(text, schedule="queue", n_workers=3, keep_scores=False, max_iter=60) < 1e-4
 
 
@@ -416,7 +418,7 @@ def test_no_step_makes_nan(dtype, algorithm, eta0):
     data = make_data("class", K=6, n=60, d=8)
     data.X[3] *= 1e8
     problem = make_problem(MultinomialLoss(), data, dtype=dtype, lam=1e-3, intercept=True)
-    for schedule in ("ring", "queue"):
+    for schedule in ("ring", "queue", "random"):
         solver = DSMLR(n_workers=2, algorithm=algorithm, eta0=eta0, schedule=schedule, block_classes=2)
         result = quietly(problem, solver, tol=0, max_iter=8, check_every=1)
         assert np.isfinite(result.weights).all()

@@ -314,7 +314,7 @@ REFUSED = [
     ({"solver": "sdca_active"}, "solver 'sdca_active' needs a loss with a sparse dual, and 'multinomial' has none"),
     (
         {"solver": "sdca_active", "loss": "crammer_singer", "l1_ratio": 1.0},
-        "solver 'sdca_active' needs a penalty with a conjugate, and 'l1' has none",
+        "solver 'sdca_active' needs a penalty with an l2 part.*got a pure l1 penalty",
     ),
     (
         {"solver": SDCA(option="IV"), "loss": "hinge"},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sklearn
 
@@ -95,6 +97,25 @@ def test_reading(tmp_path: Path) -> None:
     assert all(float(row["nonzeros_per_second"]) > 0 for row in rows)
 
 
+def test_sequences(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "bible_verses"
+    folder.mkdir(parents=True)
+    parts = ("and the man", "walks to the house", "of a king", "in the land", "who said, come", "I am here; go", "why?")
+    rng = np.random.default_rng(0)
+    with gzip.open(folder / "kjv.tsv.gz", "wt", encoding="utf-8") as handle:
+        for number in range(60):
+            handle.write(f"{number:08d}\t{', '.join(rng.choice(parts, 3))}.\n")
+    rows = run(tmp_path / "out", "sequences", "--data-dir", str(tmp_path / "data"), "--alpha", "2")
+    assert [row["data"] for row in rows if "no raw file" in row["reason"]] == ["bible_verses/segmentation"]
+    found = {row["method"]: row for row in rows if row["status"] == "measured"}
+    ours = float(found["crf"]["objective"])
+    assert float(found["crf"]["relative_gap"]) <= 1e-3
+    assert float(found["crf"]["accuracy"]) > 0.8
+    for row in found.values():  # the same objective: all of them are near its minimum
+        assert float(row["objective"]) == pytest.approx(ours, rel=2e-3 if row["method"] != "crfsuite_l2sgd" else 0.1)
+        assert int(row["labels"]) == 5
+
+
 @pytest.mark.slow
 def test_memoir_batch_and_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.experiments import memoir_batch
@@ -107,6 +128,16 @@ def test_memoir_batch_and_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows = run(tmp_path / "alpha", "memoir_alpha", *asked)
     assert {row["status"] for row in rows} == {"measured"}
     assert len({row["truncation"] for row in rows}) == 2
+
+
+def test_memoir_new_classes(tmp_path: Path) -> None:
+    rows = run(tmp_path, "memoir_new_classes", "--data", "generated/small")
+    found = {row["method"]: row for row in rows}
+    assert list(found) == ["before", "alone", "rehearsed", "mixed", "fit"]
+    assert float(found["before"]["accuracy_new"]) == 0.0
+    assert all(float(row["accuracy_new"]) > 0.3 for row in rows[1:])
+    assert float(found["alone"]["accuracy_old"]) < float(found["mixed"]["accuracy_old"])
+    assert int(rows[0]["new_classes"]) == 3
 
 
 def test_search_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,23 +26,37 @@ ROOT = Path(__file__).parents[1]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
-LIMIT = 15.0  # seconds within which a job must end
+#: Seconds within which a job must end. A suspended rank of torch is ended by its monitor process, not by a launcher.
+LIMIT = {"mpi": 15.0, "torch": 30.0}
 
 long = pytest.mark.skipif(os.environ.get("MANYCLASS_FAULTS") != "1", reason="takes long: set MANYCLASS_FAULTS=1")
 
-FAULTS = ["kill", "error", pytest.param("freeze", marks=long), pytest.param("cut", marks=long)]
+ALL = ("kill", "error", "freeze", "cut")
+FAULTS = [
+    *(pytest.param("mpi", fault, marks=long if fault in ("freeze", "cut") else ()) for fault in ALL),
+    *(pytest.param("torch", fault, marks=() if fault == "kill" else long) for fault in ALL),
+]
 
 
 @pytest.fixture
-def hosts():
-    pytest.importorskip("mpi4py")
-    why = missing() or (None if MPIEXEC.exists() else "no mpiexec of MPICH beside this Python")
+def hosts(engine):
+    pytest.importorskip({"mpi": "mpi4py", "torch": "torch"}[engine])
+    why = missing()
+    if why is None and engine == "mpi" and not MPIEXEC.exists():
+        why = "no mpiexec of MPICH beside this Python"
     if why:
         pytest.skip(why)
     with Hosts(3) as made:
         yield made
         left = made.processes()
     assert not left
+
+
+def begin(engine, hosts, arguments):
+    """Start a program of Python, one rank on each host."""
+    if engine == "torch":
+        return hosts.start(arguments, ENVIRONMENT)
+    return hosts.launch(str(MPIEXEC), ["-n", "3", sys.executable, "-m", "mpi4py", *arguments], ENVIRONMENT)
 
 
 def await_epoch(job, epoch):
@@ -66,13 +80,13 @@ def do(fault, hosts):
         resource.prlimit(victim, resource.RLIMIT_FSIZE, (100, 100))
 
 
-def require_end(job, hosts, begun):
+def require_end(job, hosts, begun, limit):
     """The job, and all that belongs to it, is gone in time; returns what it said."""
     _, said = job.communicate(timeout=60)
     ended = time.monotonic() - begun
     assert job.returncode != 0
-    assert ended < LIMIT, said
-    while hosts.processes() and time.monotonic() - begun < LIMIT:
+    assert ended < limit, said
+    while hosts.processes() and time.monotonic() - begun < limit:
         time.sleep(0.1)
     assert not hosts.processes()
     return [line for line in said.split("\n") if line.startswith("manyclass: error: ")]
@@ -94,13 +108,9 @@ def require_named(fault, said, hosts):
     assert any(re.match(expected[fault], line) for line in said), said
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_ends_the_job_and_is_named(fault, hosts):
-    job = hosts.launch(
-        str(MPIEXEC),
-        ["-n", "3", sys.executable, "-m", "mpi4py", str(ROOT / "tests" / "fault_ring.py"), fault],
-        ENVIRONMENT,
-    )
+@pytest.mark.parametrize(("engine", "fault"), FAULTS)
+def test_a_fault_ends_the_job_and_is_named(engine, fault, hosts):
+    job = begin(engine, hosts, [str(ROOT / "tests" / "fault_ring.py"), fault, engine])
     await_epoch(job, 9 if fault == "error" else 5)
     # Each host passes a block on three times an epoch, over its interface.
     for i in hosts.numbers():
@@ -108,7 +118,7 @@ def test_a_fault_ends_the_job_and_is_named(fault, hosts):
     shared = [path for rank in hosts.ranks().values() for path in shared_files(rank)]
     begun = time.monotonic()
     do(fault, hosts)
-    require_named(fault, require_end(job, hosts, begun), hosts)
+    require_named(fault, require_end(job, hosts, begun, LIMIT[engine]), hosts)
     assert not [path for path in shared if Path(path).exists()]
 
 
@@ -118,8 +128,9 @@ def shared_files(pid):
 
 
 @long
+@pytest.mark.parametrize("engine", ["mpi", "torch"])
 @pytest.mark.parametrize("fault", ["kill", "full", "freeze", "cut"])
-def test_a_fit_that_a_fault_ended_is_resumed_to_the_same_optimum(fault, hosts, tmp_path):
+def test_a_fit_that_a_fault_ended_is_resumed_to_the_same_optimum(engine, fault, hosts, tmp_path):
     n, d, k = 8_000, 50, 30
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
@@ -132,7 +143,7 @@ def test_a_fit_that_a_fault_ended_is_resumed_to_the_same_optimum(fault, hosts, t
 
     kept = tmp_path / "state"
     resumable = command("model", "--checkpoint", str(kept), "--checkpoint-seconds", "0", "--resume")
-    job = hosts.launch(str(MPIEXEC), ["-n", "3", sys.executable, "-m", "mpi4py", *resumable], ENVIRONMENT)
+    job = begin(engine, hosts, resumable)
     manifest, epoch = kept / "manifest.json", 0
     while epoch < 6:
         time.sleep(0.05)
@@ -143,7 +154,7 @@ def test_a_fit_that_a_fault_ended_is_resumed_to_the_same_optimum(fault, hosts, t
         assert hosts.bytes_sent(i) >= 6 * model / 3
     begun = time.monotonic()
     do(fault, hosts)
-    require_named(fault, require_end(job, hosts, begun), hosts)
+    require_named(fault, require_end(job, hosts, begun, LIMIT[engine]), hosts)
     assert not (tmp_path / "model").exists()
 
     # The same command, on another number of processes.

@@ -45,10 +45,50 @@ def test_the_settings_are_those_that_were_measured():
     assert StagewiseClassifier.for_images([28, 28, 1], n_blocks=7, alpha=0.1).get_params()["n_blocks"] == 7
 
 
-@pytest.mark.parametrize("shape", [(28, 28), (28, 28, 0), "28x28", None, (28.0, 28, 1), 28])
+@pytest.mark.parametrize("shape", [(28, 28), (28, 28, 0), "28x28", None, (28.0, 28, 1), 28, np.eye(5)])
 def test_other_shapes_are_refused(shape):
     with pytest.raises(ValueError, match=r"shape must be \(height, width, channels\), such as \(28, 28, 1\)"):
         StagewiseClassifier.for_images(shape)
+
+
+@pytest.mark.parametrize("channels", [None, 1, 3])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_images_are_the_rows_of_their_pixels(tmp_path, dtype, channels):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, size=(200, 6, 7) if channels is None else (200, 6, 7, channels)).astype(dtype)
+    y, shape = np.arange(200) % 3, (6, 7, channels or 1)
+    rows = images.reshape(200, -1).astype(np.float64 if dtype == np.float64 else np.float32)
+    model = StagewiseClassifier.for_images(images, early_stopping=True, **SMALL)
+    assert model.get_params()["prepare"].first.shape == shape
+    model.fit(images, y, X_val=images[:50], y_val=y[:50])
+    plain = StagewiseClassifier.for_images(shape, early_stopping=True, **SMALL)
+    plain.fit(rows, y, X_val=rows[:50], y_val=y[:50])
+    assert model.n_features_in_ == rows.shape[1]
+    errors = [[record.validation_error for record in fitted.stage_records_] for fitted in (model, plain)]
+    assert errors[0] == errors[1]
+    for given in (images, rows):
+        np.testing.assert_array_equal(model.predict_proba(given), plain.predict_proba(rows))
+        assert model.score(given, y) == plain.score(rows, y)
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(images), model.predict(images))
+
+
+def test_images_of_another_shape_are_refused(digits):
+    X, y = digits
+    images = X.reshape(-1, 8, 8)
+    model = StagewiseClassifier.for_images(images, **SMALL).fit(images[:300], y[:300])
+    for wrong in (images[:, :7], np.repeat(images[..., None], 3, axis=3), images.reshape(-1, 4, 16)):
+        with pytest.raises(ValueError, match=r"X must have images of shape \(8, 8, 1\), .* got \("):
+            model.predict(wrong)
+        with pytest.raises(ValueError, match=r"X must have images of shape \(8, 8, 1\), .* got \("):
+            model.model_.predict(wrong)
+    with pytest.raises(ValueError, match=r"X_val must have images of shape \(8, 8, 1\)"):
+        model.fit(images, y, X_val=images[:, :7], y_val=y)
+    colors = StagewiseClassifier.for_images((32, 32, 3))
+    with pytest.raises(ValueError, match=r"got \(3, 32, 32\): move the axes \(channels last\)"):
+        colors.fit(np.zeros((4, 3, 32, 32), np.uint8), [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="dim 3"):
+        StagewiseClassifier().fit(images, y)  # of no known shape
 
 
 def test_a_chain_gives_seeds_to_both_of_its_blocks(digits):

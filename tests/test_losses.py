@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.optimize import linprog, minimize
 
-from helpers import evaluate, infeasibility, random_duals, random_scores, random_targets, step
+from helpers import evaluate, exact_shares, infeasibility, random_duals, random_scores, random_targets, step
 from manyclass.objective.losses import CLASSIFICATION, CrammerSingerLoss
 from registry import DECLARED, LOSSES, WRITTEN
 
@@ -42,6 +42,8 @@ def test_every_declared_loss_is_under_test():
         for values in WRITTEN[name].values:
             assert loss(**values).compiled() in compiled
             assert loss(**values).compiled(binary=True) in compiled
+        if name in CLASSIFICATION and loss().compiled_soft() is not None:
+            assert loss().compiled_soft() in compiled
 
 
 def test_messages_name_compiled_losses_as_users_do():
@@ -124,7 +126,7 @@ def test_gradient_is_as_smooth_as_the_loss_says(case):
     """
     rng = np.random.default_rng(3)
     gamma, tightest = case.loss.smoothness, 0.0
-    for s, t, _ in examples(case, 60, 3, seed=3):
+    for s, t, _ in examples(case, 300, 3, seed=3):
         s = np.clip(s, -3, 3)
         for other in (s + rng.normal(size=3), s + 1e-3 * rng.normal(size=3)):
             change = evaluate(case.loss, s, t).gradient - evaluate(case.loss, other, t).gradient
@@ -171,13 +173,15 @@ def numeric_conjugate(case, a, t):
     """sup_s -s.a - phi(s), searched for."""
     K = len(a)
     if isinstance(case.loss, CrammerSingerLoss) and case.loss.gamma == 0:
-        # The largest violation as a linear program: xi >= 0, xi >= 1 + s_j - s_y.
+        # The largest violation as a linear program: xi >= 0, xi >= c_yj + s_j - s_y.
+        costs = case.loss.costs
         rivals = [k for k in range(K) if k != t]
         rows = np.zeros((K - 1, K + 1))
         rows[range(K - 1), rivals] = 1
         rows[:, t], rows[:, K] = -1, -1
         bounds = [(None, None)] * K + [(0, None)]
-        return -linprog(np.append(a, 1.0), A_ub=rows, b_ub=-np.ones(K - 1), bounds=bounds).fun
+        margins = costs[min(t, len(costs) - 1), rivals] if len(costs) else np.ones(K - 1)
+        return -linprog(np.append(a, 1.0), A_ub=rows, b_ub=-margins, bounds=bounds).fun
 
     def below(s):
         value, gradient = case.formula(s[None], np.array([t]))
@@ -295,10 +299,13 @@ def test_dual_step_of_odd_inputs(name, data):
     K = data.draw(st.integers(1, 6))
     vector = st.lists(numbers, min_size=K, max_size=K).map(np.array)
     s, source = data.draw(vector), data.draw(vector)
+    shares = st.lists(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=K, max_size=K)
     t = {
         "class": st.integers(0, K - 1),
         "sign": st.lists(st.sampled_from([-1.0, 1.0]), min_size=K, max_size=K).map(np.array),
         "real": vector,
+        "distribution": shares.filter(lambda t: sum(t) > 1e-3).map(exact_shares),
+        "probabilities": shares.map(np.array),
     }[case.loss.targets]
     t = data.draw(t)
     a = -case.formula(source[None], np.array([t]))[1][0] * data.draw(st.sampled_from([0.0, 1e-8, 0.5, 1.0]))

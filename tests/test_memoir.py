@@ -37,7 +37,7 @@ def plain_rival(scores, y):
     return int(scores.argmax())
 
 
-def plain(X, y, some_orders, *, batch, alpha, l1_ratio, eta0, eta_step=None, c=None, touched=False):
+def plain(X, y, some_orders, *, batch, alpha, l1_ratio, eta0, eta_step=None, c=None, touched=False, printed=False):
     """Every formula written out on a dense W, nothing lazy: the points after each step."""
     W, points, seen = np.zeros((X.shape[1], K)), [], 0
     c = np.ones(X.shape[0]) if c is None else c
@@ -65,7 +65,8 @@ def plain(X, y, some_orders, *, batch, alpha, l1_ratio, eta0, eta_step=None, c=N
             elif l1_ratio:
                 W = np.sign(W) * np.maximum(np.abs(W) - tau, 0)
             elif np.linalg.norm(W) > 0:
-                W = W * min(1.0, 1.0 / (np.sqrt(alpha) * np.linalg.norm(W)))
+                strength = alpha * len(some) if printed else alpha
+                W = W * min(1.0, 1.0 / (np.sqrt(strength) * np.linalg.norm(W)))
             points.append(W)
             seen += len(some)
     return points
@@ -151,6 +152,20 @@ def test_the_norm_stays_within_its_ball(data):
         np.testing.assert_allclose(learner.norm(), norm, rtol=1e-10)
         bound |= norm > 0.999 / np.sqrt(alpha)
     assert bound
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_printed_ball_is_smaller_and_may_exclude_the_optimum(data, sparse):
+    X, y = data
+    options = {"alpha": 1e-2, "eta0": 0.5}
+    expected = plain(X.toarray(), y, orders(3), batch=16, l1_ratio=0.0, printed=True, **options)
+    learner, _ = learnt(X, y, orders(3), batch=16, sparse=sparse, ball="printed", **options)
+    np.testing.assert_allclose(dense(learner.weights()), expected[-1], atol=1e-12)
+    radius = 1 / np.sqrt(1e-2 * 16)
+    norms = [np.linalg.norm(W) for W in expected]
+    assert max(norms) <= radius * (1 + 1e-12)
+    assert norms[-1] > 0.999 * radius
+    assert np.linalg.norm(certified(1e-2, tol=3e-2).fit(X, y).coef_) > 1.5 * radius
 
 
 def test_the_ball_holds_the_optimum(data):

@@ -15,6 +15,7 @@ from manyclass import SGD, BoundMajorization, CrammerSinger, LinearClassifier, M
 from manyclass.datasets import make_many_classes
 from manyclass.solvers import SOLVERS
 from manyclass.solvers.memoir import learner
+from manyclass.solvers.memoir.rehearsal import interleaved, made_rows
 
 ALPHA = 1e-2
 STREAMS = {
@@ -274,6 +275,65 @@ def test_new_classes_in_a_stream(many, monkeypatch, slots, search):
         test = np.flatnonzero(y_test < known)
         assert model.score(X_test[test], labels[y_test[test]]) > 0.5
     assert not hasattr(model, "history_")
+
+
+def test_nothing_is_rehearsed_where_all_old_classes_are_there():
+    X, y = digits()
+    old = y < 9
+    fitted = memoir(alpha=1e-4).fit(X[old], y[old])
+    found = [pickle.loads(pickle.dumps(fitted)).set_params(solver=Memoir(rehearsal=on)) for on in (False, True)]
+    one, other = (model.partial_fit(X, y).coef_ for model in found)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_old_classes_are_rehearsed_where_new_ones_come_alone():
+    """In ten batches of new classes; without new ones nothing changes, to the last bit."""
+    X, y = make_many_classes(7000, 3000, 500, random_state=0)
+    rng = np.random.default_rng(0)
+    new = np.isin(y, rng.permutation(500)[:100])
+    train, test = np.arange(len(y)) < 5000, np.arange(len(y)) >= 5000
+    fitted = memoir(alpha=1e-6).fit(X[train & ~new], y[train & ~new])
+    before = fitted.score(X[test & ~new], y[test & ~new])
+    found = {}
+    for rehearsal in (False, True):
+        model = pickle.loads(pickle.dumps(fitted)).set_params(solver=Memoir(rehearsal=rehearsal))
+        for part in np.array_split(np.unique(y[new]), 10):
+            rows = np.flatnonzero(train & np.isin(y, part))
+            model.partial_fit(X[rows], y[rows])
+        found[rehearsal] = [model.score(X[test & some], y[test & some]) for some in (~new, new)]
+        known = pickle.loads(pickle.dumps(fitted)).set_params(solver=Memoir(rehearsal=rehearsal))
+        found[rehearsal].append(known.partial_fit(X[:300], fitted.predict(X[:300])).coef_)
+    (old, came, same), (old_with, came_with, same_with) = found[False], found[True]
+    assert before - old_with < 0.75 * (before - old)
+    assert came_with > came - 0.02
+    np.testing.assert_array_equal(same, same_with)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("signed", [False, True])
+def test_made_rows_are_like_those_of_a_batch(dtype, signed):
+    rng = np.random.default_rng(0)
+    X = sp.random(40, 90, 0.1, format="csr", random_state=rng, dtype=dtype)
+    W = sp.random(7, 90, 0.5, format="csr", random_state=rng, dtype=dtype)
+    W.data -= dtype(0.4)
+    X.data -= dtype(0.3 * signed)
+    W.data[W.indptr[3] : W.indptr[4]] = 0
+    rows, which = made_rows(W, X, np.random.default_rng(1))
+    assert which.tolist() == [0, 1, 2, 4, 5, 6]
+    assert rows.dtype == dtype
+    assert np.all(np.diff(rows.indptr) == round(X.nnz / 40))
+    size = np.mean(X.multiply(X).sum(axis=1))
+    np.testing.assert_allclose(np.asarray(rows.multiply(rows).sum(axis=1)).ravel(), size, rtol=1e-5)
+    aligned = rows.multiply(W[which])
+    assert aligned.nnz == rows.nnz  # features of the class alone
+    assert np.all(aligned.data > 0)
+    assert (rows.data.min() > 0) == (not signed)
+    dense, held = made_rows(W.toarray(), X.toarray(), np.random.default_rng(1))
+    np.testing.assert_array_equal(held, which)
+    np.testing.assert_allclose((dense**2).sum(axis=1), size, rtol=1e-5)
+    order = interleaved(40, 6, np.random.default_rng(2))
+    np.testing.assert_array_equal(np.sort(order), np.arange(46))
+    assert np.all(np.diff(order[order < 40]) > 0)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

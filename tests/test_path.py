@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from scipy.special import expit, xlogy
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_digits, load_iris, make_multilabel_classification
+from sklearn.datasets import load_diabetes, load_digits, load_iris, load_wine, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, enet_path
+from sklearn.metrics import d2_log_loss_score, log_loss, r2_score
 from sklearn.preprocessing import StandardScaler
 
 import helpers
@@ -300,7 +302,16 @@ def test_forms_of_what_is_kept():
         assert all(isinstance(coef, kind) and coef.shape == (3, 4) for coef in path.coefs)
         assert all(isinstance(model, LinearModel) for model in path.models)
         assert path.intercepts.shape == (3, 3)
-        for name in ("alphas", "objectives", "gaps", "n_features", "n_nonzero", "epochs", "seconds"):
+        for name in (
+            "alphas",
+            "objectives",
+            "gaps",
+            "deviance_explained",
+            "n_features",
+            "n_nonzero",
+            "epochs",
+            "seconds",
+        ):
             assert getattr(path, name).shape == (3,)
         for coef, nonzero, features in zip(path.coefs, path.n_nonzero, path.n_features):
             full = coef.toarray() if sp.issparse(coef) else coef
@@ -313,6 +324,62 @@ def test_forms_of_what_is_kept():
     assert sparse.coefs[0].dtype == np.float32
     assert sparse.n_nonzero[0] == 0
     assert all(0 < coef.nnz < 12 for coef in sparse.coefs[1:])
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("name", ["ridge", "elastic net", "multinomial", "multinomial-l1", "log_loss-l1", "binary"])
+def test_the_deviance_explained_is_that_of_scikit_learn(name, standardize):
+    """R squared, or d2_log_loss_score, on the weighted rows of the fit."""
+    X, y = load("multinomial" if name == "binary" else name)
+    if name == "binary":
+        name, y = "multinomial-l1", y == 1
+    X, weights = X * [1, 2, 3, 4, *[1] * (X.shape[1] - 4)], np.random.default_rng(0).uniform(0.5, 2, len(y))
+    estimator = make(name, standardize=standardize, tol=1e-8)
+    path = regularization_path(estimator, X, y, n_alphas=4, eps=1e-3, sample_weight=weights)
+    for model, found in zip(path.models, path.deviance_explained):
+        if name in ("ridge", "elastic net"):
+            expected = r2_score(y, model.predict(X), sample_weight=weights)
+        elif name.startswith("multinomial"):
+            expected = d2_log_loss_score(y, model.probabilities(X), sample_weight=weights)
+        else:  # the sum over the classes, each against the others
+            p, one = expit(model.decision_function(X)), y[:, None] == model.classes
+            share = np.average(one, axis=0, weights=weights)
+            losses = [np.average(-xlogy(one, q) - xlogy(~one, 1 - q), axis=0, weights=weights) for q in (p, share)]
+            expected = 1 - losses[0].sum() / losses[1].sum()
+        assert found == pytest.approx(expected, abs=1e-6)
+    assert (np.diff(path.deviance_explained) > 0).all()
+    assert path.deviance_explained[-1] > 0.25
+    if path.l1_ratio:
+        assert path.deviance_explained[0] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_deviance_without_intercept_and_where_there_is_none():
+    X, y = load("ridge")
+    bare = regularization_path(make("ridge", fit_intercept=False, tol=1e-8), X, y, n_alphas=3)
+    residuals = [np.sum((y - model.predict(X)) ** 2) for model in bare.models]
+    np.testing.assert_allclose(bare.deviance_explained, 1 - np.array(residuals) / np.sum(y**2), atol=1e-6)
+    X, y = load("multinomial")
+    free = regularization_path(make("multinomial", fit_intercept=False, tol=1e-8), X, y, n_alphas=2)
+    losses = [log_loss(y, model.probabilities(X)) for model in free.models]
+    np.testing.assert_allclose(free.deviance_explained, 1 - np.array(losses) / np.log(3), atol=1e-6)
+    for name in ("huber", "squared_hinge", "softmax_hinge", "sdca_active"):
+        path = regularization_path(make(name), *load(name), n_alphas=2)
+        assert np.isnan(path.deviance_explained).all()
+        assert "nan" in path.table()
+    same = regularization_path(make("ridge"), X, np.ones(len(X)), alphas=[1.0])
+    assert np.isnan(same.deviance_explained).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("name", ["elastic net", "lasso", "log_loss-l1"])
+def test_the_first_model_of_a_path_has_no_weight_of_rounding(name, standardize, dtype):
+    X, y = load_wine(return_X_y=True) if name == "log_loss-l1" else load_diabetes(return_X_y=True)
+    for ratio in (0.1, 0.5, 0.9, 1.0):
+        estimator = make(name, l1_ratio=ratio, standardize=standardize, dtype=dtype)
+        path = regularization_path(estimator, X, y, n_alphas=2, eps=0.9)
+        assert path.n_nonzero[0] == 0
+        assert path.n_nonzero[1] > 0
 
 
 def test_models_predict():

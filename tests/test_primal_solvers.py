@@ -400,5 +400,5 @@ def test_what_needs_a_smooth_loss_says_so(name, loss):
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_stochastic_solvers_take_no_shift(name):
     problem = make_problem(SquaredLoss(), make_data("real"), shift=np.ones((8, 4)))
-    with pytest.raises(ValueError, match=r"'sgd' needs a problem without shift"):
+    with pytest.raises(ValueError, match=r"'sgd' needs a penalty without shift"):
         minimize(problem, ON_WEIGHTS[name])

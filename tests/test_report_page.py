@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.metrics import f1_score
+from sklearn.pipeline import make_pipeline
 
 import manyclass
-from manyclass import LinearClassifier, LinearModel, LinearRegressor, StagewiseClassifier, write_report
+from manyclass import (
+    LinearClassifier,
+    LinearModel,
+    LinearRegressor,
+    StagewiseClassifier,
+    TableEncoder,
+    TextVectorizer,
+    write_report,
+)
 from manyclass.metrics import log_loss
 from manyclass.models.partitioned import Columns, PartitionedModel
 from manyclass.models.splitting import split_model
@@ -252,3 +263,78 @@ def test_the_command_writes_the_page(capsys, tmp_path):
     assert float(found.row("accuracy")[1]) > 0.9
     assert run(capsys, "report", tmp_path / "m", "-o", tmp_path / "only.html").code == 0
     refused(run(capsys, "report", tmp_path / "m", "-o", tmp_path / "no" / "r.html"), "does not exist")
+
+
+# --- rows that went wrong --------------------------------------------------------------------------------------------
+
+FRAME = pd.DataFrame(
+    {
+        "age": [31.5, 45.0, None, 52.0] * 5,
+        "city": ["Rome", "Oslo", "Rome", "Lima"] * 5,
+        "text": [f"{word} number {k}" for k in range(5) for word in ("card", "rent", "card", "rent")],
+        "label": ["a", "b"] * 10,
+    }
+)
+
+
+def shown(path):
+    """The first row that went wrong, and what is shown of it."""
+    text = path.read_text(encoding="utf-8")
+    return re.findall(r"<article><b>(row [0-9]+): [^<]*</b>(?:<div>(.*?)</div>)?<small>(.*?)</small>", text)
+
+
+def test_wrong_rows_show_their_text_their_columns_or_their_features(tmp_path):
+    path, wrong = tmp_path / "r.html", FRAME.assign(label=["b", *FRAME.label[1:]])
+    texts = make_pipeline(TextVectorizer(), LinearClassifier(random_state=0)).fit(FRAME.text, FRAME.label)
+    manyclass.save(texts, tmp_path / "m")
+    for given in (list(wrong.text), wrong.text, wrong.text.to_numpy()):
+        write_report(manyclass.load(tmp_path / "m"), path, given, wrong.label)
+        ((row, what, why),) = shown(path)
+        assert (row, what) == ("row 0", "card number 0")
+        assert "card" in why
+    table = make_pipeline(TableEncoder(text_column="text", ignore_columns="label"), LinearClassifier(random_state=0))
+    manyclass.save(table.fit(FRAME, FRAME.label), tmp_path / "m")
+    for given in (wrong, wrong.drop(columns="label").to_dict("list")):
+        write_report(manyclass.load(tmp_path / "m"), path, given, wrong.label)
+        assert shown(path)[0][1].startswith("age: 31.5, city: Rome, text: card number 0")
+    X = np.zeros((6, 80))
+    X[:, :2], y = np.tile([[3.0, 0.5], [-2.0, 1.0]], (3, 1)), np.array([0, 1] * 3)
+    y_wrong = np.array([1, *y[1:]])
+    write_report(LinearClassifier(random_state=0).fit(sp.csr_matrix(X), y), path, sp.csr_matrix(X), y_wrong)
+    assert shown(path)[0][:2] == ("row 0", "0: 3, 1: 0.5")
+    named = pd.DataFrame(X, columns=[f"f{k}" for k in range(80)])
+    write_report(LinearClassifier(random_state=0).fit(named, y), path, named, y_wrong)
+    assert shown(path)[0][:2] == ("row 0", "f0: 3, f1: 0.5")
+    write_report(LinearClassifier(random_state=0).fit(X, y), path, X, y_wrong)
+    assert shown(path)[0][:2] == ("row 0", "")  # 80 numbers without names say nothing
+    write_report(LinearClassifier(random_state=0).fit(X, y), path, X, y_wrong, show=lambda rows: [f"<{rows}>"])
+    assert shown(path)[0][:2] == ("row 0", "&lt;[0]&gt;")
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize("as_table", [False, True])
+def test_wrong_rows_of_a_file_show_what_stands_there(capsys, tmp_path, format, as_table):
+    wrong = FRAME.assign(label=[None, *FRAME.label[1:7], "b", *FRAME.label[8:16], "b", *FRAME.label[17:]])
+    (tmp_path / "all").mkdir()
+    for name, part in (("all/0", wrong[:10]), ("all/1", wrong[10:]), ("train", FRAME)):
+        path = tmp_path / f"{name}.{format}"
+        part.to_csv(path, index=False) if format == "csv" else part.to_parquet(path)
+    words = ["--text-column", "text", *(["--number-columns", "age", "--category-columns", "city"] if as_table else [])]
+    fitted = run(capsys, "fit", tmp_path / f"train.{format}", "-o", tmp_path / "m", *words, "--label-column", "label")
+    assert fitted.code == 0, fitted.err
+    ran = run(capsys, "report", tmp_path / "m", tmp_path / "all", "-o", tmp_path / "r.html", "--unlabeled", "skip")
+    assert ran.code == 0, ran.err
+    found = shown(tmp_path / "r.html")
+    expected = "city: Rome, text: card number 4" if as_table else "card number 4"
+    assert [(row, what.replace("age: 31.5, ", "")) for row, what, _ in found] == [("row 15", expected)]
+
+
+def test_wrong_rows_of_a_table_without_a_header(capsys, tmp_path):
+    lines = [f"{text}\t{label}" for text, label in zip(FRAME.text, FRAME.label)]
+    (tmp_path / "train.tsv").write_text("\n".join(lines))
+    (tmp_path / "test.tsv").write_text("\n".join(["card number 9\tb", *lines[1:]]))
+    words = ["--no-header", "--text-column", "0", "--label-column", "1"]
+    assert run(capsys, "fit", tmp_path / "train.tsv", "-o", tmp_path / "m", *words).code == 0
+    ran = run(capsys, "report", tmp_path / "m", tmp_path / "test.tsv", "-o", tmp_path / "r.html")
+    assert ran.code == 0, ran.err
+    assert [parts[:2] for parts in shown(tmp_path / "r.html")] == [("row 0", "card number 9")]

@@ -174,6 +174,32 @@ def test_empty_input(rng, layout):
     np.testing.assert_array_equal(model.scores(empty), np.tile(model.intercept, (4, 1)))
 
 
+PATHS = {
+    "predict": lambda model, X, other: model.predict(X),
+    "probabilities of the best": lambda model, X, other: model.topk_probabilities(X, 5),
+    "shared candidates": lambda model, X, other: model.topk(X, 5, candidates=other[0]),
+    "candidates of each row": lambda model, X, other: model.topk(X, 5, candidates=other),
+    "an index": lambda model, X, other: model.topk(X, 5, index=model.build_index()),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_path_of_predictions_holds_all_scores(layout, path):
+    rng = np.random.default_rng(6)
+    n, d, k_all = 2000, 8, 10_000
+    W = rng.standard_normal((d, k_all), np.float32)
+    weights = sp.csr_matrix(W) if layout == "sparse" else W
+    model = LinearModel(weights, np.zeros(k_all, np.float32), np.arange(k_all), "multiclass", "softmax")
+    X, other = sp.csr_matrix(rng.standard_normal((n, d), np.float32)), rng.integers(0, k_all, (n, 20))
+    other[:, :5] = np.arange(5)
+    PATHS[path](replace(model), X[:64], other[:64])  # compiled, if need be, before the count
+    tracemalloc.start()
+    PATHS[path](model, X, other)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.1 * 4 * n * k_all
+
+
 def test_two_hundred_thousand_classes_in_little_memory(layout):
     rng = np.random.default_rng(5)
     n, d, k_all = 64, 6, 200_000

@@ -124,6 +124,42 @@ def test_codes_of_untouched_classes_stay_while_the_norms_stay_within_the_bound(s
     assert same < 1e-3  # a sum in another order may fall on the other side of a plane
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_codes_of_hashed_features_are_those_of_hashed_vectors(sparse, tmp_path):
+    """With the same hyperplanes; what is scored are the vectors themselves, and hyperplanes take less memory."""
+    rng = np.random.default_rng(8)
+    d, m, K = 400, 50, 60
+    W = rng.standard_normal((d, K)) * (rng.random((d, K)) < 0.1)
+    X = (rng.standard_normal((30, d)) * (rng.random((30, d)) < 0.1)).astype(np.float64)
+    given = (sp.csr_matrix(W), sp.csr_matrix(X)) if sparse else (W, X)
+    index = SimpleLSH(bits=512, candidates=20, hashed_features=m).build(given[0])
+    H = np.zeros((d, m))
+    H[np.arange(d), np.abs(index._places) - 1] = np.sign(index._places)
+    assert (np.abs(H).sum(axis=1) == 1).all()
+    assert 0.4 < (H.sum(axis=1) > 0).mean() < 0.6
+    sides = (X @ H) @ index._planes
+    bits = np.unpackbits(index.encode(given[1]).view(np.uint8), axis=1, bitorder="little")
+    assert ((sides >= 0) == bits)[np.abs(sides) > 1e-4].all()
+    assert index.norm_bound_ == pytest.approx(1.25 * np.linalg.norm(H.T @ W, axis=0).max(), rel=1e-6)
+    classes, scores = index.query(given[1], 3)
+    np.testing.assert_allclose(scores, np.take_along_axis(X @ W, classes, axis=1), rtol=1e-10, atol=1e-12)
+    assert index.nbytes < 0.5 * SimpleLSH(bits=512).build(given[0]).nbytes
+    index.save(tmp_path / "index")
+    again = SearchIndex.load(tmp_path / "index")
+    np.testing.assert_array_equal(again.encode(given[1]), index.encode(given[1]))
+    again.update([3], 5.0 * W[:, 4][None])  # a larger bound: all codes anew
+    index.update([3], 5.0 * W[:, 4][None])
+    np.testing.assert_array_equal(again.codes_, index.codes_)
+    index.build(given[0][:100])  # of other features
+    assert index.encode(given[1][:, :100]).shape == (30, 8)
+
+
+def test_hashing_to_more_features_finds_more():
+    X, y, W = centroids()
+    recalls = [SimpleLSH(candidates=30, hashed_features=m).build(W).recall(X[:500], 5, y[:500]) for m in (8, 64, None)]
+    assert recalls[0] < recalls[1] < recalls[2]
+
+
 def test_more_candidates_find_more():
     X, y, W = centroids()
     index = SimpleLSH(candidates=5).build(W)

@@ -264,6 +264,7 @@ def test_an_index_that_was_not_built_says_so(make, tmp_path):
         (lambda: SimpleLSH(candidates=0), "candidates must be"),
         (lambda: SimpleLSH(slack=0.9), "slack must be a number of at least 1, got 0.9"),
         (lambda: SimpleLSH(random_state=-1), "random_state must be"),
+        (lambda: SimpleLSH(hashed_features=0), "hashed_features must be an integer of at least 1"),
         (lambda: SmallWorldGraph(degree=1), "degree must be an integer of at least 2, got 1"),
         (lambda: SmallWorldGraph(width=True), "width must be"),
     ],

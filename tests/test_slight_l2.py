@@ -13,7 +13,7 @@ from manyclass.objective.losses import MultinomialLoss, SquaredLoss
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.objective.problem import Problem
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import FISTA, SDCA, AcceleratedSDCA, SlightL2
+from manyclass.solvers import FISTA, SDCA, AcceleratedSDCA, ActiveSetSDCA, SlightL2
 from registry import LOSSES
 
 SMOOTH = [name for name, case in LOSSES.items() if case.loss.smoothness]
@@ -84,6 +84,29 @@ def test_eps_shrinks_until_the_gap_is_met(solver):
     assert seen[-1] < 0.5 * seen[0]
 
 
+def test_a_large_first_l2_part_is_faster_for_sdca():
+    """Steps are proportional to the l2 part while it is small; reducing a large one takes few epochs."""
+    case = LOSSES["multinomial"]
+    problem = pure(case, 0.02)[0]
+    runs = [minimize(problem, SlightL2(SDCA(), eps=eps), tol=1e-2, max_iter=20_000) for eps in (None, 0.5)]
+    assert all(run.outcome is Outcome.CONVERGED for run in runs)
+    assert runs[0].n_iter < 0.5 * runs[1].n_iter
+
+
+def test_the_weights_are_those_of_the_last_certificate():
+    """Also where the l2 part is to be reduced next."""
+    case = LOSSES["squared"]
+    problem, _, data = pure(case, 0.1)
+    driven, state = SlightL2(SDCA()), SlightL2(SDCA()).state(problem)
+    due = 0
+    for _ in zip(range(40), driven.iterate(problem, state, 0)):
+        found = driven.certificate(problem, state, final=False)
+        W, b = driven.weights(problem, state)
+        assert value(case, data, 0.1, W, b) == pytest.approx(found.primal, rel=1e-10)
+        due += int(state["shrink"])
+    assert 2 <= due < 40
+
+
 def test_what_the_l2_part_costs_is_bounded_by_eps():
     """The optimum of the elastic net with lam = eps P(0) (sigma / P(0))^2 is within eps/2 P(0) of the pure one's."""
     problem, _, data = pure(LOSSES["multinomial"], 0.02)
@@ -139,11 +162,17 @@ def test_a_warm_start_goes_on():
     assert warm.certificate.primal == pytest.approx(cold.certificate.primal, rel=2e-6)
 
 
+def test_active_sets_say_why_they_need_an_l2_part():
+    case = LOSSES["crammer_singer-0.1"]
+    with pytest.raises(ValueError, match=r"got a pure l1 penalty: choose solver='accelerated'.* or l1_ratio < 1"):
+        minimize(pure(case, 0.05)[0], ActiveSetSDCA())
+
+
 def test_what_is_refused():
     data = make_data("real")
     problem = make_problem(SquaredLoss(), data, reg=L1())
-    for wrong in (0.0, 1.0, -1.0, np.nan):
-        with pytest.raises(ValueError, match="eps must be None or a number between 0 and 1"):
+    for wrong in (0.0, np.inf, -1.0, np.nan):
+        with pytest.raises(ValueError, match="eps must be None or a finite number greater than 0"):
             minimize(problem, SlightL2(SDCA(), eps=wrong))
     with pytest.raises(ValueError, match="'sdca \\+ slight l2' needs a pure l1 penalty, got 'l2'"):
         minimize(make_problem(SquaredLoss(), data, reg=L2()), SlightL2(SDCA()))

@@ -157,7 +157,9 @@ def test_convert_there_and_back(capsys, tmp_path):
     assert "6 shards, every checksum as it was written" in shown.out
     refused(run(capsys, "convert", path, "-o", store), "exists already")
     refused(run(capsys, "convert", path, "-o", tmp_path / "c.npz", "--shard-rows", 5), "--shard-rows is for stores")
-    refused(run(capsys, "info", tmp_path), "no manifest.json")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"")
+    refused(run(capsys, "info", tmp_path / "images"), "no manifest.json")
 
 
 @pytest.mark.parametrize("solver", ["auto", "out_of_core"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import re
 import warnings
 
 import numpy as np
@@ -352,6 +353,26 @@ def test_columns_of_dates_are_told(make):
         with pytest.raises(ValueError, match=r"column 'day' has dates, such as '2024-03-01.*'; expected numbers"):
             TableEncoder(**columns).fit({"day": days, "x": [1, 2, 3, 4, 5, 6]})
     assert TableEncoder(category_columns=None).fit({"day": days, "x": [1, 2, 3, 4, 5, 6]}).columns == ["x"]
+
+
+DATES = ("2024-03-01", "2024/03/01", "31/12/2024", "12/31/2024", "1.3.2024", "01.03.2024 10:00", "3/1/2024 9:05 PM")
+
+
+def save_days(path, day):
+    path.write_text("day,shop,label\n" + "".join(f"{day},{'xy'[k % 2]},{'ab'[k % 2]}\n" for k in range(8)))
+    return path
+
+
+@pytest.mark.parametrize("day", DATES)
+def test_dates_as_texts_are_told(tmp_path, day):
+    with pytest.raises(DataFormatError, match=f"column 'day' has dates, such as {re.escape(repr(day))}; expected"):
+        read(save_days(tmp_path / "days.csv", day), label_column="label")
+
+
+@pytest.mark.parametrize("text", ["13/13/2024", "1.2.3", "10-20-30", "2024-13-01", "1/2", "v1.2.2024"])
+def test_texts_like_dates_are_categories(tmp_path, text):
+    found = read(save_days(tmp_path / "days.csv", text), label_column="label")
+    assert found.vectorizer.category_columns_ == ["day", "shop"]
 
 
 def test_texts_with_dates_are_categories_where_they_are_named():

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.estimators.least_squares import (
         GeneralizedLeastSquaresClassifier as GeneralizedLeastSquaresClassifier,
     )
+    from manyclass.estimators.linear_chain import LinearChainCRF as LinearChainCRF
     from manyclass.estimators.log_linear import LogLinearModel as LogLinearModel
     from manyclass.estimators.path import (
         RegularizationPath as RegularizationPath,
@@ -89,6 +90,7 @@ _MODULES = {
     **dict.fromkeys(("CalibratedLeastSquaresClassifier",), "estimators.calibrated"),
     **dict.fromkeys(("StagewiseClassifier",), "estimators.stagewise"),
     **dict.fromkeys(("StagewiseRegressor",), "estimators.stagewise_regressor"),
+    **dict.fromkeys(("LinearChainCRF",), "estimators.linear_chain"),
     **dict.fromkeys(("LogLinearModel",), "estimators.log_linear"),
     **dict.fromkeys(("RegularizationPath", "regularization_path"), "estimators.path"),
     **dict.fromkeys(

@@ -23,8 +23,6 @@ _SHARE = 0.5
 _MUCH = 1 << 30
 #: Seconds on one core from which on it does so, too.
 _LONG = 120
-#: Weights that are summed up at a time, in float64.
-_PIECE = 1 << 20
 
 
 def penalty_share(estimator: Any, data: Dataset) -> float:
@@ -52,13 +50,10 @@ def penalty_share(estimator: Any, data: Dataset) -> float:
     from scipy.sparse import csr_matrix
     from sklearn.base import clone
 
+    from manyclass.estimators.deviance import norms
+
     model = estimator.model_
-    stored = (model.weights.data if model.is_sparse else model.weights).reshape(-1)
-    squares = magnitudes = 0.0
-    for begin in range(0, stored.size, _PIECE):
-        part = stored[begin : begin + _PIECE].astype(np.float64)
-        squares += float(part @ part)
-        magnitudes += float(np.abs(part).sum())
+    squares, magnitudes = norms(model.weights)
     if magnitudes == 0:
         return 1.0
     alpha, ratio = estimator.alpha_, estimator.l1_ratio

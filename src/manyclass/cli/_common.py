@@ -30,6 +30,7 @@ __all__ = [
     "duration",
     "has_matplotlib",
     "in_options",
+    "near_option",
     "pieces",
     "plain",
     "save_figure",
@@ -147,9 +148,15 @@ def _origin(filename: Any, args: argparse.Namespace) -> str:
     names = [
         action.option_strings[0] if action.option_strings else str(action.metavar)
         for action in args.parser._actions
-        if getattr(args, action.dest, None) == filename
+        if filename in _files(getattr(args, action.dest, None))
     ]
     return f"{' and '.join(map(str, names))} " if names else ""
+
+
+def _files(given: Any) -> Sequence[Any]:
+    """The files of an argument, which may name several."""
+    found: Sequence[Any] = given if isinstance(given, list) else getattr(given, "files", [given])
+    return found
 
 
 def _near(error: OSError) -> str:
@@ -164,6 +171,14 @@ def _near(error: OSError) -> str:
     # Another kind of file is meant only if all before the first dot is the same.
     stem, kind = path.name.partition(".")[0], path.suffix
     return did_you_mean(path.name, [name for name in names if Path(name).suffix == kind or name.split(".")[0] == stem])
+
+
+def near_option(word: str, parser: argparse.ArgumentParser) -> str:
+    """The end of a sentence on an option that there is not: the one that is meant, perhaps."""
+    name = word.lstrip("-").partition("=")[0]
+    known = [text.removeprefix("--").replace("-", "_") for text in parser._option_string_actions]
+    hint = did_you_mean(name, known)
+    return re.sub(r"'(\w+)'", lambda found: "--" + found[1].replace("_", "-"), hint)
 
 
 def plain(text: str) -> str:
@@ -279,7 +294,7 @@ def check_output(option: str, path: str | None, *inputs: str | None) -> None:
         raise CommandError(f"{option} {path}: the folder {target.parent} does not exist: make it first")
     if not os.access(target.parent, os.W_OK):
         raise CommandError(f"{option} {path}: the folder {target.parent} cannot be written to: name another")
-    for given in inputs:
+    for given in (file for each in inputs for file in _files(each)):
         if given is not None and target.exists() and os.path.exists(given) and target.samefile(given):
             raise CommandError(f"{option} {path} is the input itself: give another name")
 

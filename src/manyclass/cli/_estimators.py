@@ -6,13 +6,12 @@ Names, help and defaults are those that losses, solvers, blocks of features and 
 from __future__ import annotations
 
 import argparse
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from manyclass.cli._common import CommandError, Screen
+from manyclass.cli._common import CommandError, Screen, near_option
 from manyclass.cli._declared import Declaration, blocks, losses, solvers
 from manyclass.runtime.names import did_you_mean
 
@@ -384,9 +383,7 @@ def unknown_option(word: str, parser: argparse.ArgumentParser) -> str:
     for key in ESTIMATORS:
         if name in _of_estimator(key):
             return f": it is a parameter of --estimator {key}: --set {name}=VALUE"
-    options = [text.removeprefix("--").replace("-", "_") for text in parser._option_string_actions]
-    hint = did_you_mean(name, options)
-    return re.sub(r"'(\w+)'", lambda found: "--" + found[1].replace("_", "-"), hint)
+    return near_option(word, parser)
 
 
 def spelled(part: Any) -> str:

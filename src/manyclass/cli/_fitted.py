@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from manyclass.models.base import Model
     from manyclass.objective.history import History
 
-__all__ = ["completed", "iterations", "outcome", "plot", "step", "summarize", "where", "write_history"]
+__all__ = ["completed", "explained", "iterations", "outcome", "plot", "step", "summarize", "where", "write_history"]
 
 
 def outcome(estimator: Any) -> str:
@@ -30,6 +30,21 @@ def outcome(estimator: Any) -> str:
 def iterations(estimator: Any) -> int:
     """Epochs, steps or stages."""
     return int(estimator.n_iter_ if hasattr(estimator, "n_iter_") else sum(estimator.n_stages_))
+
+
+def explained(args: argparse.Namespace, estimator: Any, data: Dataset) -> float:
+    """The fraction of the deviance that the model explains on all rows of the fit; NaN where there is none."""
+    from sklearn.base import clone
+
+    from manyclass.estimators.deviance import deviance_explained
+    from manyclass.models.linear import LinearModel
+
+    held_out = bool(estimator.history_.validation) if args.estimator == "linear" else True
+    if held_out or args.sparsify is not None or not isinstance(estimator.model_, LinearModel):
+        return float("nan")
+    folds = hasattr(estimator, "mean_scores_")
+    plain = estimator._estimator(estimator.l1_ratio_) if folds else clone(estimator)
+    return deviance_explained(estimator, plain._build(data.X, data.y, None)[0])
 
 
 def step(estimator: Any) -> str:
@@ -113,9 +128,14 @@ def _strength(estimator: Any) -> str:
 
 
 def summarize(
-    args: argparse.Namespace, screen: Screen, estimator: Any, metrics: dict[str, Any], read_seconds: float
+    args: argparse.Namespace,
+    screen: Screen,
+    estimator: Any,
+    metrics: dict[str, Any],
+    read_seconds: float,
+    deviance: float = float("nan"),
 ) -> None:
-    """Tell how the fit went, and how good its model is."""
+    """Tell how the fit went, and how good its model is; ``deviance`` is the fraction that it explains."""
     from manyclass.kernels.jit import compile_clock
     from manyclass.runtime.memory import human
 
@@ -128,6 +148,8 @@ def summarize(
     facts.update(
         (f"{METRICS.get(name, 'P@1')} {where(args)}", f"{metrics[name]:.4f}") for name in names if name in metrics
     )
+    if deviance == deviance:
+        facts["deviance explained"] = f"{deviance:.4f} on the training data"
     times = {"read": read_seconds, "compile": compile_clock.seconds}
     history = getattr(estimator, "history_", None)
     if history is not None and len(history):

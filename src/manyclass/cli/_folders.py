@@ -1,7 +1,8 @@
-"""Folders on the command line: row stores, and models in blocks of classes."""
+"""Folders and several files on the command line: row stores, models in blocks of classes, files read as one."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "describe_store",
     "format_of",
+    "gather",
     "is_model",
     "is_store",
     "most_rows",
@@ -26,6 +28,20 @@ __all__ = [
 
 #: Bytes of rows of a store that are predicted at a time.
 _ROWS_BYTES = 1 << 27
+
+
+def gather(args: argparse.Namespace) -> None:
+    """Put what is to be read in place of folders, patterns and lists of files; other paths stay as they are."""
+    from manyclass.io.formats import joined
+
+    for name in ("data", "valid", "file"):
+        given = getattr(args, name, None)
+        if isinstance(given, list):
+            if "-" in given and len(given) > 1:
+                raise CommandError("- is standard input, and is read alone: name files, or pipe all of them")
+            given = given if len(given) > 1 else next(iter(given), None)
+        if hasattr(args, name):
+            setattr(args, name, None if given is None else joined(given))
 
 
 def format_of(path: str) -> str | None:
@@ -46,6 +62,8 @@ def format_of(path: str) -> str | None:
 
 def is_model(path: str) -> bool:
     """Whether this is a model: a folder of blocks, or a file that starts as a safetensors file does."""
+    if isinstance(path, os.PathLike):  # several files
+        return False
     if os.path.isdir(path):
         from manyclass.io.store import folder_format
 
@@ -57,11 +75,15 @@ def is_model(path: str) -> bool:
 
 def is_store(path: str) -> bool:
     """Whether this is to be opened as a row store: any folder that is no model."""
-    return os.path.isdir(path) and not is_model(path)
+    return isinstance(path, str) and os.path.isdir(path) and not is_model(path)
 
 
 def size_of(path: str) -> int:
     """Bytes of a file, or of the files in a folder."""
+    from manyclass.io._joined import Joined
+
+    if isinstance(path, Joined):
+        return sum(path.sizes())
     if not os.path.isdir(path):
         return os.path.getsize(path)
     return sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())

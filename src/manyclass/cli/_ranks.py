@@ -1,4 +1,4 @@
-"""One command run by several processes: ``mpiexec -n 4 python -m mpi4py -m manyclass fit ...``."""
+"""One command run by several processes: ``mpiexec -n 4 python -m mpi4py -m manyclass fit ...``, or by torchrun."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from manyclass.cli._common import CommandError, Screen, sentence
+from manyclass.runtime.launchers import launched, unsized
 
 if TYPE_CHECKING:
     from manyclass.distributed import Communicator
@@ -18,38 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "job_size", "judged", "launched", "prepare", "refuse_size", "refuse_unknown", "together"]
 
-#: Rank and size as launchers tell them: MPICH and Intel MPI, Open MPI, MVAPICH, Slurm, torchrun.
-_TOLD = (
-    ("PMI_RANK", "PMI_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("RANK", "WORLD_SIZE"),
-)
-#: Ranks that launchers tell without a size.
-_RANKS = ("PMIX_RANK", "PALS_RANKID", "ALPS_APP_PE", "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK")
-
-
-def launched() -> tuple[int, int]:
-    """Rank of this process, and number of processes that a launcher of MPI has started; (0, 1) if none has."""
-    for told in _TOLD:
-        rank, size = (os.environ.get(name, "") for name in told)
-        if rank.isdecimal() and size.isdecimal():
-            return int(rank), max(1, int(size))
-    return 0, 1
-
 
 def refuse_unknown() -> None:
     """Refuse to run as one of several processes whose launcher does not tell their number: each would fit alone."""
     if launched()[1] > 1:
         return
-    for name in _RANKS:
-        rank = os.environ.get(name, "")
-        if rank.isdecimal() and int(rank) > 0:
-            raise CommandError(
-                f"this is process {rank} of several ({name}), and their number is not known: start them with the "
-                "mpiexec of the MPI that mpi4py uses, or start one process"
-            )
+    lone = unsized()
+    if lone is not None:
+        raise CommandError(
+            f"this is process {lone[1]} of several ({lone[0]}), and their number is not known: start them with the "
+            "mpiexec of the MPI that mpi4py uses or with torchrun, or start one process"
+        )
 
 
 def prepare(size: int) -> None:
@@ -61,7 +41,15 @@ def prepare(size: int) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The option of several processes."""
-    group = parser.add_argument_group("several processes (mpiexec; --solver ds_mlr, log_concavity, out_of_core)")
+    group = parser.add_argument_group(
+        "several processes (mpiexec, torchrun; --solver ds_mlr, log_concavity, out_of_core)"
+    )
+    group.add_argument(
+        "--comm",
+        choices=("auto", "mpi", "torch"),
+        default="auto",
+        help="how the processes that a launcher has started communicate (default: as the launcher tells)",
+    )
     group.add_argument(
         "--silence",
         type=_seconds,
@@ -92,24 +80,14 @@ def together(
 ) -> int:
     """Run the command on every process, with a communicator; whatever fails on one ends all."""
     from manyclass.distributed import CommunicatorError
-    from manyclass.distributed.mpi import MPICommunicator
+    from manyclass.distributed.opening import create
 
     try:
         # Heartbeats tell who is lost, and signs of work who is stuck: one process may read or judge for long.
-        comm = MPICommunicator(timeout=24 * 3600.0, silence=args.silence, stall=args.stall)
-    except ImportError as error:
+        comm = create(args.comm, timeout=24 * 3600.0, silence=args.silence, stall=args.stall)
+    except (ImportError, CommunicatorError) as error:
         if launched()[0] == 0:
-            screen.fail(str(error))  # as it is: it has lines to copy
-        return 2
-    told = launched()[1]
-    if comm.size != told:
-        # Else each of the processes would fit alone, and overwrite the model of the others.
-        if launched()[0] == 0:
-            screen.fail(
-                f"{told} processes were started, but MPI connects {comm.size}: the launcher is not the one of the MPI "
-                "that mpi4py uses. Start them with that one (python -m mpi4py --mpi-lib-version), or start one process"
-            )
-        comm.close()
+            screen.fail(str(error).replace("comm=", "--comm ", 1))  # as it is: it may have lines to copy
         return 2
     screen.quiet = screen.quiet or comm.rank > 0
 
@@ -133,6 +111,7 @@ def together(
         comm.abort(error if args.debug else sentence(error, args))
     except BaseException as error:
         comm.abort(error)
+    return 2  # not reached by several processes: `abort` has ended this one
 
 
 def refuse_size(args: argparse.Namespace, estimator: Any, comm: Communicator, screen: Screen) -> None:

@@ -10,7 +10,7 @@ from manyclass.cli.score import truth_of, unseen_sentence, with_targets
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
-USAGE = "MODEL DATA -o MODEL"
+USAGE = "MODEL DATA... -o MODEL"
 HELP = "give a model of any loss probabilities that fit held-out rows"
 DESCRIPTION = """\
 Write the model with a link and a temperature T that minimize the log loss on labeled DATA that the fit has not seen,
@@ -26,7 +26,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
-    parser.add_argument("data", metavar="DATA", help="labeled data that the fit has not seen")
+    parser.add_argument("data", metavar="DATA", nargs="+", help="labeled data that the fit has not seen")
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
     parser.add_argument(
         "--bias",

@@ -10,7 +10,7 @@ from manyclass.cli.score import truth_of, with_targets
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
-USAGE = "MODEL DATA"
+USAGE = "MODEL DATA..."
 HELP = "how far a model is from the minimum of its objective"
 DESCRIPTION = """\
 The objective of a model on the data of its fit, a lower bound on the minimum of this objective (a dual objective, which
@@ -25,7 +25,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
-    parser.add_argument("data", metavar="DATA", help="the data of the fit")
+    parser.add_argument("data", metavar="DATA", nargs="+", help="the data of the fit")
     parser.add_argument(
         "--alpha", type=float, metavar="ALPHA", help="strength of the penalty (default: that of the fit)"
     )

@@ -33,7 +33,7 @@ __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "TARGETS", "add_arguments",
 
 TARGETS = ("svmlight", "xmc", "npz", "npy", "store")
 
-USAGE = "DATA|MODEL -o OUT"
+USAGE = "DATA...|MODEL -o OUT"
 HELP = "write data in another format, or a model in blocks of classes"
 DESCRIPTION = """\
 Read DATA and write it in another format, which the name of OUT tells unless --to does. Text formats are compressed if
@@ -47,7 +47,7 @@ examples:
   manyclass convert train.txt -o train.svm.zst
   manyclass convert tickets.csv -o tickets.npz --vectorizer hashing
   manyclass convert train.svm.gz -o train.store --shard-bytes 1000000000
-  cat part-*.svm.gz | manyclass convert - -o train.store
+  manyclass convert part-*.svm.gz -o train.store
   manyclass convert test.csv -o test.store --like train.store
   manyclass convert codes.model -o codes.blocks --block-classes 10000
   manyclass convert train.npz -o - --to svmlight | head
@@ -56,7 +56,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("data", metavar="DATA|MODEL", help="the data, or a model")
+    parser.add_argument("data", metavar="DATA|MODEL", nargs="+", help="the data, or a model")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="file to write to")
     parser.add_argument("--to", choices=TARGETS, help="format to write (default: told from the name of OUT)")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")

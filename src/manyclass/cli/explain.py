@@ -11,7 +11,7 @@ from manyclass.cli._data import add_model_data_options, read_for_model
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
-USAGE = "MODEL DATA"
+USAGE = "MODEL DATA..."
 HELP = "the features that decide each prediction"
 DESCRIPTION = """\
 Write one line for each row of DATA: its label, the runner-up, by how much its score is larger, and the features that
@@ -27,7 +27,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
-    parser.add_argument("data", metavar="DATA", help="data of the same kind as those of the fit")
+    parser.add_argument("data", metavar="DATA", nargs="+", help="data of the same kind as those of the fit")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="features of a row (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="a JSON object on each line")
     parser.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")

@@ -26,6 +26,7 @@ from manyclass.cli._data import (
     one_label_a_row,
     read_data,
     read_like,
+    stored_layout,
     vectorizer_options,
 )
 from manyclass.cli._estimators import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "complete", "run", "unknown_option"]
 
-USAGE = "DATA -o MODEL"
+USAGE = "DATA... -o MODEL"
 HELP = "train a model on a file"
 DESCRIPTION = """\
 Minimize  mean loss + alpha ((1 - l1_ratio)/2 ||W||^2 + l1_ratio ||W||_1)  until the certified relative duality gap is
@@ -58,6 +59,7 @@ examples:
   manyclass fit train.svm.gz -o codes.model --valid test.svm.gz
   manyclass fit train.txt -o tags.model --loss squared_hinge --alpha auto --n-jobs -1
   manyclass fit tickets.csv -o tickets.model --text-column text --label-column queue --ngrams 1 2
+  manyclass fit day-*.parquet -o tickets.model --text-column text --label-column queue
   manyclass fit people.csv -o people.model --label-column income --ignore-columns name
   manyclass fit tickets.csv -o tickets.model --text-column text --number-columns age --category-columns product,country
   manyclass fit train.npz -o codes.model --labels codes.txt --plot gap.png --history gap.csv
@@ -76,12 +78,15 @@ on falling, at half of its mean rate so far or more, if the weights grew.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.add_argument("data", metavar="DATA", help="labeled data")
+    parser.add_argument("data", metavar="DATA", nargs="+", help="labeled data")
     parser.add_argument("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
     parser.add_argument("--valid", metavar="FILE", help="labeled data of the same kind to judge the model on")
     parser.add_argument("--valid-labels", metavar="FILE", help="as --labels, for --valid")
     parser.add_argument("--task", choices=TASKS, default="auto", help="what the labels are (default: told from them)")
     _estimators.add_arguments(parser)
+    parser.add_argument(
+        "--prior", metavar="MODEL", help="penalize the distance to the weights of this model, instead of that to zero"
+    )
     kept = parser.add_argument_group("a state on disk")
     kept.add_argument(
         "--checkpoint",
@@ -156,7 +161,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
         blank = make(args, Screen(quiet=True))
         blank.solver = placed(blank.solver, comm=apart)
         _ranks.refuse_size(args, blank, apart, screen)
-    data = _read(args, screen, apart)
+    prior = _prior(args)
+    data = _read(args, screen, apart, prior)
     estimator = make(args, screen, data)
     if comm is not None:
         estimator.solver = placed(estimator.solver, comm=comm)
@@ -175,7 +181,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
             warnings.simplefilter("ignore")  # the first process says the same
         chosen = _by_validation(args, screen, estimator, data, valid)
         if chosen is None:
-            chosen = estimator.fit(data.X, data.y, **_kept(args), **_held_out(args, valid))
+            near = {} if prior is None else {"prior": prior}
+            chosen = estimator.fit(data.X, data.y, **near, **_kept(args), **_held_out(args, valid))
         estimator = chosen
     outcome, done = _fitted.outcome(estimator), _fitted.iterations(estimator)
     if outcome == "diverged":
@@ -212,7 +219,8 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     if advice:
         screen.warn(advice)
     if not screen.quiet:
-        _fitted.summarize(args, screen, estimator, metrics, read_seconds)
+        deviance = _fitted.explained(args, estimator, data) if comm is None else float("nan")
+        _fitted.summarize(args, screen, estimator, metrics, read_seconds, deviance)
     return 0
 
 
@@ -246,6 +254,19 @@ def _fit_store(args: argparse.Namespace, screen: Screen, comm: Communicator | No
     if not screen.quiet:
         _fitted.summarize(args, screen, estimator, metrics, 0.0)
     return 0
+
+
+def _prior(args: argparse.Namespace) -> Any:
+    """The model of --prior, if one is given."""
+    if args.prior is None:
+        return None
+    from manyclass import load
+    from manyclass.models.linear import LinearModel
+
+    model = load(args.prior)
+    if not isinstance(model, LinearModel):
+        raise CommandError(f"--prior takes a linear model in one file, and {args.prior} is a {type(model).__name__}")
+    return model
 
 
 def _kept(args: argparse.Namespace) -> dict[str, Any]:
@@ -284,12 +305,23 @@ def _check(args: argparse.Namespace, screen: Screen) -> None:
             raise CommandError(f"--plot shows a certified gap, and {name} has none: see --history")
     if args.sparsify is not None and not args.sparsify >= 0:
         raise CommandError(f"--sparsify must be at least 0, got {args.sparsify:g}")
+    if args.prior is not None:
+        if args.estimator != "linear" or "alphas" in args or "cv" in args:
+            raise CommandError("--prior is for --estimator linear at one --alpha: leave it out")
+        if vectorizer_options(args) or args.n_features is not None:
+            raise CommandError(
+                "--prior makes features as its model does: leave out the options on texts, and --n-features"
+            )
+        if solver is not None and solver.distributed:
+            raise CommandError(
+                f"--prior is not for --solver {solver.name}, of several processes: leave one of them out"
+            )
     make(args, screen)
     _check_checkpoint(args, screen, solver is not None and solver.distributed)
 
 
 #: Options that have no meaning for rows that stay on disk.
-_IN_MEMORY = ("sparsify", "labels", "n_features", "alphas", "cv")
+_IN_MEMORY = ("sparsify", "labels", "n_features", "alphas", "cv", "prior")
 
 
 def _stays_on_disk(args: argparse.Namespace) -> bool:
@@ -358,9 +390,17 @@ def _kept_epoch(path: str) -> int | None:
         raise CommandError(f"--checkpoint {path} is not the state of a run: remove it to start afresh") from error
 
 
-def _read(args: argparse.Namespace, screen: Screen, comm: Communicator | None = None) -> Dataset:
-    """The data to train on, with targets of the kind that the loss takes; with ``comm`` the rows of this process."""
+def _read(args: argparse.Namespace, screen: Screen, comm: Communicator | None = None, prior: Any = None) -> Dataset:
+    """The data to train on, with targets of the kind that the loss takes; with ``comm`` the rows of this process.
+
+    Features are numbered as those of ``prior`` are.
+    """
     asked = _estimators.given(args)
+    like: dict[str, Any] = {"vectorizer": vectorizer_options(args), "n_features": args.n_features}
+    if prior is not None:
+        like = {"n_features": prior.n_features}
+        if prior.text_vectorizer is not None:
+            like = {"vectorizer": prior.text_vectorizer, "layout": stored_layout(prior, args.prior)}
     data = read_data(
         args.data,
         args,
@@ -368,10 +408,9 @@ def _read(args: argparse.Namespace, screen: Screen, comm: Communicator | None = 
         task="regression" if is_regression(asked) else args.task,
         labels=args.labels,
         dtype=asked.get("dtype", "float32"),
-        n_features=args.n_features,
         zero_based=args.zero_based,
-        vectorizer=vectorizer_options(args),
         comm=comm,
+        **like,
     )
     if data.y is None:
         raise CommandError(

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             f"--processes is a number of processes, at least 1, for a row store; got {args.processes} for {args.file}: "
             "write the data as a store first, with manyclass convert DATA -o NAME.store"
         )
-    ours = os.path.isdir(args.file) or is_model(args.file)
+    ours = (isinstance(args.file, str) and os.path.isdir(args.file)) or is_model(args.file)
     if args.verify:
         if not ours:
             raise CommandError(f"--verify is for models, indexes, row stores and checkpoints; {args.file} is data")
@@ -119,8 +119,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         args.file, args, Screen(quiet=True), task=args.task, labels=args.labels, zero_based=args.zero_based
     )
     facts = {
-        "file": args.file,
-        "file_bytes": os.path.getsize(args.file),
+        "file": str(args.file),
+        "file_bytes": size_of(args.file),
         "kind": "data",
         "format": data.format,
         "dtype": data.X.dtype.name,
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if args.json:
         screen.json(facts if advice is None else {**facts, "advice": asdict(advice)})
         return 0
-    screen.facts(args.file, _data_rows(facts))
+    screen.facts(str(args.file), _data_rows(facts))
     if advice is not None:
         screen.facts("what suits it", _advice_rows(advice, args))
     return 0
@@ -166,7 +166,7 @@ def _advice_rows(advice: Advice, args: argparse.Namespace) -> dict[str, str]:
             words += [word for name in value for word in (option, name)]
         elif value is not None:
             words += [option, value if isinstance(value, str) else comma_separated(value)]
-    rows["here"] = f"{shlex.join(['manyclass', 'fit', args.file, *words])} {advice.options} -o MODEL"
+    rows["here"] = f"{shlex.join(['manyclass', 'fit', str(args.file), *words])} {advice.options} -o MODEL"
     for place, other in enumerate(advice.alternatives, 1):
         rows["or" if place == 1 else f"or {place}"] = other
     return rows

@@ -29,7 +29,8 @@ from manyclass.cli import (
     score,
     warmup,
 )
-from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, plain, sentence
+from manyclass.cli._common import CommandError, HelpFormatter, Screen, in_options, near_option, plain, sentence
+from manyclass.cli._folders import gather
 from manyclass.cli._pipes import spooled
 
 __all__ = ["build_parser", "main"]
@@ -44,7 +45,7 @@ _DESCRIPTION = "Linear prediction with many classes: exact, certified, fast."
 _EPILOG = """\
 DATA is svmlight (plain, .gz, .zst), the XMC repository's format, .npz (SciPy) or .npy with labels beside, or a table
 (CSV, TSV, JSON lines, Parquet, Arrow) with a column of texts; the format is told from the content and the name. - is
-standard input.
+standard input. Several files of svmlight or of tables are read as one: their names, a folder, or a pattern in quotes.
 
 examples:
   manyclass demo
@@ -66,7 +67,7 @@ class _Parser(argparse.ArgumentParser):
     #: Adds to the help what takes a moment to find out.
     complete: Callable[[argparse.ArgumentParser], None] | None = None
     #: The end of a sentence on an option that there is not.
-    unknown: Callable[[str, argparse.ArgumentParser], str] | None = None
+    unknown: Callable[[str, argparse.ArgumentParser], str] = staticmethod(near_option)
 
     def filled(self) -> _Parser:
         """This parser, with its arguments."""
@@ -94,10 +95,9 @@ class _Parser(argparse.ArgumentParser):
         if extra:
             command: _Parser = parsed.parser
             word = next((word for word in extra if word.startswith("-")), extra[0])
-            option = word.startswith("--") and command.unknown is not None
-            hint = command.unknown(word, command) if option and command.unknown else ""
+            hint = command.unknown(word, command) if word.startswith("--") else ""
             if os.path.isfile(word):
-                hint = ": one file of data is read at a time; several of text go through a pipe, in place of DATA a -"
+                hint = ": files of data that are read as one stand side by side, with no option between them"
             command.error(f"unrecognized arguments: {' '.join(extra)}{hint}")
         return parsed
 
@@ -128,7 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
         )
         command.fill = module.add_arguments
         command.complete = getattr(module, "complete", None)
-        command.unknown = getattr(module, "unknown_option", None)
+        command.unknown = getattr(module, "unknown_option", near_option)
         command.set_defaults(run=module.run, parser=command)
     return parser
 
@@ -188,10 +188,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace, screen: Screen, rank: int, size: int, received: Sequence[int]) -> int:
     """Run the command, and say why it failed; ``received`` has the signals that ended it."""
     try:
-        with _surroundings(screen, args), spooled(args, screen, size):
-            code: int = args.run(args, screen)
-            sys.stdout.flush()
-            return code
+        with _surroundings(screen, args):
+            gather(args)
+            with spooled(args, screen, size):
+                code: int = args.run(args, screen)
+                sys.stdout.flush()
+                return code
     except BrokenPipeError:
         _abandon_stdout()
         return _PIPE_CLOSED

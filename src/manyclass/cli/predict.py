@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIPTION", "EPILOG", "HELP", "USAGE", "add_arguments", "run"]
 
-USAGE = "MODEL DATA"
+USAGE = "MODEL DATA..."
 HELP = "predict with a model"
 DESCRIPTION = """\
 Write one line for each row of DATA. Its label; with --top-k or --proba  LABEL:SCORE  pairs, best first, with tabs
@@ -32,6 +32,7 @@ examples:
   manyclass predict codes.model new.svm --top-k 5 -o best.tsv
   manyclass predict tickets.model new.csv --proba --top-k 3
   manyclass predict tickets.model new.parquet --top-k 3 -o best.parquet
+  manyclass predict tickets.model new-*.parquet -o labels.txt
   zcat new.csv.gz | manyclass predict tickets.model - > labels.txt
 """
 
@@ -44,7 +45,7 @@ _BREAKS = {ord(character): " " for character in "\t\n\r\v\f\x1c\x1d\x1e\x85\u202
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
-    parser.add_argument("data", metavar="DATA", help="data of the same kind as those of the fit")
+    parser.add_argument("data", metavar="DATA", nargs="+", help="data of the same kind as those of the fit")
     parser.add_argument("--top-k", type=int, metavar="K", help="the K best labels and their scores")
     parser.add_argument("--proba", action="store_true", help="probabilities as scores")
     parser.add_argument("-o", "--output", metavar="FILE", help="file to write to (default: standard output)")

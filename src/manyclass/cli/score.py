@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manyclass.cli._common import CommandError, Screen, count, pieces
 from manyclass.cli._data import add_model_data_options, one_label_a_row, read_for_model
 from manyclass.cli._folders import most_rows
+from manyclass.cli._hierarchy import Hierarchy, read_hierarchy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +34,7 @@ __all__ = [
     "with_targets",
 ]
 
-USAGE = "MODEL DATA"
+USAGE = "MODEL DATA..."
 HELP = "metrics of a model on labeled data"
 DESCRIPTION = """\
 Accuracy, F1 (macro, micro, weighted), and of the best K classes precision, nDCG and their propensity-scored forms; for
@@ -41,6 +43,7 @@ EPILOG = """\
 examples:
   manyclass score codes.model test.svm.gz
   manyclass score codes.model test.svm.gz --top-k 10 --json > metrics.json
+  manyclass score codes.model test.svm.gz --train train.svm.gz --propensity 0.5 0.4 --hierarchy parents.tsv
 """
 
 #: Lists of these lengths are judged, up to --top-k, which is one of them.
@@ -52,8 +55,26 @@ _RANKS = (1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("model", metavar="MODEL", help="what `manyclass fit` wrote")
-    parser.add_argument("data", metavar="DATA", help="labeled data")
+    parser.add_argument("data", metavar="DATA", nargs="+", help="labeled data")
     parser.add_argument("--top-k", type=int, default=5, metavar="K", help="longest list judged (default: %(default)s)")
+    parser.add_argument(
+        "--propensity",
+        type=float,
+        nargs=2,
+        metavar=("A", "B"),
+        help="parameters of the propensity-scored metrics (default: 0.55 1.5)",
+    )
+    parser.add_argument(
+        "--train",
+        metavar="DATA",
+        help="training data, whose labels are counted for the propensities (default: the counts in the model)",
+    )
+    parser.add_argument(
+        "--hierarchy",
+        metavar="FILE",
+        help="accuracy at each level of a hierarchy; each line of FILE has a label, a tab and its parent (empty: a "
+        "root), or line i, from 0, has the number of the parent of node i (-1: a root)",
+    )
     parser.add_argument("--json", action="store_true", help="write JSON instead of a table")
     parser.add_argument("--n-jobs", type=int, metavar="N", help="threads; -1: all cores (default: 1)")
     add_model_data_options(parser)
@@ -68,8 +89,23 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if args.top_k < 1:
         raise CommandError(f"--top-k must be at least 1, got {args.top_k}")
     model = load(args.model)
+    if args.propensity is not None:
+        _check_propensity(model, *args.propensity, counted=args.train is not None)
+    hierarchy = None if args.hierarchy is None else read_hierarchy(args.hierarchy, model)
     data = read_for_model(args.data, args, screen, model, scored=True)
-    metrics = evaluate(model, data, top_k=args.top_k, n_jobs=args.n_jobs)
+    counts = None
+    if args.train is not None:
+        apart = argparse.Namespace(**{**vars(args), "labels": None})  # --labels are those of DATA
+        counts = _label_counts(model, read_for_model(args.train, apart, screen, model, scored=True))
+    metrics = evaluate(
+        model,
+        data,
+        top_k=args.top_k,
+        n_jobs=args.n_jobs,
+        propensity=args.propensity or (0.55, 1.5),
+        counts=counts,
+        hierarchy=hierarchy,
+    )
     if metrics["unseen_labels"]:
         screen.warn(unseen_sentence(args.data, metrics))
     shares = rank_shares(model, data, n_jobs=args.n_jobs) if model.task == "multiclass" else None
@@ -89,7 +125,59 @@ class _Truth(NamedTuple):
     rows_with_unseen: int
 
 
-def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None = None) -> dict[str, Any]:
+class _Counts(NamedTuple):
+    """The number of training rows of each label, which is written as text, and of all rows."""
+
+    of_label: dict[str, int]
+    rows: int
+
+
+def _check_propensity(model: Model, A: float, B: float, *, counted: bool) -> None:
+    """A CommandError unless the parameters are valid, and the labels ``counted`` in training data, or by the model."""
+    from manyclass.metrics import inverse_propensity
+
+    if not counted and _counts_of(model) is None:
+        raise CommandError(
+            "--propensity needs the class counts of three training rows or more; the model has none: give --train DATA"
+        )
+    if not (isfinite(A) and isfinite(B)):
+        raise CommandError(f"--propensity {A:g} {B:g}: both must be finite")
+    try:
+        inverse_propensity([1.0], 3, A=A, B=B)
+    except ValueError as error:
+        raise CommandError(f"--propensity {A:g} {B:g}: {error}") from None
+
+
+def _counts_of(model: Model) -> _Counts | None:
+    """The counts in the record of a model; propensities are defined from three training rows on."""
+    facts = model.record.get("data", {})
+    counts, rows = facts.get("class_counts"), facts.get("rows", 0)
+    if counts is None or rows < 3 or model.classes is None:
+        return None
+    return _Counts(dict(zip(map(str, model.classes.tolist()), counts)), rows)
+
+
+def _label_counts(model: Model, data: Dataset) -> _Counts:
+    """The counts in training data."""
+    from manyclass.metrics import class_counts
+
+    if data.y is None or model.task == "regression" or data.n_samples < 3:
+        raise CommandError(f"--train {data.source}: expected three rows or more with labels, and a model of classes")
+    truth = truth_of(model, with_targets(data, model.task, model.n_outputs))
+    counts = class_counts(truth.y, truth.classes)
+    return _Counts(dict(zip(map(str, truth.classes.tolist()), counts.tolist())), data.n_samples)
+
+
+def evaluate(
+    model: Model,
+    data: Dataset,
+    *,
+    top_k: int = 5,
+    n_jobs: int | None = None,
+    propensity: tuple[float, float] = (0.55, 1.5),
+    counts: _Counts | None = None,
+    hierarchy: Hierarchy | None = None,
+) -> dict[str, Any]:
     """All metrics of a model on labeled data, by name.
 
     Raises
@@ -120,11 +208,10 @@ def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None 
         found = model.predict(data.X, n_jobs)
         predicted = csr_matrix((found.data, found.indices, found.indptr), shape=(data.n_samples, len(truth.classes)))
     options: dict[str, Any] = {}
-    facts = model.record.get("data", {})
-    counts, n_train = facts.get("class_counts"), facts.get("rows", 0)
-    # Propensities are defined from three training rows on.
-    if counts is not None and n_train >= 3:
-        options = {"train_counts": np.pad(counts, (0, len(truth.classes) - n_classes)), "n_train": n_train}
+    counts = counts or _counts_of(model)
+    if counts is not None:
+        there = np.array([counts.of_label.get(str(label), 0) for label in truth.classes.tolist()])
+        options = {"train_counts": there, "n_train": counts.rows, "A": propensity[0], "B": propensity[1]}
     metrics: dict[str, Any] = report(
         truth.y,
         predicted,
@@ -133,6 +220,8 @@ def evaluate(model: Model, data: Dataset, *, top_k: int = 5, n_jobs: int | None 
         classes=truth.classes,
         **options,
     )
+    if hierarchy is not None:
+        metrics["level_accuracy"] = hierarchy.accuracies(truth.y, lists[:, 0])
     metrics["n_samples"] = data.n_samples
     metrics["unseen_labels"] = len(truth.classes) - n_classes
     metrics["rows_with_unseen_labels"] = truth.rows_with_unseen
@@ -285,6 +374,9 @@ def _show(
     if columns:
         rows = [[str(k), *(f"{metrics[f'{name}@{k}']:.4f}" for name in columns)] for k in ks]
         screen.table("the best k classes", ["k", *(_AT_K[name] for name in columns)], rows)
+    if "level_accuracy" in metrics:
+        rows = [[str(level), f"{value:.4f}"] for level, value in enumerate(metrics["level_accuracy"])]
+        screen.table("levels of the hierarchy", ["level", "accuracy"], rows)
     if shares:
         rows = [[f"{int(rank):,}", f"{share:.4f}"] for rank, share in shares.items() if rank.isdecimal()]
         screen.table("rank of the true class among all", ["up to", "share of rows"], rows)

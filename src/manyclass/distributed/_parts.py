@@ -1,17 +1,20 @@
-"""Arrays of any size as MPI messages, whose length must be less than 2 GiB; and the shared memory files of MPICH."""
+"""Arrays of any size as MPI messages, whose length must be less than 2 GiB; shared memory of MPICH; used buffers."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["AllOf", "raw", "receive_parts", "send_parts", "shared_files"]
+__all__ = ["AllOf", "Pool", "raw", "receive_parts", "send_parts", "shared_files"]
 
 #: Maximum size of a message in bytes. MPI counts bytes in 32 bits, before version 4 and in many of its libraries.
 LIMIT = 1 << 30
+#: Number of unused buffers of one size that are kept.
+_KEPT = 8
 
 
 class AllOf:
@@ -53,3 +56,23 @@ def shared_files() -> list[str]:
     except OSError:  # not Linux
         return []
     return sorted(path for path in paths if os.path.exists(path))
+
+
+class Pool:
+    """Buffers that have been sent, for blocks of the same size that arrive: the memory is mapped already."""
+
+    def __init__(self) -> None:
+        self._unused: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """So many bytes."""
+        try:
+            return self._unused[size].pop()
+        except IndexError:
+            return np.empty(size, np.uint8)
+
+    def give(self, buffer: NDArray[Any]) -> None:
+        """Keep a contiguous buffer that nobody uses any more."""
+        unused = self._unused[buffer.nbytes]
+        if buffer.nbytes and buffer.flags.writeable and len(unused) < _KEPT:
+            unused.append(raw(buffer))

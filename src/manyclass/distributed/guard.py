@@ -1,4 +1,4 @@
-"""A monitor process for each rank: it reports a killed rank, kills one that hangs, and removes its files.
+"""A monitor process for each rank: it reports a killed rank, kills one that hangs or is suspended, removes its files.
 
 `Guard` is used by the rank. The monitor is this file, run as a program with the standard library only; it reads lines
 from a pipe. ``mpiexec`` kills all ranks at once when it loses one, before any of them can print a message. The monitor
@@ -37,12 +37,16 @@ class Guard:
         Name of the machine.
     job : str
         A unique name of the job, the same on all its ranks.
+    silence : float, optional
+        Seconds without a call of `beat` after which the rank is killed if it alone is suspended (on Linux): the
+        others have given it up. None: never.
     """
 
-    def __init__(self, rank: int, size: int, host: str, job: str) -> None:
+    def __init__(self, rank: int, size: int, host: str, job: str, silence: float | None = None) -> None:
         self._lock = threading.Lock()
+        facts = [str(rank), str(size), host, job, str(os.getpid()), str(silence or 0.0)]
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(rank), str(size), host, job, str(os.getpid())],
+            [sys.executable, "-I", "-S", __file__, *facts],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -51,6 +55,10 @@ class Guard:
     def at(self, epoch: int, step: int) -> None:
         """Set the epoch and step of the rank, for messages."""
         self._say(f"at {epoch} {step}")
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self._say("beat")
 
     def end(self, seconds: float) -> None:
         """Announce that the rank ends by itself; the monitor kills it if it still runs after ``seconds``."""
@@ -101,11 +109,50 @@ def _kill(pid: int) -> None:
         pass
 
 
-def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
+def _state(pid: str) -> tuple[str, str]:
+    """State of a process, "T" if it is suspended, and its parent; empty where they are not known."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):  # it has ended, or this is not Linux
+        return "", ""
+    return state, parent
+
+
+class _Watch:
+    """Kills the rank if it gives no sign of life because it alone is suspended.
+
+    Where its parent is suspended as well, the user has suspended the whole job, which can go on.
+    """
+
+    def __init__(self, pid: str, silence: float) -> None:
+        self.pid, self.silence, self.age, self.killed = pid, silence, 0.0, False
+        if silence > 0:
+            threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        last = time.monotonic()
+        while True:
+            time.sleep(0.25)
+            now = time.monotonic()
+            # At most twice the pause: if this process was suspended as well, the rank must have time to go on.
+            self.age, last = self.age + min(now - last, 0.5), now
+            if self.age > self.silence:
+                state, parent = _state(self.pid)
+                if state == "T" and _state(parent)[0] not in ("T", ""):
+                    self.killed = True
+                    _kill(int(self.pid))
+                    return
+
+
+def _main(rank: str, size: str, host: str, job: str, pid: str, silence: str = "0") -> None:
     where, files, held, ended = ("0", "0"), [], None, False
+    watch = _Watch(pid, float(silence))
     for line in sys.stdin:
         word, rest = line.split()[0], line.split()[1:]
-        if word == "at":
+        if word == "beat":
+            watch.age = 0.0
+        elif word == "at":
             where = rest[0], rest[1]
         elif word == "file":
             files.append(rest[0])
@@ -128,7 +175,8 @@ def _main(rank: str, size: str, host: str, job: str, pid: str) -> None:
         if held is not None:
             sys.stderr.write(
                 f"manyclass: error: rank {rank} of {size} on {host} (epoch {where[0]}, step {where[1]}), "
-                f"process {pid}, was killed; it was the first to end on this host, at "
+                f"process {pid}, was {'suspended, and then ' * watch.killed}killed; it was the first to end on this "
+                f"host, at "
                 f"{time.strftime('%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d} UTC\n"
             )
             sys.stderr.flush()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
     from manyclass.estimators.least_squares import (
         GeneralizedLeastSquaresClassifier as GeneralizedLeastSquaresClassifier,
     )
+    from manyclass.estimators.linear_chain import LinearChainCRF as LinearChainCRF
     from manyclass.estimators.log_linear import LogLinearModel as LogLinearModel
     from manyclass.estimators.regressor import LinearRegressor as LinearRegressor
     from manyclass.estimators.stagewise import StagewiseClassifier as StagewiseClassifier
@@ -31,6 +32,7 @@ _MODULES = {
     "LinearClassifierCV": "cross_validation",
     "LinearRegressorCV": "cross_validation",
     "GeneralizedLeastSquaresClassifier": "least_squares",
+    "LinearChainCRF": "linear_chain",
     "LogLinearModel": "log_linear",
     "LinearRegressor": "regressor",
     "StagewiseClassifier": "stagewise",

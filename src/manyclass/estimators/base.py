@@ -20,15 +20,16 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from manyclass._version import __version__
 from manyclass.estimators.alpha_search import AlphaSearch, search_alpha
+from manyclass.estimators.elsewhere import check_rows_to_fit, fits_on_arrays, make_problem, working_dtype
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.named import Named
+from manyclass.estimators.signature import fit_signature, same
 from manyclass.estimators.stored import refuse_store
 from manyclass.kernels.rows import (
     check_largest,
     check_sparse,
     csr_fault,
     has_duplicates,
-    make_rows,
     read_only,
     scan_indices,
 )
@@ -44,10 +45,10 @@ from manyclass.objective.standard import Standard
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize
+from manyclass.runtime.arrays import is_foreign, is_half, plain_array
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import SOLVERS, BaseSolver, Solver, State
 from manyclass.solvers.dual.warm import lineage, warm_state
-from manyclass.solvers.least_squares.arrays import plain_array
 
 __all__ = [
     "LinearEstimator",
@@ -113,6 +114,8 @@ class LinearEstimator(Named):
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X as a CSR matrix or 2-D array of float32 or float64, validated and copied only if necessary; y unchanged."""
         refuse_store(X)
+        if self._fits_on_arrays(X):
+            return check_rows_to_fit(self, X, y)
         X, y = plain_array(X), plain_array(y)
         ordered = check_sparse(X)
         check_frame(X)
@@ -127,6 +130,17 @@ class LinearEstimator(Named):
             y_numeric=False,
         )
         return check_rows(X, ordered), y
+
+    def _compiled_loss(self) -> Any:
+        """The compiled loss, for more than two classes."""
+        raise NotImplementedError
+
+    def _fits_on_arrays(self, X: Any) -> bool:
+        """Whether X is fitted where it is and as it is."""
+        if not (is_foreign(X) or is_half(X)):
+            return False
+        given = float(self.l1_ratio), bool(self.standardize), self._asked_solver()
+        return fits_on_arrays(X, self._compiled_loss(), *given)
 
     def _check_predict_input(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -180,8 +194,9 @@ class LinearEstimator(Named):
         own = penalty_strength(self.alpha, X.shape[0], weights)
         self.alpha_ = own if total is None or self.alpha is not None else 1.0 / total
         penalty, lam = make_penalty(self.alpha_, ratio, 2.0 if two_columns else 1.0)
-        return Problem(
-            rows=make_rows(X),
+        return make_problem(
+            X,
+            self._fits_on_arrays(X),
             targets=targets,
             loss=loss,
             penalty=penalty,
@@ -190,7 +205,7 @@ class LinearEstimator(Named):
             sample_weight=weights,
             intercept=intercept,
             standard=self._standard(X, loss, weights, intercept) if self.standardize else None,
-            dtype=np.dtype(X.dtype if self.dtype is None else self.dtype),
+            dtype=working_dtype(X, self.dtype),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
@@ -215,6 +230,8 @@ class LinearEstimator(Named):
             problem, solver, seed=settings["seed"], max_iter=settings["max_iter"], verbose=settings["verbose"]
         )
         self.alpha_, self.validation_scores_ = found.alpha, found.scores
+        if found.rising:
+            warnings.warn(found.rising, UserWarning, stacklevel=4)
         return replace(problem, lam=problem.lam * found.alpha), found
 
     def _seed(self) -> int:
@@ -246,7 +263,7 @@ class LinearEstimator(Named):
         kept, state = getattr(self, "_warm", None), None
         if start is not None and start[0] == lineage(ready):
             state = warm_state(problem, ready, start[1], rough=whole)
-        elif self.warm_start and kept is not None and _same(kept[0], _signature(problem, ready)):
+        elif self.warm_start and kept is not None and same(kept[0], fit_signature(problem, ready)):
             state = warm_state(problem, ready, kept[1])
         return partial(minimize, problem, ready, state=state, checkpoint=checkpoint)
 
@@ -258,7 +275,7 @@ class LinearEstimator(Named):
         self.objective_ = result.certificate.primal
         self.n_iter_ = result.n_iter
         # Kept only with warm_start: the dual variables can be larger than the model.
-        self._warm = (_signature(problem, result.solver), result.state) if self.warm_start else None
+        self._warm = (fit_signature(problem, result.solver), result.state) if self.warm_start else None
 
     def _wrap(self, W: Any, intercept: Array, *, record: dict[str, Any], **facts: Any) -> None:
         """Set ``model_`` from weights and intercept."""
@@ -462,27 +479,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     return getattr(value, "__name__", None) or str(value)
-
-
-def _signature(problem: Problem, solver: Solver) -> tuple[Any, ...]:
-    """What must not change for dual variables of an earlier fit to be feasible."""
-    arrays = tuple(np.array(part) for part in problem.targets if isinstance(part, np.ndarray))
-    return (
-        lineage(solver),
-        type(problem.loss),
-        tuple(problem.loss),
-        problem.n_samples,
-        problem.n_features,
-        problem.n_outputs,
-        problem.intercept,
-        problem.dtype,
-        arrays,
-    )
-
-
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return (
-        one[:-1] == other[:-1]
-        and len(one[-1]) == len(other[-1])
-        and all(np.array_equal(a, b) for a, b in zip(one[-1], other[-1]))
-    )

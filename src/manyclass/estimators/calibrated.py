@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.estimators.base import check_sample_weight, penalty_strength
+from manyclass.estimators.elsewhere import ClassScore
 from manyclass.estimators.labels import coded
 from manyclass.estimators.named import Named
 from manyclass.estimators.predicting import PredictingMixin
@@ -28,8 +28,8 @@ from manyclass.objective.history import FitProgress, Reporter, tell
 from manyclass.objective.links.calibrated import check_basis
 from manyclass.objective.problem import Array
 from manyclass.optimize.scale import warn_of_zeros
+from manyclass.runtime.arrays import is_foreign
 from manyclass.runtime.memory import require
-from manyclass.solvers.least_squares.arrays import is_foreign
 from manyclass.solvers.least_squares.calibrated import calibrated_rounds
 from manyclass.solvers.least_squares.stagewise import BlockFit, HeldOut, StageRecord, clock
 from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
@@ -40,7 +40,7 @@ __all__ = ["CalibratedLeastSquaresClassifier"]
 _ROUNDS = 20
 
 
-class CalibratedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, Named, PredictingMixin):  # type: ignore[misc]
+class CalibratedLeastSquaresClassifier(StreamedMixin, ClassScore, Named, PredictingMixin):
     """Classifier that learns weights and link alternately, both by least squares.
 
     Each round fits weights to the residuals y - yhat of the current predictions, then refits the predictions on simple

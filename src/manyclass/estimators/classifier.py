@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,8 +23,11 @@ from manyclass.estimators.base import check_rows, check_sample_weight, record_of
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, one_class, read_indicator
 from manyclass.estimators.path_plot import Scored
+from manyclass.estimators.pixels import advised
 from manyclass.estimators.predicting import IndexedPredictions, binary_targets
+from manyclass.estimators.prior import with_prior
 from manyclass.estimators.ranks import all_classes, balanced_weights, mean_beside_all, require_alike, total_weight
+from manyclass.estimators.soft import is_soft, refuse_indicator, soft_problem
 from manyclass.estimators.watched import Watch, WatchedEstimator
 from manyclass.kernels.rows import check_sparse
 from manyclass.kernels.targets import ClassTargets, SignTargets, Targets
@@ -32,10 +36,10 @@ from manyclass.objective.component import resolve
 from manyclass.objective.history import FitProgress
 from manyclass.objective.losses import CLASSIFICATION, ClassificationLoss
 from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.arrays import plain_array
 from manyclass.solvers import SOLVERS, BaseSolver, Solver, StoreSolver
 from manyclass.solvers.base import Keeping
 from manyclass.solvers.ds_mlr.on_communicator import on_communicator
-from manyclass.solvers.least_squares.arrays import plain_array
 
 __all__ = ["LinearClassifier", "without_intercept"]
 
@@ -110,7 +114,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         Seed of the order of the rows.
     n_jobs : int, optional
         Number of threads: None means 1, -1 all cores. Does not change the result, except with solvers whose
-        documentation says so.
+        documentation says so. Within ``joblib.parallel_config("dask")`` (or "ray", "loky") the classes of a one-vs-rest
+        loss are fitted by the workers of that backend, 64 at a time, from 128 classes on.
     dtype : {None, numpy.float32, numpy.float64}, default=None
         Type of the weights and of the computations; None uses that of X. float32 halves the memory and can certify gaps
         down to about 4e-6.
@@ -226,6 +231,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         *,
         X_val: Any = None,
         y_val: Any = None,
+        prior: Any = None,
         callback: Callable[[FitProgress], Any] | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
@@ -235,9 +241,12 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features), or RowStore for the solver "out_of_core"
-            Rows, finite. Not copied if float32 or float64; never densified.
-        y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
-            Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss. None for a store, which has them.
+            Rows, finite. Not copied if float32 or float64; never densified. Half precision and arrays of PyTorch, CuPy
+            and other libraries are fitted as they are with l2, a smooth loss and L-BFGS or "auto", and else copied.
+        y : array of shape (n_samples,), or array or sparse matrix of shape (n_samples, n_classes)
+            Labels of any sortable type, or 0/1 indicators for a one-vs-rest loss; or weights: of the classes, >= 0, for
+            "multinomial", whose loss is then the cross-entropy (a row counts as often as its weights sum to), or
+            probabilities of labels for "log_loss". Dense weights are floats. None for a store, which has labels.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
         X_val, y_val : as X and y, optional
@@ -245,6 +254,11 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             Unless that ends the fit, the model is the same, to the last bit, as without them. For "out_of_core" rows in
             memory, or a RowStore that fits there. Of several processes each gives rows of its own, or none: the score
             is that of the rows of all.
+        prior : LinearModel or fitted estimator, optional
+            A model whose weights Z replace zero in the l2 penalty, which becomes alpha (1 - l1_ratio)/2 ||W - Z||^2: a
+            fit of few rows stays near a model of many others. It has the same features, and no class that y lacks;
+            other classes have Z = 0. The intercept is free. `certify` measures a gap to the penalty without it. For
+            the solvers "sdca", "lbfgs", "preconditioned_lbfgs", "newton" and "fista", in one process.
         callback : callable, optional
             Called after each iteration with an object that has the attributes ``iteration``, ``max_iter``,
             ``objective``, ``relative_gap``, ``seconds``, ``validation``, ``finished`` and ``weights``
@@ -274,6 +288,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             if comm.size > 1:  # one seed for all, even if random_state is None
                 settings["seed"] = int(comm.allreduce(np.int64(settings["seed"]), "max"))
             if stored:
+                if prior is not None:
+                    raise ValueError(f"prior is not supported by solver {solver.name!r}: choose 'sdca' or 'lbfgs'")
                 from manyclass.estimators.stored import fit_store
 
                 fit_store(self, solver, watch, checkpoint, settings)
@@ -284,11 +300,14 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
                     f"{os.fspath(checkpoint)!r} on {comm.size}: leave it out, or choose solver 'ds_mlr'"
                 )
             problem, facts = self._build(X, y, sample_weight, solver, comm)
+            if prior is not None:
+                problem = with_prior(problem, prior, facts["classes"], getattr(self, "feature_names_in_", None))
             if checkpoint is not None:
                 settings["checkpoint_seconds"] = checkpoint_seconds
             if comm.rank:
                 settings["verbose"] = 0
-            result = self._watched(problem, solver, facts, watch, settings, checkpoint)()
+            with advised(problem):
+                result = self._watched(problem, solver, facts, watch, settings, checkpoint)()
             self._keep(problem, result, None if comm.rank else checkpoint)
             W: Any = result.weights
             if isinstance(W, Columns) and len(self.classes_) == 2:
@@ -298,6 +317,13 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             self._finish(W, result.intercept, facts, record_of(result))
             self._certified = result.solver.certified
         return self
+
+    def _together(self) -> Callable[..., LinearClassifier | None]:
+        """The function by which `manyclass.distributed.dask` and `.ray` fit a copy on each worker."""
+        from manyclass.estimators.together import check_solver, fit_on
+
+        check_solver(self)
+        return partial(fit_on, self)
 
     @contextmanager
     def _job(self) -> Iterator[tuple[Any, Communicator]]:
@@ -316,6 +342,9 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
 
     def _loss(self) -> ClassificationLoss:
         return resolve("loss", self.loss, CLASSIFICATION)
+
+    def _compiled_loss(self) -> Any:
+        return self._loss().compiled()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -336,6 +365,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
         require_alike(comm, X)
+        if is_soft(y, self._loss().joint):
+            return soft_problem(self, X, y, weights, solver)
         if is_indicator(y):
             task, targets = "multilabel", self._indicator_targets(y)
             two_columns = False
@@ -349,7 +380,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
                 by_class = balanced_weights(comm, self.class_weight, self.classes_, index)
                 weights = by_class[index] * (1.0 if weights is None else weights)
             task = "binary" if len(self.classes_) == 2 else "multiclass"
-            two_columns = task == "binary" and solver is not None and not solver.one_margin
+            one = self._loss().one_margin and (solver is None or solver.one_margin)
+            two_columns = task == "binary" and not one
             targets = self._label_targets(index, two_columns)
         if solver is not None and solver.distributed:
             solver.scale = mean_beside_all(comm, weights, X.shape[0])
@@ -387,11 +419,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
     def _indicator_targets(self, y: Any) -> Targets:
         loss = self._loss()
         if loss.joint:
-            separable = ", ".join(repr(name) for name, other in CLASSIFICATION.items() if not other.joint)
-            raise ValueError(
-                f"loss {loss.name!r} takes one class per row, and y is a multi-label indicator of shape "
-                f"{y.shape}: choose a one-vs-rest loss ({separable})"
-            )
+            refuse_indicator(loss, y)
         if self.class_weight is not None:
             raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
         self._indicator = y.dtype, bool(sp.issparse(y))
@@ -420,8 +448,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         of `fit`. With ``alpha=None`` the penalty is 1/n for the n rows so far, and the step sizes of "sgd" and "memoir"
         decrease as the inverse square root of the number of steps.
 
-        Rows of new classes alone can cost the others much of their accuracy: add rows of these to the batch, or fit
-        all rows again.
+        Rows of new classes alone cost the others accuracy, less with ``Memoir(rehearsal=True)``, the default: add rows
+        of these to the batch, or fit all rows again.
 
         Parameters
         ----------

@@ -62,7 +62,8 @@ class LinearClassifierCV(Search, LinearClassifier):  # type: ignore[misc]
     n_jobs : int, optional
         Number of threads: None means 1, -1 all cores. Folds and l1_ratios run in parallel, each with a copy of its
         fold; if there are more threads, the fits use them. Does not change the result, except with solvers whose
-        documentation says so.
+        documentation says so. Within ``joblib.parallel_config("dask")`` (or "ray", "loky") folds and l1_ratios run on
+        the workers of that backend instead.
     dtype : {None, numpy.float32, numpy.float64}, default=None
         See `LinearClassifier`.
     verbose : int, default=0

@@ -12,10 +12,16 @@ _COLOR: dict[str, Any] = {"pool": 3, "power": 0.5, "threshold": 0.4, "n_patches"
 
 
 def image_settings(shape: Any) -> dict[str, Any]:
-    """Parameters of `StagewiseClassifier` for images of this shape: height, width, channels."""
+    """Parameters of `StagewiseClassifier` for images of this shape (height, width, channels), or for these images."""
     given = tuple(shape) if isinstance(shape, tuple | list) else ()
+    if getattr(shape, "ndim", 0) in (3, 4):  # images
+        given = (*map(int, shape.shape[1:]), 1)[:3]
     if len(given) != 3 or not all(isinstance(n, int) and n >= 1 for n in given):
-        raise ValueError(f"shape must be (height, width, channels), such as (28, 28, 1), got {shape!r}")
+        got = f"an array of shape {shape.shape}" if hasattr(shape, "shape") else repr(shape)
+        raise ValueError(
+            "shape must be (height, width, channels), such as (28, 28, 1), or images (n, height, width) or (n, height, "
+            f"width, channels), got {got}"
+        )
     height, width, channels = given
     if channels == 1:
         side = min(6, max(2, min(height, width) // 3))  # of 8 x 8 digits, patches of 2 or 3 were better than of 4 to 6

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from manyclass.estimators.base import check_squares
+from manyclass.estimators.sequences import read_names
 from manyclass.kernels.rows import check_sparse
 from manyclass.objective.problem import Array
 
@@ -26,15 +27,26 @@ class LabelSets(NamedTuple):
         The labels of example i are the rows offsets[i] .. offsets[i + 1] - 1.
     log_measure : (N,) or None
         log h of each label; None if all are 0.
+    columns : dict of str to int, or None
+        The column of each feature; None if they have no names.
     """
 
     features: Any
     offsets: Array
     log_measure: Array | None
+    columns: dict[str, int] | None = None
 
 
-def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None, width: int | None = None) -> LabelSets:
+def read_label_sets(
+    features: Any,
+    offsets: Any = None,
+    log_measure: Any = None,
+    width: int | None = None,
+    columns: Mapping[str, int] | None = None,
+) -> LabelSets:
     """Check features and measures, in the formats that `manyclass.LogLinearModel` accepts, and concatenate them.
+
+    After a fit with ``width`` columns, which have the names ``columns`` or none, other names are left out.
 
     Raises
     ------
@@ -42,10 +54,15 @@ def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None,
         Naming the invalid example.
     """
     if offsets is None:
-        features, offsets = _joined(features)
+        features, offsets, names = _joined(features, width, columns)
     else:
+        names = _columns_of(features)
         features = _matrix("features", features)
         offsets = _edges(offsets, features)
+    if names is not None and columns is not None and list(names) != list(columns):
+        strange = next((name for name in names if name not in columns), None)
+        what = "the columns of the fit in another order" if strange is None else f"a column {strange!r}"
+        raise ValueError(f"features must have the columns of the fit in their order, got {what}: select them by name")
     if width is not None and features.shape[1] != width:
         raise ValueError(f"features must have {width} columns, as in the fit, got {features.shape[1]}")
     values = features.data if sp.issparse(features) else features
@@ -59,7 +76,7 @@ def read_label_sets(features: Any, offsets: Any = None, log_measure: Any = None,
         raise ValueError(f"features must be finite, got NaN or infinity for {_place(int(row), offsets)}")
     if width is None:  # a fit
         check_squares(features, np.dtype(np.float64), "features")
-    return LabelSets(features, offsets, _measures(log_measure, offsets))
+    return LabelSets(features, offsets, _measures(log_measure, offsets), names)
 
 
 def observed(sets: LabelSets, given: Any) -> Array:
@@ -95,7 +112,7 @@ def observed(sets: LabelSets, given: Any) -> Array:
     return index
 
 
-def read_held_out(X_val: Any, y_val: Any, log_measure_val: Any, width: int) -> tuple[LabelSets, Array]:
+def read_held_out(X_val: Any, y_val: Any, log_measure_val: Any, fitted: LabelSets) -> tuple[LabelSets, Array]:
     """Held-out examples, and the index of the observed label of each.
 
     Raises
@@ -106,7 +123,7 @@ def read_held_out(X_val: Any, y_val: Any, log_measure_val: Any, width: int) -> t
     if X_val is None or y_val is None:
         one, other = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
         raise ValueError(f"{one} was given without {other}: pass both, or neither")
-    sets = read_label_sets(X_val, None, log_measure_val, width)
+    sets = read_label_sets(X_val, None, log_measure_val, fitted.features.shape[1], fitted.columns)
     return sets, observed(sets, y_val)
 
 
@@ -121,8 +138,10 @@ def scale_of(sample_weight: Any, n: int) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def _joined(features: Any) -> tuple[Any, Array]:
-    """The vertically stacked matrices of a list, and their offsets."""
+def _joined(
+    features: Any, width: int | None, columns: Mapping[str, int] | None
+) -> tuple[Any, Array, dict[str, int] | None]:
+    """The vertically stacked matrices of a list, their offsets, and the columns of names."""
     if isinstance(features, np.ndarray) and features.ndim == 3:
         features = list(features)
     if not isinstance(features, Sequence) or isinstance(features, str) or len(features) == 0:
@@ -130,6 +149,18 @@ def _joined(features: Any) -> tuple[Any, Array]:
             "features must be a list with a matrix for each example (labels x features), or one matrix with offsets, "
             f"got {type(features).__name__}"
         )
+    if _has_names(features[0]):
+        if width is not None and columns is None:
+            raise ValueError(f"features must be matrices with {width} columns, as in the fit, got lists of names")
+        for i, part in enumerate(features):
+            if not isinstance(part, Sequence) or isinstance(part, str) or len(part) == 0:
+                raise ValueError(f"features of example {i} must be a list of its labels, each a dict, got {part!r:.60}")
+        found = read_names(features, columns or {}, width is None, "features", "label")
+        return found.X, found.edges, found.columns
+    names = [_columns_of(part) for part in features]
+    for i, own in enumerate(names):
+        if own is not None and names[0] is not None and list(own) != list(names[0]):
+            raise ValueError(f"features of example {i} must have the columns of example 0, got {list(own)!r:.60}")
     parts = [_matrix(f"features of example {i}", part) for i, part in enumerate(features)]
     width = parts[0].shape[1]
     for i, part in enumerate(parts):
@@ -142,8 +173,23 @@ def _joined(features: Any) -> tuple[Any, Array]:
             raise ValueError(f"every example must have at least one label, got an empty label set for example {i}")
     offsets = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts])]).astype(np.int64)
     if all(sp.issparse(part) for part in parts):
-        return sp.csr_matrix(sp.vstack(parts, format="csr")), offsets
-    return np.vstack([part.toarray() if sp.issparse(part) else part for part in parts]), offsets
+        return sp.csr_matrix(sp.vstack(parts, format="csr")), offsets, names[0]
+    return np.vstack([part.toarray() if sp.issparse(part) else part for part in parts]), offsets, names[0]
+
+
+def _has_names(part: Any) -> bool:
+    """Whether the features of an example are names, not a matrix."""
+    first = part[0] if isinstance(part, list | tuple) and len(part) else None
+    if isinstance(first, list | tuple | set | frozenset):
+        return any(isinstance(name, str) for name in first)
+    return isinstance(first, str | Mapping)
+
+
+def _columns_of(part: Any) -> dict[str, int] | None:
+    """The names of the columns of a data frame."""
+    if not (hasattr(part, "columns") and hasattr(part, "to_numpy")):
+        return None
+    return {str(name): column for column, name in enumerate(part.columns)}
 
 
 def _matrix(name: str, given: Any) -> Any:

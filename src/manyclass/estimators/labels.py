@@ -10,9 +10,11 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from manyclass.kernels.rows import check_sparse
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from manyclass.objective.problem import Array
 
-__all__ = ["coded", "is_indicator", "one_class", "read_indicator", "read_labels"]
+__all__ = ["coded", "is_indicator", "loss_of_link", "one_class", "read_indicator", "read_labels"]
 
 
 def is_indicator(y: Any) -> bool:
@@ -97,3 +99,23 @@ def coded(labels: Any, n_outputs: int, dtype: Any, *, signs: bool = False) -> Ar
         targets *= 2
         targets -= 1
     return targets
+
+
+def loss_of_link(link: str, labels: Any, task: str, n_outputs: int, dtype: Any) -> tuple[Any, Targets]:
+    """The compiled loss whose gradient is the link minus the targets, and the targets.
+
+    Parameters
+    ----------
+    link : {"identity", "softmax", "sigmoid"}
+        The link; softmax of two classes with one column is the sigmoid.
+    labels, n_outputs, dtype
+        See `coded`.
+    task : {"multiclass", "binary", "multilabel"}
+        What ``labels`` are of.
+    """
+    if link == "identity":
+        return SquaredLoss(), RealTargets(coded(labels, n_outputs, dtype, signs=task != "multiclass"), n_outputs)
+    if task == "multiclass" and link == "softmax":
+        return MultinomialLoss(), ClassTargets(labels, n_outputs)
+    rows = labels if sp.issparse(labels) else sp.csr_matrix(coded(labels, n_outputs, np.int8))
+    return LogisticLoss(), SignTargets(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), n_outputs)

@@ -9,20 +9,13 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.estimators.base import (
-    LinearEstimator,
-    check_number,
-    check_sample_weight,
-    penalty_strength,
-    record_of,
-)
-from manyclass.estimators.labels import coded
+from manyclass.estimators.base import LinearEstimator, check_number, check_sample_weight, penalty_strength, record_of
+from manyclass.estimators.elsewhere import ClassScore, make_problem, working_dtype
+from manyclass.estimators.labels import coded, loss_of_link
 from manyclass.estimators.predicting import PredictingMixin
 from manyclass.estimators.streamed import (
     StreamedMixin,
@@ -34,31 +27,30 @@ from manyclass.estimators.streamed import (
     rows_of,
 )
 from manyclass.estimators.watched import STOPS, Watch, WatchedEstimator
-from manyclass.kernels.rows import make_rows
-from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
 from manyclass.models.staged import Stage
+from manyclass.objective.array_problem import ArrayProblem
 from manyclass.objective.history import FitProgress, History, Reporter
-from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.loop import Result, minimize
 from manyclass.optimize.validation import Judge, Validation
+from manyclass.runtime.arrays import is_foreign, is_half, scores_there
 from manyclass.runtime.threads import resolve_n_jobs
 from manyclass.solvers import GeneralizedLeastSquares
-from manyclass.solvers.least_squares.arrays import is_foreign
 from manyclass.solvers.least_squares.generalized import (
     LINKS,
     GeneralizedFit,
     apply_link,
     fit_generalized,
     named_link,
+    objective_of,
 )
 from manyclass.solvers.least_squares.systems import SYSTEMS, is_factored
 
 __all__ = ["GeneralizedLeastSquaresClassifier"]
 
 
-class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedEstimator, PredictingMixin):  # type: ignore[misc]
+class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassScore, WatchedEstimator, PredictingMixin):
     """Linear classifier fitted by generalized least squares: a sequence of least-squares problems, for any link.
 
     All least-squares problems have the matrix L Sigma + alpha I, which is factored once; the number of steps does not
@@ -101,9 +93,8 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
         Fraction of the rows used for validation with ``alphas`` and with ``early_stopping``, in (0, 1); none if ``fit``
         is given X_val.
     tol : float, default=1e-3
-        Relative duality gap at which the fit stops, >= 0. Without a duality gap (a callable link, ``features``, arrays
-        of other libraries): the squared length of a step in the metric of the problem, divided by that of the first
-        step.
+        Relative duality gap at which the fit stops, >= 0. Without a duality gap (a callable link, ``features``): the
+        squared length of a step in the metric of the problem, divided by that of the first step.
     max_iter : int, optional
         Maximum number of steps, >= 1. None: 100.
     early_stopping : bool or int, default=False
@@ -133,7 +124,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
     validation_errors_ : dict of float to float
         Error rate on the validation rows by alpha, with ``alphas``.
     duality_gap_, objective_ : float
-        Relative duality gap and objective of the model; NaN if no gap is computed, see ``tol``.
+        Relative duality gap, NaN if none is computed, see ``tol``; and objective, NaN for a callable link.
     n_iter_ : int
         Number of steps.
     history_ : History
@@ -241,8 +232,8 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Rows, finite. Not copied if float32 or float64; never densified. May be memory-mapped, or an array of
-            another library (PyTorch, CuPy, any that follows the array API), which then computes the matrix products.
+            Rows, finite. Not copied if float32 or float64; never densified. May be memory-mapped, of half precision, or
+            an array of PyTorch, CuPy or another library that follows the array API, which then computes the products.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)
             Labels of any sortable type, or 0/1 indicators for the links identity and sigmoid and for callables.
         sample_weight : array of shape (n_samples,), optional
@@ -268,8 +259,7 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
             )
         weights = class_weighted(self.class_weight, self.classes_, labels, weights)
         self._seeds = check_random_state(self.random_state)
-        streamed = callable(self.link) or self.features is not None or is_foreign(X) or self.alpha == 0
-        fit = self._fit_streamed if streamed else self._fit_certified
+        fit = self._fit_certified if self._certifies(X) else self._fit_streamed
         watch = Watch(X_val, y_val, callback, X, y, sample_weight, labels)
         held: tuple[Any, Any] | None = None
         if watch.judges:
@@ -291,6 +281,18 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
             raise ValueError(f"lipschitz must be None for link {self.link!r}, got {self.lipschitz!r}")
         for alpha in () if self.alphas is None else self._alphas():
             check_number("alphas", alpha, low=0.0, low_open=True)
+
+    def _certifies(self, X: Any) -> bool:
+        """Whether a duality gap is computed: for a loss that is known, of the features of X, with a penalty.
+
+        Rows of other libraries also need a system that is factored.
+        """
+        known = not callable(self.link) and self.features is None and self.alpha != 0
+        return known and (not is_foreign(X) or is_factored(self.system, int(X.shape[1]) + 1))
+
+    def _certifies_arrays(self, X: Any) -> bool:
+        factored = X.ndim == 2 and is_factored(self.system, int(X.shape[1]) + 1) if is_half(X) else is_foreign(X)
+        return factored and X.ndim == 2 and self._certifies(X)
 
     def _limit(self) -> int:
         """Maximum number of steps."""
@@ -325,26 +327,16 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
         return GeneralizedLeastSquares(accelerated=bool(self.accelerated), system=self.system, keep=keep)
 
     def _certified_problem(self, X: Any, labels: Any, task: str, weights: Array | None, alpha: float) -> Problem:
-        K = 1 if task == "binary" else len(self.classes_)
-        dtype = np.dtype(X.dtype if self.dtype is None else self.dtype)
-        loss: Any
-        targets: Any
-        if self.link == "identity":
-            signs = task != "multiclass"
-            loss, targets = SquaredLoss(), RealTargets(coded(labels, K, dtype, signs=signs), K)
-        elif task == "multiclass" and self.link == "softmax":
-            loss, targets = MultinomialLoss(), ClassTargets(labels, K)
-        else:
-            rows = labels if sp.issparse(labels) else sp.csr_matrix(coded(labels, K, np.int8))
-            loss = LogisticLoss()
-            targets = SignTargets(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), K)
-        return Problem(
-            rows=make_rows(X),
+        dtype, K = working_dtype(X, self.dtype), 1 if task == "binary" else len(self.classes_)
+        loss, targets = loss_of_link(self.link, labels, task, K, dtype)
+        return make_problem(
+            X,
+            is_foreign(X) or is_half(X),
             targets=targets,
             loss=loss,
             penalty=L2(),
             lam=alpha,
-            n_features=X.shape[1],
+            n_features=int(X.shape[1]),
             sample_weight=weights,
             intercept=bool(self.fit_intercept),
             dtype=dtype,
@@ -355,18 +347,22 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
         self, X: Any, labels: Any, task: str, weights: Array | None, kept: Array | None, rows: Any, held: Any
     ) -> float:
         """The alpha with the lowest error on held-out rows; the second moments are computed once."""
-        judged, truth, of_rows = (*held, None) if held is not None else (X[rows], labels[rows], rows_of(weights, rows))
         solver = self._solver(keep=True)
         result: Result | None = None
         errors: dict[float, float] = {}
         first = self._certified_problem(X, labels, task, kept, self._alphas()[0])
+        judged, truth, of_rows = (*held, None) if held is not None else (None, None, None)
+        if held is None:
+            judged = first.taken(rows) if isinstance(first, ArrayProblem) else X[rows]
+            truth, of_rows = labels[rows], rows_of(weights, rows)
         for alpha in self._alphas():
             problem = replace(first, lam=alpha)
             state = None
             if result is not None:
                 state = {**result.state, "iteration": np.zeros((), np.int64)}
             result = minimize(problem, solver, tol=float(self.tol), max_iter=self._limit(), state=state, warn=False)
-            scores = np.asarray(judged @ result.weights + result.intercept)
+            parts = result.weights, result.intercept
+            scores = scores_there(judged, *parts) if is_foreign(judged) else np.asarray(judged @ parts[0] + parts[1])
             errors[alpha] = error_rate(scores, truth, task, of_rows)
         return self._best_alpha(errors)
 
@@ -445,8 +441,12 @@ class GeneralizedLeastSquaresClassifier(StreamedMixin, ClassifierMixin, WatchedE
         if found.outcome == "patience" and best is not None:
             found = replace(found, weights=best[0])
         self._conclude(found)
+        if not callable(name):
+            design = self._design(X, block, mean_one(fitted))
+            self.objective_ = objective_of(design, targets, name, found.weights, self.alpha_)
         record = {
             "outcome": found.outcome,
+            "objective": None if callable(name) else self.objective_,
             "n_iter": found.n_iter,
             "relative_decrement": found.relative_decrement,
             "alpha": self.alpha_,

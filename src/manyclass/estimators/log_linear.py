@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
@@ -11,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from manyclass.estimators.base import penalty_strength, plain
+from manyclass.estimators.iterations import BoundEngine, DescentEngine, Engine, run
 from manyclass.estimators.label_sets import LabelSets, observed, read_held_out, read_label_sets, scale_of
 from manyclass.estimators.named import Named
 from manyclass.estimators.streamed import hold_out
@@ -24,17 +22,21 @@ from manyclass.estimators.watched import STOPS, Watch, Watched
 from manyclass.io.streams import StrPath
 from manyclass.models.linear import LinearModel
 from manyclass.objective.component import resolve
-from manyclass.objective.history import FitProgress, History, Record, Reporter, tell
+from manyclass.objective.history import FitProgress, History
 from manyclass.objective.problem import Array
-from manyclass.optimize.scale import bad_norm, warn_of_zeros
 from manyclass.optimize.validation import Score, Validation
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, resolve_n_jobs
+from manyclass.solvers.base import Solver
 from manyclass.solvers.bound.features import FeatureForm
 from manyclass.solvers.bound.forms import PIECE
 from manyclass.solvers.bound.labels import Labels
 from manyclass.solvers.bound.majorization import BoundMajorization
+from manyclass.solvers.bound.objective import FormObjective
+from manyclass.solvers.bound.running import OnlineCurvature
 from manyclass.solvers.bound.steps import Steps
+from manyclass.solvers.primal.descent import DescentSolver
+from manyclass.solvers.primal.on_values import DESCENTS
 
 __all__ = ["LogLinearModel"]
 
@@ -52,20 +54,22 @@ class LogLinearModel(Watched, Named):
     alpha : float or None, default=None
         Strength of the penalty, > 0. None: 1 / n (1 / the sum of the sample weights). alpha = 0 is not supported,
         because for separable examples the optimum would be at infinity; use a small alpha instead.
-    solver : "bound" or BoundMajorization, default="bound"
+    solver : {"bound", "lbfgs", "cg", "gd"} or object, default="bound"
         ``BoundMajorization()``: a stochastic pass, then increasingly tight curvatures with an exact line search.
         ``BoundMajorization(stochastic=False)``: the batch bound only; every step decreases the objective, slowly near
-        the optimum. See `BoundMajorization` for its other parameters, such as ``rank``.
+        the optimum. See `BoundMajorization` for its other parameters, such as ``rank``. "lbfgs", "cg" and "gd" are
+        those of `LinearClassifier`, for comparison; L-BFGS needs less memory than the full curvature.
     tol : float, default=1e-3
         Relative gap at which the fit stops, >= 0; see ``duality_gap_``.
     max_iter : int, optional
-        Maximum number of iterations, >= 1. None: 100.
+        Maximum number of iterations, >= 1. None: 100, or 1000 with "lbfgs", "cg" and "gd".
     early_stopping : bool or int, default=False
         Number of iterations without a greater mean log-likelihood of held-out examples after which the fit stops, with
         the best theta, >= 1; True is 5. They are X_val of `fit`, or a tenth of the examples, chosen by
         ``random_state``.
     warm_start : bool, default=False
-        Whether to start from ``coef_``, of the previous fit or of `load`; without a stochastic pass.
+        Whether to start from ``coef_``, of the previous fit or of `load`, by the names of the features if they have
+        any; without a stochastic pass.
     random_state : int, RandomState or None, default=None
         Seed of the batches.
     n_jobs : int, optional
@@ -77,6 +81,8 @@ class LogLinearModel(Watched, Named):
     ----------
     coef_ : ndarray of shape (D,)
         theta.
+    feature_names_ : ndarray of str of shape (D,), or None
+        Names of the features; None for matrices.
     alpha_ : float
         Strength of the penalty used.
     objective_ : float
@@ -87,7 +93,7 @@ class LogLinearModel(Watched, Named):
     n_iter_ : int
         Number of iterations.
     rank_ : int or "full"
-        Rank of the curvature used.
+        Rank of the curvature used by "bound"; not there with other solvers.
     history_ : History
         The evaluations of the fit.
     model_ : LinearModel
@@ -117,6 +123,9 @@ class LogLinearModel(Watched, Named):
     """
 
     coef_: Array
+    feature_names_: Array | None
+    _columns: dict[str, int] | None = None
+    _stream: OnlineCurvature | None = None
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0, None, closed="neither"), None],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -132,7 +141,7 @@ class LogLinearModel(Watched, Named):
         self,
         alpha: float | None = None,
         *,
-        solver: str | BoundMajorization = "bound",
+        solver: str | BoundMajorization | DescentSolver = "bound",
         tol: float = 1e-3,
         max_iter: int | None = None,
         early_stopping: bool | int = False,
@@ -169,7 +178,8 @@ class LogLinearModel(Watched, Named):
         Parameters
         ----------
         features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
-            f_x(y) for every label of every example, one row per label.
+            f_x(y) for every label of every example, one row per label. Also data frames, or n lists of m_i dicts of
+            names and values, or of lists of names, as for `LinearChainCRF.fit`.
         y : array of n integers
             The observed label of each example, as a row index into its features.
         offsets : array of n + 1 integers, optional
@@ -195,7 +205,7 @@ class LogLinearModel(Watched, Named):
         y = observed(sets, y)
         scale, held = scale_of(sample_weight, len(y)), None
         if X_val is not None or y_val is not None:
-            apart, truth = read_held_out(X_val, y_val, log_measure_val, sets.features.shape[1])
+            apart, truth = read_held_out(X_val, y_val, log_measure_val, sets)
             held = FeatureForm(apart.features, apart.offsets, truth, scale_of(None, len(truth)), apart.log_measure)
         elif self._patience is not None:
             rows, kept = hold_out(len(y), 0.1, self.random_state, scale)
@@ -204,59 +214,122 @@ class LogLinearModel(Watched, Named):
             held = FeatureForm(sets.features, sets.offsets, y, scale_of(own, len(y)), sets.log_measure)
             sample_weight, scale = kept * len(y), scale_of(kept, len(y))
         form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
-        solver = self._solver().with_rank(form.reduced)
-        rank: Any = solver.rank
-        self.rank_ = rank
-        full = isinstance(rank, str)
-        require(
-            {
-                "curvature": 8 * form.reduced * (2 * form.reduced if full else 4 * int(rank) + 10),
-                "scores": 8 * 10 * int(sets.offsets[-1]),
-            },
-            "solver=BoundMajorization(rank=8)",
-        )
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         self.alpha_ = penalty_strength(self.alpha, len(y), weights)
-        state = solver.start(form)
-        steps = Steps(form, self.alpha_, solver.order, resolve_n_jobs(self.n_jobs))
-        if self.warm_start and hasattr(self, "coef_"):
-            if len(self.coef_) != form.reduced:
-                raise ValueError(
-                    f"features must have the {len(self.coef_)} columns of the previous fit with warm_start=True, got "
-                    f"{form.reduced}: give these, or warm_start=False"
-                )
-            state["point"] = self.coef_[:, None].astype(np.float64)
-            state["scores"] = steps.scores(state["point"])
-            state = solver.resumed(state)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        values = form.features.data if sp.issparse(form.features) else form.features
-        mean = float(np.vdot(values, values)) / form.features.shape[0]
+        engine = self._engine(form, sets)
         validation: Validation | None = None
         if held is not None:
             judged = Steps(held, 0.0, "ascending", resolve_n_jobs(self.n_jobs))
-            validation = Validation(lambda W, b: Score(-_value(judged, W, judged.scores(W))), self._patience)
-        run = partial(self._run, steps, solver, state, seed, mean, validation)
-        watch = Watch(X_val, y_val, callback, features, y, sample_weight)
+            validation = Validation(lambda W, b: Score(-judged.value(W, judged.scores(W))), self._patience)
+        watch, self.history_ = Watch(X_val, y_val, callback, features, y, sample_weight), History()
 
         def settle(trial: Any, weights: tuple[Array, Array]) -> None:
             trial._settle(weights[0].reshape(-1).copy(), History())
 
-        self._run_watched(run, lambda _: (state["point"], np.zeros(1)), settle, watch, self._limit())()
-        last = self.history_.last
-        self.objective_, self.duality_gap_, self.n_iter_ = last.primal, last.relative_gap, last.iteration
-        if self.history_.outcome == "patience":  # the state is that of the best iteration
-            value, gap = _certificate(steps, state)
-            self.objective_, self.duality_gap_ = value, _relative(value, gap)
-        self._settle(state["point"].reshape(-1).copy(), self.history_)
+        limit = self._limit()
+        loop = partial(run, engine, self.history_, validation, float(self.tol), limit, int(self.verbose))
+        self._run_watched(loop, lambda _: (engine.point, np.zeros(1)), settle, watch, limit)()
+        self.n_iter_, certificate = self.history_.last.iteration, engine.certificate()
+        self.objective_, self.duality_gap_ = certificate.primal, certificate.relative_gap
+        self._columns, self._stream = sets.columns, None
+        self._settle(engine.point.reshape(-1).copy(), self.history_)
         return self
+
+    def partial_fit(
+        self, features: Any, y: Any, *, offsets: Any = None, log_measure: Any = None, sample_weight: Any = None
+    ) -> LogLinearModel:
+        """Update the model with a batch of examples, in one pass in the given order.
+
+        For the solver "bound", see `BoundMajorization`. No duality gap is computed, because earlier batches are not
+        available. The first call after `fit` or `load` starts a new model. With ``alpha=None`` the penalty is 1/n for
+        the n examples so far.
+
+        Parameters
+        ----------
+        features : list of n arrays or CSR matrices of shape (m_i, D), or one of shape (N, D) with ``offsets``
+            See `fit`; with the features of the first call, in their order. Other names are left out.
+        y : array of n integers
+            See `fit`.
+        offsets : array of n + 1 integers, optional
+            See `fit`.
+        log_measure : list of n arrays of shape (m_i,), or one array of shape (N,), optional
+            See `fit`.
+        sample_weight : array of shape (n,), optional
+            Weights of the examples, >= 0; not scaled, because the mean over all batches is not known.
+
+        Returns
+        -------
+        LogLinearModel
+            The fitted estimator.
+        """
+        self._check()
+        solver = self._solver()
+        if not isinstance(solver, BoundMajorization):
+            raise ValueError(f"partial_fit needs solver 'bound', got {solver.name!r}: choose it, or call fit")
+        if self._patience is not None:
+            raise ValueError("early_stopping is not supported by partial_fit, which has no held-out examples: use fit")
+        stream = self._stream
+        known: Any = (None, None) if stream is None else (len(self.coef_), self._columns)
+        sets = read_label_sets(features, offsets, log_measure, *known)
+        y = observed(sets, y)
+        weights = scale_of(sample_weight, len(y)) * (len(y) if sample_weight is None else np.sum(sample_weight))
+        form = FeatureForm(sets.features, sets.offsets, y, weights, sets.log_measure)
+        solver = solver.with_rank(form.reduced)
+        if stream is None:
+            rank: Any = None if isinstance(solver.rank, str) else solver.rank
+            size = 3 * form.reduced if rank is None else 6 * (int(rank) + 1)
+            require({"curvature": 8 * size * form.reduced}, "solver=BoundMajorization(rank=8)")
+            stream, self._columns, self.rank_ = OnlineCurvature(form, rank), sets.columns, solver.rank
+        self.alpha_ = penalty_strength(self.alpha, stream.seen + len(y), None)
+        stream.take(form, self.alpha_, solver.order, solver.batch_size)
+        self._settle(stream.point.reshape(-1).copy(), History(outcome="stream"))
+        self._stream = stream
+        for name in ("duality_gap_", "objective_", "n_iter_", "history_"):
+            self.__dict__.pop(name, None)
+        return self
+
+    def _engine(self, form: FeatureForm, sets: LabelSets) -> Engine:
+        """The solver, at the point where the fit starts."""
+        solver, first = self._solver(), None
+        if self.warm_start and hasattr(self, "coef_"):
+            named, known = sets.columns, getattr(self, "_columns", None)
+            if named is not None and known is not None:
+                first = np.array([[self.coef_[known[name]] if name in known else 0.0] for name in named])
+            elif len(self.coef_) == form.reduced:
+                first = self.coef_[:, None].astype(np.float64)
+            else:
+                raise ValueError(
+                    f"features must have the {len(self.coef_)} columns of the previous fit with warm_start=True, got "
+                    f"{form.reduced}: give these, or warm_start=False"
+                )
+        needs = {"scores": 8 * 10 * int(sets.offsets[-1])}
+        values = form.features.data if sp.issparse(form.features) else form.features
+        mean = float(np.vdot(values, values)) / form.features.shape[0]
+        threads = resolve_n_jobs(self.n_jobs)
+        self.__dict__.pop("rank_", None)
+        if not isinstance(solver, BoundMajorization):
+            points = 6 + 2 * getattr(solver, "history_size", 0)
+            require({"parameters and gradients": 8 * points * form.reduced, **needs}, "fewer features")
+            return DescentEngine(solver, FormObjective(Steps(form, self.alpha_, "given", threads), mean), first)
+        solver = solver.with_rank(form.reduced)
+        rank: Any = solver.rank
+        self.rank_ = rank
+        size = 2 * form.reduced if isinstance(rank, str) else 4 * int(rank) + 10
+        require({"curvature": 8 * form.reduced * size, **needs}, "solver=BoundMajorization(rank=8)")
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return BoundEngine(solver, Steps(form, self.alpha_, solver.order, threads), mean, seed, first)
 
     def _limit(self) -> int:
         """Maximum number of iterations."""
-        return BoundMajorization.default_max_iter if self.max_iter is None else int(self.max_iter)
+        if self.max_iter is not None:
+            return int(self.max_iter)
+        solver = self._solver()
+        return solver.default_max_iter if isinstance(solver, BoundMajorization) else 1000
 
     def _settle(self, theta: Array, history: History) -> None:
         """Set the model."""
         self.coef_ = theta
+        self.feature_names_ = None if self._columns is None else np.array([*self._columns], dtype=np.str_)
         parameters = {name: plain(value) for name, value in self.get_params(deep=True).items()}
         self.model_ = LinearModel(
             theta[:, None],
@@ -265,6 +338,7 @@ class LogLinearModel(Watched, Named):
             task="regression",
             parameters={"estimator": type(self).__name__, **parameters, "alpha": self.alpha_},
             record={"outcome": history.outcome, "history": history.to_dict()},
+            feature_names=self.feature_names_,
         )
 
     @classmethod
@@ -279,7 +353,7 @@ class LogLinearModel(Watched, Named):
         Returns
         -------
         LogLinearModel
-            ``coef_``, ``alpha_`` and ``model_`` are those of the fit; parameters other than ``alpha`` are the defaults.
+            The attributes of the model are those of the fit; parameters other than ``alpha`` are the defaults.
 
         Raises
         ------
@@ -294,75 +368,10 @@ class LogLinearModel(Watched, Named):
             raise ValueError(f"the file must have a {cls.__name__}, got a model of {name}: read it by manyclass.load")
         found = cls(float(model.parameters["alpha"]))
         found.model_, found.coef_ = model, np.asarray(model.weights)[:, 0].copy()
-        found.alpha_ = float(found.alpha or 0.0)
+        found.alpha_, names = float(found.alpha or 0.0), model.feature_names
+        found._columns = None if names is None else {name: column for column, name in enumerate(names.tolist())}
+        found.feature_names_ = names
         return found
-
-    def _run(
-        self,
-        steps: Steps,
-        solver: BoundMajorization,
-        state: dict[str, Array],
-        seed: int,
-        mean: float,
-        validation: Validation | None,
-        callback: Callable[[FitProgress], Any] | None = None,
-    ) -> None:
-        """Iterate until tol, max_iter or an interrupt; evaluations of the gap do not count as solver time.
-
-        ``mean`` is the mean squared norm of the rows of features.
-        """
-        limit = self._limit()
-        begun, seconds, passes = time.perf_counter(), 0.0, 0
-        self.history_ = history = History(outcome="max_iter")
-
-        def record() -> None:
-            value, gap = _certificate(steps, state)
-            relative = _relative(value, gap)
-            elapsed = time.perf_counter() - begun
-            history.records.append(
-                Record(int(state["iteration"]), passes, value, value - gap, gap, relative, seconds, elapsed)
-            )
-
-        shown = Reporter(int(self.verbose), float(self.tol), limit)
-        try:
-            with shown:
-                while history.outcome == "max_iter" and state["iteration"] < limit:
-                    before = time.perf_counter()
-                    passes += solver.advance(steps, state, seed)
-                    seconds += time.perf_counter() - before
-                    state["iteration"] = np.asarray(state["iteration"] + 1)
-                    record()
-                    iteration, score = history.last.iteration, None
-                    if validation is not None:
-                        history.validation.append(validation.look(iteration, seconds, state["point"], np.zeros(1)))
-                        score = history.validation[-1].score
-                    if history.last.relative_gap <= self.tol:
-                        history.outcome = "converged"
-                    elif validation is not None and validation.over(iteration):
-                        history.outcome = "patience"
-                    finished = history.outcome != "max_iter" or iteration >= limit
-                    point = state["point"]
-                    weights = partial(lambda point: (point, np.zeros(1)), point)
-                    if tell(shown, callback, history.last, score=score, finished=finished, weights=weights):
-                        history.outcome = "stopped" if history.outcome == "max_iter" else history.outcome
-            if history.outcome == "patience" and validation is not None and validation.best is not None:
-                state["point"] = validation.best[0]
-                state["scores"] = steps.scores(state["point"])
-        except KeyboardInterrupt:
-            # An iteration updates the state only at its end: the state is consistent.
-            history.outcome = "interrupted"
-            record()
-        if history.outcome == "converged":
-            warn_of_zeros(mean, self.alpha_, stacklevel=4)
-        elif history.outcome not in ("patience", "stopped"):
-            ended = "max_iter was reached before tol" if history.outcome == "max_iter" else "interrupted"
-            warnings.warn(
-                f"{ended}: after {history.last.iteration} iterations the relative gap is "
-                f"{history.last.relative_gap:.2e}, tol is {self.tol:g}: "
-                f"{bad_norm(mean) or 'raise max_iter, alpha or tol'}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def predict(self, features: Any, *, offsets: Any = None, log_measure: Any = None) -> Array:
         """The most probable label of each example; of equal probabilities the first label.
@@ -460,11 +469,11 @@ class LogLinearModel(Watched, Named):
         form = FeatureForm(sets.features, sets.offsets, y, scale, sets.log_measure)
         steps = Steps(form, 0.0, "ascending")
         point = self.coef_[:, None]
-        return _value(steps, point, steps.scores(point))
+        return steps.value(point, steps.scores(point))
 
     def _read(self, features: Any, offsets: Any, log_measure: Any) -> LabelSets:
         check_is_fitted(self, "coef_")
-        return read_label_sets(features, offsets, log_measure, len(self.coef_))
+        return read_label_sets(features, offsets, log_measure, len(self.coef_), self._columns)
 
     def _log_potentials(self, sets: LabelSets) -> Array:
         n = len(sets.offsets) - 1
@@ -472,28 +481,12 @@ class LogLinearModel(Watched, Named):
         point = self.coef_[:, None]
         return np.concatenate([form.measured(form.scores(point, b, e), b, e) for b, e in ranges(n, PIECE)])
 
-    def _solver(self) -> BoundMajorization:
-        return resolve("solver", self.solver, {BoundMajorization.name: BoundMajorization})
+    def _solver(self) -> BoundMajorization | DescentSolver:
+        known: dict[str, type[Solver]] = {BoundMajorization.name: BoundMajorization, **DESCENTS}
+        found: Any = resolve("solver", self.solver, known)
+        return found  # type: ignore[no-any-return]
 
     def _check(self) -> None:
         self._validate_params()
         resolve_n_jobs(self.n_jobs)
         self._solver()
-
-
-def _value(steps: Steps, point: Array, scores: Array) -> float:
-    """The objective."""
-    return steps.line(point, scores, [(np.zeros_like(point), np.zeros_like(scores))])(np.zeros(1))[0]
-
-
-def _relative(value: float, gap: float) -> float:
-    """The relative duality gap."""
-    return gap / max(abs(value), abs(value - gap), 1e-12)
-
-
-def _certificate(steps: Steps, state: dict[str, Array]) -> tuple[float, float]:
-    """The objective, and the duality gap at the labels' probabilities: ||gradient||^2 / (2 alpha)."""
-    point, scores = state["point"], state["scores"]
-    value = _value(steps, point, scores)
-    slope = steps.gradient(point, scores)
-    return value, float(np.vdot(slope, slope)) / (2.0 * steps.lam)

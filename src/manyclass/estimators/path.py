@@ -10,9 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from manyclass.estimators.walk import alpha_grid, check, check_estimator, check_grid, walk
+from manyclass.estimators.deviance import deviance_explained
+from manyclass.estimators.walk import alpha_grid, check, check_estimator, check_grid, problem_of, walk
 from manyclass.models.linear import LinearModel
-from manyclass.objective.problem import Array
+from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.memory import require
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class PathPoint:
         Objective of the model for this alpha.
     relative_gap : float
         Relative duality gap, an upper bound on the relative suboptimality; NaN if the solver computes none.
+    deviance_explained : float
+        1 - deviance / deviance of the intercept alone, on the rows of the fit: glmnet's ``%dev`` as a fraction, and R
+        squared for the squared loss. NaN for losses other than squared, multinomial and log_loss.
     n_features : int
         Number of features with a non-zero weight in any output.
     n_nonzero : int
@@ -48,6 +52,7 @@ class PathPoint:
     alpha: float
     objective: float
     relative_gap: float
+    deviance_explained: float
     n_features: int
     n_nonzero: int
     epochs: int
@@ -74,6 +79,8 @@ class RegularizationPath:
     ----------
     alphas, objectives, gaps : ndarray of shape (n_alphas,)
         The alphas, decreasing; the objective and the relative duality gap of each model.
+    deviance_explained : ndarray of shape (n_alphas,)
+        Fraction of the deviance that each model explains, see `PathPoint`.
     n_features, n_nonzero, epochs, seconds : ndarray of shape (n_alphas,)
         Features with a non-zero weight in any output (the degrees of freedom of the Lasso with one output), non-zero
         weights, iterations, seconds.
@@ -94,6 +101,8 @@ class RegularizationPath:
     >>> path = regularization_path(LinearRegressor(l1_ratio=0.9, random_state=0), X, y, n_alphas=10, eps=0.1)
     >>> len(path), bool(path.gaps.max() <= 1e-3)
     (10, True)
+    >>> path.deviance_explained[[0, 4, 9]].round(2)  # R squared
+    array([0.  , 0.04, 0.16])
     >>> path.model(path.alphas[-1]).predict(X[:3]).shape
     (3,)
     """
@@ -148,6 +157,11 @@ class RegularizationPath:
     def gaps(self) -> Array:
         """Relative duality gaps."""
         return self.column("relative_gap")
+
+    @property
+    def deviance_explained(self) -> Array:
+        """Fraction of the deviance that each model explains."""
+        return self.column("deviance_explained")
 
     @property
     def n_features(self) -> Array:
@@ -216,12 +230,12 @@ class RegularizationPath:
             The table, with a header line.
         """
         lines = [
-            f"{'alpha':>11} {'features':>9} {'non-zero':>10} {'objective':>14} {'relative gap':>13} "
+            f"{'alpha':>11} {'features':>9} {'non-zero':>10} {'% deviance':>10} {'objective':>14} {'relative gap':>13} "
             f"{'epochs':>7} {'seconds':>9}"
         ]
         lines += [
-            f"{p.alpha:>11.4g} {p.n_features:>9} {p.n_nonzero:>10} {p.objective:>14.8g} {p.relative_gap:>13.2e} "
-            f"{p.epochs:>7} {p.seconds:>9.3f}"
+            f"{p.alpha:>11.4g} {p.n_features:>9} {p.n_nonzero:>10} {100 * p.deviance_explained:>10.2f} "
+            f"{p.objective:>14.8g} {p.relative_gap:>13.2e} {p.epochs:>7} {p.seconds:>9.3f}"
             for p in self.points
         ]
         return "\n".join(lines)
@@ -317,7 +331,8 @@ def regularization_path(
     check_estimator(estimator)
     given = check_grid(alphas, n_alphas, eps)
     data = check(estimator, X, y, sample_weight)
-    grid = alpha_grid(estimator, data, n_alphas, eps) if given is None else given
+    problem = problem_of(estimator, data)
+    grid = alpha_grid(estimator, data, n_alphas, eps, problem) if given is None else given
     sparse = float(estimator.l1_ratio) > 0
     reached: list[tuple[PathPoint, LinearModel]] = []
     interrupted = False
@@ -330,7 +345,7 @@ def regularization_path(
                 model = _kept(fitted.model_, sparse, data.feature_names)
                 if not (reached or sparse):
                     require({"weights of the path": model.nbytes * (len(grid) - 1)}, "fewer alphas, or l1_ratio > 0")
-                reached.append((_point(fitted, model), model))
+                reached.append((_point(fitted, model, problem), model))
         except KeyboardInterrupt:
             if not reached:
                 raise
@@ -349,13 +364,14 @@ def _kept(model: LinearModel, sparse: bool, names: Array | None) -> LinearModel:
     return replace(model, weights=weights.copy(), feature_names=names)
 
 
-def _point(fitted: Any, model: LinearModel) -> PathPoint:
+def _point(fitted: Any, model: LinearModel, problem: Problem) -> PathPoint:
     weights: Any = model.weights
     used = np.diff(weights.indptr) > 0 if model.is_sparse else weights.any(axis=1)
     return PathPoint(
         alpha=float(fitted.alpha),
         objective=float(fitted.objective_),
         relative_gap=float(fitted.duality_gap_),
+        deviance_explained=deviance_explained(fitted, problem),
         n_features=int(np.count_nonzero(used)),
         n_nonzero=model.n_nonzero,
         epochs=int(fitted.n_iter_),

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from manyclass.estimators.base import check_number, check_sample_weight
 from manyclass.estimators.crossed import in_order, split_models, splits
+from manyclass.estimators.elsewhere import ClassScore, real_score, rows_to_predict
 from manyclass.estimators.frames import plain_labels
 from manyclass.kernels.targets import SignTargets
-from manyclass.mips import SearchIndex, make_index
+from manyclass.mips import SearchIndex
 from manyclass.models.explain import Explanation
 from manyclass.models.prune import PruneReport, prune
 from manyclass.objective.losses import CLASSIFICATION
 from manyclass.objective.problem import Array
+from manyclass.runtime.arrays import namespace
 from manyclass.runtime.threads import resolve_n_jobs
 
 __all__ = ["ClassPredictions", "IndexedPredictions", "PredictingMixin", "RealPredictions", "binary_targets"]
@@ -28,10 +29,6 @@ _NEEDS_ALL = (
     "proba=True gives probabilities among all classes, and candidates restrict them: leave out one of them (the scores "
     "of candidates divided by temperature, through a softmax, are probabilities among the candidates)"
 )
-
-
-#: Rows whose scores by an index are compared with those of the model.
-_CHECKED = 8
 
 
 class PredictingMixin:
@@ -56,10 +53,11 @@ class PredictingMixin:
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
-            Scores; for two classes the score of ``classes_[1]``, which is predicted where it is positive.
+        array of shape (n_samples, n_classes), or (n_samples,) for two classes
+            Scores, an array of the library of X; for two classes the score of ``classes_[1]``, which is predicted where
+            it is positive.
         """
-        X = self._check_predict_input(X)
+        X = rows_to_predict(self, X)
         scores: Array = self.model_.decision_function(X, n_jobs=self.n_jobs)
         if self.model_.task == "multiclass" and scores.shape[1] == 2:  # two classes with one column each
             return scores[:, 1] - scores[:, 0]
@@ -75,10 +73,11 @@ class PredictingMixin:
 
         Returns
         -------
-        ndarray of shape (n_samples,)
-            Labels; for multilabel y a 0/1 indicator of shape (n_samples, n_classes), a CSR matrix if y was sparse.
+        array of shape (n_samples,)
+            Labels, an array of the library of X (of NumPy if they are texts); for multilabel y a 0/1 indicator of shape
+            (n_samples, n_classes), a CSR matrix if y was sparse and X is of NumPy or sparse.
         """
-        X = self._check_predict_input(X)
+        X = rows_to_predict(self, X)
         predicted = self.model_.predict(X, n_jobs=self.n_jobs)
         if sp.issparse(predicted):
             predicted = predicted.astype(self._indicator[0])
@@ -109,11 +108,11 @@ class PredictingMixin:
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of ``classes_``.
+        array of shape (n_samples, n_classes)
+            One column per class, in the order of ``classes_``; an array of the library of X.
         """
-        X = self._check_predict_input(X)
-        return np.asarray(self.model_.probabilities(X, n_jobs=self.n_jobs))
+        X = rows_to_predict(self, X)
+        return self.model_.probabilities(X, n_jobs=self.n_jobs)  # type: ignore[no-any-return]
 
     @available_if(lambda self: self._gives_probabilities())  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
@@ -129,8 +128,9 @@ class PredictingMixin:
         ndarray of shape (n_samples, n_classes)
             Logarithms of the probabilities; minus infinity where a probability is zero.
         """
+        found = self.predict_proba(X)
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
+            return np.asarray(np.log(found)) if isinstance(found, np.ndarray) else namespace(found).log(found)
 
     def predict_topk(self, X: Any, k: int = 5, *, proba: bool = False, candidates: Any = None) -> tuple[Array, Array]:
         """The k classes with the largest scores of each row, best first.
@@ -156,14 +156,14 @@ class PredictingMixin:
         scores : ndarray of shape (n_samples, k)
             Their scores, or probabilities.
         """
-        X = self._check_predict_input(X)
+        X = rows_to_predict(self, X)
         if proba:
             if candidates is not None:
                 raise ValueError(_NEEDS_ALL)
             labels, scores = self.model_.topk_probabilities(X, k, n_jobs=self.n_jobs)
         else:
             labels, scores = self.model_.topk(X, k, n_jobs=self.n_jobs, candidates=candidates)
-        return np.asarray(labels), np.asarray(scores)
+        return labels, scores
 
     def calibrate(
         self, X: Any, y: Any, sample_weight: Any = None, *, bias: bool = False, cv: Any = None, groups: Any = None
@@ -246,9 +246,28 @@ class RealPredictions:
         ndarray of shape (n_samples,) or (n_samples, n_targets)
             Predictions, in the shape of y.
         """
-        X = self._check_predict_input(X)  # type: ignore[attr-defined]
+        X = rows_to_predict(self, X)
         scores = self.model_.scores(X, n_jobs=self.n_jobs)
-        return np.asarray(scores[:, 0] if self._flat else scores)
+        return scores[:, 0] if self._flat else scores  # type: ignore[no-any-return]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The coefficient of determination R^2 of ``predict(X)``.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Rows with the features of the fit, in their order.
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            Their targets.
+        sample_weight : array of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, at most 1; the mean over the targets.
+        """
+        return real_score(self, X, y, sample_weight)
 
 
 def binary_targets(index: Array) -> SignTargets:
@@ -258,7 +277,7 @@ def binary_targets(index: Array) -> SignTargets:
     return SignTargets(indptr, np.zeros(int(indptr[-1]), np.int32), 1)
 
 
-class ClassPredictions(ClassifierMixin, PredictingMixin):  # type: ignore[misc]
+class ClassPredictions(ClassScore, PredictingMixin):
     """Mixin with prediction methods, and with probabilities for losses that have them."""
 
     loss: Any
@@ -343,13 +362,8 @@ class IndexedPredictions(ClassPredictions):
             If the model has two classes, which share one column of weights; or kind is unknown.
         """
         check_is_fitted(self, "model_")
-        if self.model_.task == "binary":
-            raise ValueError("two classes share one column of weights: use predict_topk without an index")
-        weights, intercept = self.model_.weights, self.model_.intercept[None, :]
-        if intercept.any():
-            sparse = sp.issparse(weights)
-            weights = sp.vstack([weights, intercept], format="csr") if sparse else np.vstack([weights, intercept])
-        return make_index(kind).build(weights, n_jobs=self.n_jobs)
+        found: SearchIndex = self.model_.build_index(kind, n_jobs=self.n_jobs)
+        return found
 
     def predict_topk(
         self, X: Any, k: int = 5, *, proba: bool = False, candidates: Any = None, index: SearchIndex | None = None
@@ -391,28 +405,5 @@ class IndexedPredictions(ClassPredictions):
             raise ValueError("proba=True needs the scores of all classes: leave index=None, or proba=False")
         if candidates is not None:
             raise ValueError("candidates are scored without an index: leave out candidates or index")
-        X = self._check_predict_input(X)
-        has_intercept = bool(self.model_.intercept.any())
-        if index.n_features != X.shape[1] + has_intercept or (
-            len(index.ids) and index.ids[-1] >= self.model_.n_outputs
-        ):
-            more = " (and one for the intercept)" if has_intercept else ""
-            raise ValueError(
-                f"index has {index.n_features} features and classes up to {index.ids[-1:]}, the model has "
-                f"{X.shape[1]} features{more} and {len(self.classes_)} classes: build the index from this model by "
-                "build_index()"
-            )
-        rows = X
-        if has_intercept:
-            ones = np.ones((X.shape[0], 1), X.dtype)
-            rows = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
-        numbers, scores = index.query(rows, k, n_jobs=self.n_jobs)
-        labels = np.asarray(self.classes_[numbers])
-        if X.shape[0]:
-            own = self.model_.topk(X[:_CHECKED], k, candidates=labels[:_CHECKED])[1]
-            if not np.allclose(own, scores[:_CHECKED], rtol=1e-3, atol=1e-4 * float(np.abs(own).max())):
-                raise ValueError(
-                    "index gives other scores than the model: its weights are not those of this model, which may have "
-                    "changed since then; build the index again by build_index()"
-                )
-        return labels, scores
+        labels, scores = self.model_.topk(self._check_predict_input(X), k, n_jobs=self.n_jobs, index=index)
+        return np.asarray(labels), np.asarray(scores)

@@ -13,8 +13,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.estimators.base import check_sample_weight, record_of
+from manyclass.estimators.elsewhere import working_dtype
 from manyclass.estimators.path_plot import Scored
+from manyclass.estimators.pixels import advised
 from manyclass.estimators.predicting import RealPredictions
+from manyclass.estimators.prior import with_prior
 from manyclass.estimators.watched import Watch, WatchedEstimator
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.component import resolve
@@ -149,6 +152,7 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
         *,
         X_val: Any = None,
         y_val: Any = None,
+        prior: Any = None,
         callback: Callable[[FitProgress], Any] | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 60.0,
@@ -158,13 +162,16 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
         Parameters
         ----------
         X : array or CSR matrix of shape (n_samples, n_features)
-            Rows, finite. Not copied if float32 or float64; never densified.
+            Rows, finite. Not copied if float32 or float64; never densified. Arrays of float16, of bfloat16 and of other
+            libraries: as for `LinearClassifier.fit`.
         y : array of shape (n_samples,) or (n_samples, n_targets)
             Real targets.
         sample_weight : array of shape (n_samples,), optional
             Weights of the rows, >= 0; an integer weight is equivalent to that many copies of the row.
         X_val, y_val : as X and y, optional
             Held-out rows, see `LinearClassifier.fit`.
+        prior : LinearModel or fitted estimator, optional
+            A model whose weights replace zero in the l2 penalty, see `LinearClassifier.fit`.
         callback : callable, optional
             Called after each iteration, see `LinearClassifier.fit`.
         checkpoint : path, optional
@@ -179,11 +186,14 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
         """
         self._check_parameters()
         problem, facts = self._build(X, y, sample_weight)
+        if prior is not None:
+            problem = with_prior(problem, prior, None, getattr(self, "feature_names_in_", None))
         settings = self._settings()
         if checkpoint is not None:
             settings["checkpoint_seconds"] = checkpoint_seconds
         watch = Watch(X_val, y_val, callback, X, y, sample_weight)
-        result = self._watched(problem, self._asked_solver(), facts, watch, settings, checkpoint)()
+        with advised(problem):
+            result = self._watched(problem, self._asked_solver(), facts, watch, settings, checkpoint)()
         self._keep(problem, result, checkpoint)
         self._finish(result.weights, result.intercept, facts, record_of(result))
         return self
@@ -196,7 +206,7 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
         """The problem for the parameters and the data, and the fields of the model besides its weights."""
         X, y = self._check_fit_input(X, y)
         weights = check_sample_weight(sample_weight, X)
-        dtype = X.dtype if self.dtype is None else self.dtype
+        dtype = working_dtype(X, self.dtype)
         self._flat = y.ndim == 1
         values = np.ascontiguousarray(y.reshape(len(y), -1), dtype)
         targets = RealTargets(values, values.shape[1])
@@ -206,6 +216,9 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
 
     def _loss(self) -> RegressionLoss:
         return resolve("loss", self.loss, REGRESSION)
+
+    def _compiled_loss(self) -> Any:
+        return self._loss().compiled()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

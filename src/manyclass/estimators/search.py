@@ -25,6 +25,7 @@ from manyclass.estimators.path_plot import ScoreCurve, Scored
 from manyclass.estimators.walk import Checked, alpha_grid, check, check_grid, check_parameters, walk
 from manyclass.metrics import log_loss
 from manyclass.objective.problem import Array
+from manyclass.runtime.backends import chosen, spread
 from manyclass.runtime.threads import resolve_n_jobs
 
 __all__ = ["Search"]
@@ -172,30 +173,18 @@ _TICK = 0.2
 
 
 def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list[tuple[list[float], int]]:
-    """Scores along each path, and the number of its fits that missed tol; paths run on threads."""
+    """Scores along each path, and the number of its fits that missed tol.
+
+    Paths run on threads, or on the backend that `joblib.parallel_config` has chosen.
+    """
     stopped = threading.Event()
     classes = np.unique(data.y) if _is_labels(tasks[0].estimator, data.y) else None
     inner = max(1, n_threads // len(tasks))
+    if chosen():
+        return list(spread(_quiet_scores, ((task, *data, scorer, classes) for task in tasks)))
 
     def scores(task: _Task) -> tuple[list[float], int]:
-        found: list[float] = []
-        missed = 0
-        train, test = data.rows(task.train), data.rows(task.test)
-        estimator = _for_fold(task.estimator, train.y, classes).set_params(n_jobs=inner)
-        for fitted in walk(estimator, train, task.alphas):
-            if fitted.history_.outcome == "interrupted":
-                raise KeyboardInterrupt
-            if stopped.is_set():
-                break
-            missed += fitted._certified and not fitted.duality_gap_ <= fitted.tol
-            if classes is not None:
-                fitted.model_ = align(fitted.model_, classes)
-                fitted.classes_ = classes
-            weights = {} if test.sample_weight is None else {"sample_weight": test.sample_weight}
-            with config_context(assume_finite=True):
-                weightless = bool(weights) and not weights["sample_weight"].any()
-                found.append(np.nan if weightless else float(scorer(fitted, test.X, test.y, **weights)))
-        return found, missed
+        return _scores(task, *data, scorer, classes, inner, stopped.is_set)
 
     if min(n_threads, len(tasks)) <= 1:
         return [scores(task) for task in tasks]
@@ -213,6 +202,46 @@ def _run(tasks: list[_Task], data: Checked, scorer: Any, n_threads: int) -> list
             stopped.set()  # ends the other paths after their current fit
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _scores(
+    task: _Task,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    names: Any,
+    scorer: Any,
+    classes: Array | None,
+    n_jobs: int = 1,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[list[float], int]:
+    """The scores along one path, and the number of its fits that missed tol."""
+    found: list[float] = []
+    missed = 0
+    data = Checked(X, y, sample_weight, names)
+    train, test = data.rows(task.train), data.rows(task.test)
+    estimator = _for_fold(task.estimator, train.y, classes).set_params(n_jobs=n_jobs)
+    for fitted in walk(estimator, train, task.alphas):
+        if fitted.history_.outcome == "interrupted":
+            raise KeyboardInterrupt
+        if stopped():
+            break
+        missed += fitted._certified and not fitted.duality_gap_ <= fitted.tol
+        if classes is not None:
+            fitted.model_ = align(fitted.model_, classes)
+            fitted.classes_ = classes
+        weights = {} if test.sample_weight is None else {"sample_weight": test.sample_weight}
+        with config_context(assume_finite=True):
+            weightless = bool(weights) and not weights["sample_weight"].any()
+            found.append(np.nan if weightless else float(scorer(fitted, test.X, test.y, **weights)))
+    return found, missed
+
+
+def _quiet_scores(*given: Any) -> tuple[list[float], int]:
+    """`_scores` in another process, whose warnings of single fits would be printed there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return _scores(*given)
 
 
 def _is_labels(estimator: LinearEstimator, y: Any) -> bool:
@@ -261,5 +290,9 @@ def _neg_log_loss(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> 
         return -log_loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
     truth = y.toarray() if sp.issparse(y) else np.asarray(y)
     eps = np.finfo(proba.dtype).eps
-    kept = np.clip(np.where(truth > 0, proba, 1.0 - proba), eps, 1.0)
-    return float(np.average(np.log(kept).sum(axis=1), weights=sample_weight))
+    found = (truth * np.log(np.clip(proba, eps, 1.0))).sum(axis=1)
+    if estimator.model_.task == "multilabel":
+        found += ((1 - truth) * np.log(np.clip(1.0 - proba, eps, 1.0))).sum(axis=1)
+        return float(np.average(found, weights=sample_weight))
+    rows = truth.sum(axis=1)  # of weights of classes: a row counts as often as they sum to
+    return float(np.average(found / rows, weights=rows if sample_weight is None else rows * sample_weight))

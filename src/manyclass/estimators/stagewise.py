@@ -6,10 +6,10 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any, ClassVar
 
-from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.estimators.base import check_sample_weight
+from manyclass.estimators.elsewhere import ClassScore
 from manyclass.estimators.images import image_settings
 from manyclass.estimators.labels import coded
 from manyclass.estimators.predicting import PredictingMixin
@@ -24,7 +24,7 @@ from manyclass.solvers.least_squares.stagewise import Update, appended, calibrat
 __all__ = ["StagewiseClassifier"]
 
 
-class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):  # type: ignore[misc]
+class StagewiseClassifier(ClassScore, StagewiseEstimator, PredictingMixin):
     """Classifier on blocks of generated features, each fitted by least squares to the residuals of the earlier blocks.
 
     For each block: compute its features (random, or a subset of those of X), fit their weights, update the scores, and
@@ -204,7 +204,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         self.class_weight = class_weight
 
     @classmethod
-    def for_images(cls, shape: tuple[int, int, int], **parameters: Any) -> StagewiseClassifier:
+    def for_images(cls, shape: Any, **parameters: Any) -> StagewiseClassifier:
         """The estimator with settings for images: calibrated blocks of Nystrom features of k-means patches.
 
         Rows with one channel get 100 filters of 6 x 6 pixels (a third of the side of smaller images), averaged over a
@@ -216,8 +216,10 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
         Parameters
         ----------
-        shape : tuple of 3 ints
-            (height, width, channels) of an image; a row of X is one, in this order, with the channels last.
+        shape : tuple of 3 ints, or images of shape (n, height, width) or (n, height, width, channels)
+            (height, width, channels) of an image, or images that have it. `fit`, `predict` and `score` take images of
+            this shape, and rows of their pixels in this order, with the channels last. Integers, such as bytes, become
+            float32.
         **parameters : Any
             Parameters of the estimator that replace those of the settings: ``n_blocks=2``, ``n_jobs=-1``.
 
@@ -229,15 +231,15 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
         Raises
         ------
         ValueError
-            If ``shape`` is not three numbers of at least 1.
+            If ``shape`` is neither three numbers of at least 1 nor images.
 
         Examples
         --------
         >>> from sklearn.datasets import load_digits
         >>> from manyclass import StagewiseClassifier
-        >>> X, y = load_digits(return_X_y=True)
-        >>> model = StagewiseClassifier.for_images((8, 8, 1), block_size=200, n_blocks=2, random_state=0)
-        >>> model.fit(X[:1200] / 16, y[:1200]).score(X[1200:] / 16, y[1200:]) > 0.95
+        >>> images, y = load_digits().images, load_digits().target  # (1797, 8, 8)
+        >>> model = StagewiseClassifier.for_images(images, block_size=200, n_blocks=2, random_state=0)
+        >>> model.fit(images[:1200], y[:1200]).score(images[1200:], y[1200:]) > 0.95
         True
         """
         return cls(**{**image_settings(shape), **parameters})
@@ -256,7 +258,7 @@ class StagewiseClassifier(ClassifierMixin, StagewiseEstimator, PredictingMixin):
 
         Parameters
         ----------
-        X : array or CSR matrix of shape (n_samples, n_features)
+        X : array or CSR matrix of shape (n_samples, n_features), or images (see `for_images`)
             Rows, finite. Read in chunks: may be memory-mapped, or an array of another library (PyTorch, CuPy, any that
             follows the array API), which then computes the matrix products; random features are drawn by NumPy.
         y : array of shape (n_samples,), or indicator (dense or sparse) of shape (n_samples, n_classes)

@@ -25,8 +25,8 @@ from manyclass.estimators.watched import Watch
 from manyclass.models.staged import Stage
 from manyclass.objective.history import FitProgress, Reporter, tell
 from manyclass.objective.problem import Array
+from manyclass.runtime.arrays import is_foreign, namespace, to_numpy
 from manyclass.runtime.memory import require
-from manyclass.solvers.least_squares.arrays import is_foreign, to_numpy
 from manyclass.solvers.least_squares.stagewise import BlockFit, HeldOut, StageRecord, StagewiseRun, Update, clock
 
 __all__ = ["StagewiseEstimator", "make_stage", "require_same"]
@@ -138,9 +138,13 @@ class StagewiseEstimator(StreamedMixin, Named):
         width = int(self.prepare_.n_features_out_)
         size = self._working_dtype(X).itemsize * X.shape[0] * width
         require({"prepared rows": size}, "a smaller preparation, or the preparation as the first part of a Chain")
+        chunks = self._design(X, self.prepare_, None).chunks()
+        if is_foreign(X):  # they stay where X is
+            parts = [part for _, _, part in chunks]
+            return namespace(X).concat(parts, axis=0) if is_foreign(parts[0]) else np.concatenate(parts)
         made = np.empty((X.shape[0], width), self._working_dtype(X))
-        for begin, end, part in self._design(X, self.prepare_, None).chunks():
-            made[begin:end] = to_numpy(part) if not isinstance(part, np.ndarray) else part
+        for begin, end, part in chunks:
+            made[begin:end] = part
         return made
 
     def _blocks(self, X: Any, run: StagewiseRun, previous: Any) -> Iterator[tuple[Any, bool]]:

@@ -34,7 +34,7 @@ def take(
     by_label = np.argsort(order, kind="stable")
     index = by_label[np.searchsorted(order, y, sorter=by_label)].astype(np.int32)
     estimator.classes_ = order
-    two_columns = len(order) == 2 and not solver.one_margin
+    two_columns = len(order) == 2 and not (solver.one_margin and estimator._loss().one_margin)
     problem = estimator._problem(
         X,
         estimator._label_targets(index, two_columns),

@@ -18,16 +18,18 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from manyclass import features as blocks
 from manyclass.estimators.base import check_rows, check_squares, plain
+from manyclass.estimators.elsewhere import check_foreign, check_rows_to_fit, working_dtype
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator, read_labels
 from manyclass.estimators.watched import Watched
+from manyclass.features.images import image_shape, pixel_rows
 from manyclass.kernels.rows import check_sparse
 from manyclass.models.staged import StagedModel
 from manyclass.objective.history import FitProgress, History, Record, Reporter, tell
 from manyclass.objective.problem import Array
 from manyclass.optimize.validation import Validation
+from manyclass.runtime.arrays import is_foreign, plain_array, to_numpy
 from manyclass.runtime.threads import resolve_n_jobs
-from manyclass.solvers.least_squares.arrays import is_foreign, like, plain_array, to_numpy
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.stagewise import BlockFit, clock
 
@@ -93,8 +95,11 @@ class StreamedMixin(Watched):
 
     def _check_fit_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """X as a CSR matrix, a float32 or float64 array, or another library's array, validated; y unchanged."""
+        X = self._pixels(X)
+        if self._certifies_arrays(X):
+            return check_rows_to_fit(self, X, y)
         if is_foreign(X):
-            _check_foreign(X)
+            check_foreign(X, single=True)
             check_consistent_length(X, y)
             self.n_features_in_ = int(X.shape[1])
             return X, y if sp.issparse(y) else np.asarray(to_numpy(y) if is_foreign(y) else y)
@@ -114,20 +119,23 @@ class StreamedMixin(Watched):
         check_squares(X, self._working_dtype(X))
         return check_rows(X, ordered), y
 
+    def _pixels(self, X: Any, name: str = "X") -> Any:
+        """Images as rows of pixels, where a block of features tells their shape."""
+        return pixel_rows(X, image_shape(getattr(self, "prepare", None), getattr(self, "features", None)), name)
+
     def _held_out_matrix(self, X_val: Any) -> Any:
-        """See `Watched`; another library's array is left as it is."""
-        if not is_foreign(X_val):
-            return super()._held_out_matrix(X_val)
-        _check_foreign(X_val, "X_val")
-        if X_val.shape[1] != self.n_features_in_:
-            raise ValueError(f"X_val must have {self.n_features_in_} features, as X, got {X_val.shape[1]}")
-        return X_val
+        return super()._held_out_matrix(self._pixels(X_val, "X_val"))
+
+    def _certifies_arrays(self, X: Any) -> bool:
+        """Whether X, of another library or of half precision, is fitted as it is, by a solver with a certificate."""
+        return False
 
     def _check_predict_input(self, X: Any) -> Any:
         """X for the model; another library's array is converted to NumPy."""
         check_is_fitted(self)
+        X = self._pixels(X)
         if is_foreign(X):
-            _check_foreign(X)
+            check_foreign(X)
         X = plain_array(X)
         check_sparse(X)
         check_frame(X)
@@ -145,7 +153,7 @@ class StreamedMixin(Watched):
 
     def _working_dtype(self, X: Any) -> np.dtype[Any]:
         if is_foreign(X):
-            return _dtype_of(X)
+            return working_dtype(X, None)
         dtype: np.dtype[Any] = np.dtype(X.dtype if self.dtype is None else self.dtype)
         return dtype
 
@@ -221,27 +229,6 @@ class StreamedMixin(Watched):
             record=record,
             feature_names=None if names is None else np.asarray(names, dtype=str),
         )
-
-
-def _check_foreign(X: Any, name: str = "X") -> None:
-    """Raise a ValueError unless X is a matrix of finite floats; its own library computes the sums."""
-    if X.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions, got shape {tuple(X.shape)}")
-    _dtype_of(X)
-    if not X.shape[0] or not X.shape[1]:
-        raise ValueError(f"{name} must have at least one row and one feature, got shape {tuple(X.shape)}")
-    sums = to_numpy(like(np.zeros((1, X.shape[0])), X) @ X)  # zero times NaN or infinity is NaN
-    if not np.isfinite(sums).all():
-        column = int(np.flatnonzero(~np.isfinite(sums[0]))[0])
-        raise ValueError(f"{name} has NaN or infinity in column {column}: replace such values or remove their rows")
-
-
-def _dtype_of(X: Any) -> np.dtype[Any]:
-    """float32 or float64, the NumPy dtype of another library's array."""
-    name = str(X.dtype).rpartition(".")[2]
-    if name not in ("float32", "float64"):
-        raise ValueError(f"X must have dtype float32 or float64, got {X.dtype}: convert it first")
-    return np.dtype(name)
 
 
 def class_weighted(class_weight: Any, classes: Array, labels: Any, weights: Array | None) -> Array | None:

@@ -18,8 +18,9 @@ from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.intercept import lone_intercept
 from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.arrays import plain_array
 
-__all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "check_parameters", "walk"]
+__all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "check_parameters", "problem_of", "walk"]
 
 
 class Checked(NamedTuple):
@@ -64,7 +65,7 @@ def check(estimator: LinearEstimator, X: Any, y: Any, sample_weight: Any) -> Che
         As in `fit`.
     """
     probe = check_parameters(estimator)
-    X, y = probe._check_fit_input(X, y)
+    X, y = probe._check_fit_input(plain_array(X), y)  # NumPy selects the rows of a fold
     names = getattr(probe, "feature_names_in_", None)
     return Checked(X, y, check_sample_weight(sample_weight, X), None if names is None else np.asarray(names, dtype=str))
 
@@ -111,7 +112,9 @@ def check_grid(alphas: Any, n_alphas: Any, eps: Any) -> Array | None:
     return np.unique(found)[::-1]
 
 
-def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: float | None) -> Array:
+def alpha_grid(
+    estimator: LinearEstimator, data: Checked, n_alphas: int, eps: float | None, problem: Problem | None = None
+) -> Array:
     """Alphas on a logarithmic scale, from a largest one to ``eps`` times it (None: 1e-3 with an l1 part, 1e-4 without).
 
     With an l1 part the largest is the smallest alpha for which all weights are zero: max |gradient of the mean loss| at
@@ -120,9 +123,12 @@ def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: fl
     the loss is (1/gamma)-smooth with gamma > 1. No direction of the mean squared loss has a larger curvature, so that
     each coefficient is shrunk to at most half of its unpenalized value.
     """
-    problem = _problem(estimator, data)
+    problem = problem_of(estimator, data) if problem is None else problem
     ratio = float(estimator.l1_ratio)
-    largest = _steepest(problem) / ratio if ratio else _total_variance(problem, data.X) / _smoothness(problem)
+    if ratio:  # above the rounding error, which would leave one weight of its size
+        largest = _steepest(problem) * (1.0 + problem.resolution) / ratio
+    else:
+        largest = _total_variance(problem, data.X) / _smoothness(problem)
     if not largest > 0:  # all weights are zero for every alpha, so that the scale does not matter
         largest = 1.0
     if eps is None:
@@ -130,7 +136,7 @@ def alpha_grid(estimator: LinearEstimator, data: Checked, n_alphas: int, eps: fl
     return np.asarray(np.geomspace(largest, largest * eps if n_alphas > 1 else largest, n_alphas))
 
 
-def _problem(estimator: LinearEstimator, data: Checked) -> Problem:
+def problem_of(estimator: LinearEstimator, data: Checked) -> Problem:
     """The problem of a fit with alpha = 1."""
     probe = clone(estimator).set_params(alpha=1.0, verbose=0)
     with config_context(assume_finite=True):

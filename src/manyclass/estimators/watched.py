@@ -19,16 +19,18 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, co
 from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.estimators.alpha_search import FRACTION as SEARCHED
 from manyclass.estimators.base import LinearEstimator, check_rows
+from manyclass.estimators.elsewhere import check_foreign
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import is_indicator, read_indicator
 from manyclass.estimators.ranks import mean_beside_all, together
+from manyclass.estimators.soft import is_soft, likely
 from manyclass.kernels.rows import check_sparse
 from manyclass.objective.history import FitProgress
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.columns import WIDTH, minimize_columns
 from manyclass.optimize.loop import Result
 from manyclass.optimize.validation import FRACTION, Judge, Validation, held_out_rows
-from manyclass.solvers.least_squares.arrays import plain_array
+from manyclass.runtime.arrays import detached, is_foreign, plain_array
 
 if TYPE_CHECKING:
     from manyclass.solvers import Solver
@@ -145,7 +147,12 @@ class Watched:
         return Judge(*rows, None, n_threads, watch.comm)
 
     def _held_out_matrix(self, X_val: Any) -> Any:
-        """X_val, checked as X."""
+        """X_val, checked as X; another library's array stays where it is."""
+        if is_foreign(X_val):
+            check_foreign(X_val, "X_val")
+            if X_val.shape[1] != self.n_features_in_:
+                raise ValueError(f"X_val must have {self.n_features_in_} features, as X, got {X_val.shape[1]}")
+            return detached(X_val)
         X_val = plain_array(X_val)
         ordered = check_sparse(X_val, "X_val")
         check_frame(X_val, "X_val")
@@ -162,6 +169,10 @@ class Watched:
             if y.shape[1] != K:
                 raise ValueError(f"y_val must have {K} targets for each row, as y, got {y.shape[1]}")
             return y
+        if is_soft(y_val, task != "multilabel"):
+            if y_val.shape[1] != K + (task == "binary"):
+                raise ValueError(f"y_val must have {K + (task == 'binary')} columns, as y, got {y_val.shape[1]}")
+            return likely(y_val, task != "multilabel")
         if task == "multilabel":
             if not is_indicator(y_val):
                 raise ValueError("y_val must be a multi-label indicator, as y, got labels: pass 0/1 columns")

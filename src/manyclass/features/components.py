@@ -88,13 +88,17 @@ class PrincipalComponents(Block):
         p, d = int(self.n_components), int(self.n_features_in_)
         return {"components_": (p, d), "mean_": (d,), "explained_variance_": (p,)}
 
+    def _directions(self) -> Array:
+        """The components, divided by their standard deviations if they are to be."""
+        if not self.whiten:
+            return self.components_
+        kept = self.explained_variance_ > 1e-12 * self.explained_variance_.max()
+        scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, self.explained_variance_, 1.0)), 0.0)
+        return np.asarray(self.components_ * scale[:, None])
+
     def _transform(self, X: Any) -> Array:
         dtype = working_dtype(X)
-        V = self.components_
-        if self.whiten:
-            least = 1e-12 * self.explained_variance_.max()
-            kept = self.explained_variance_ > least
-            V = V * np.where(kept, 1.0 / np.sqrt(np.where(kept, self.explained_variance_, 1.0)), 0.0)[:, None]
+        V = self._directions()
         if sp.issparse(X):
             projected = times(X, V.T.astype(dtype))
             projected -= (V @ self.mean_).astype(dtype)

@@ -23,13 +23,8 @@ if TYPE_CHECKING:  # "as": re-exported for type checkers
     from .encoder import TableEncoder as TableEncoder
     from .errors import DataFormatError as DataFormatError
     from .folder import verify as verify
-    from .reader import (
-        FORMATS as FORMATS,
-        detect_format as detect_format,
-        named_format as named_format,
-        read as read,
-        write as write,
-    )
+    from .formats import FORMATS as FORMATS, detect_format as detect_format, named_format as named_format
+    from .reader import read as read, write as write
     from .svmlight import read_svmlight as read_svmlight
     from .tables import TableLayout as TableLayout, read_table as read_table
     from .text import TextVectorizer as TextVectorizer
@@ -44,7 +39,8 @@ _MODULES = {
     "TableEncoder": "encoder",
     "DataFormatError": "errors",
     "verify": "folder",
-    **dict.fromkeys(("FORMATS", "detect_format", "named_format", "read", "write"), "reader"),
+    **dict.fromkeys(("FORMATS", "detect_format", "named_format"), "formats"),
+    **dict.fromkeys(("read", "write"), "reader"),
     "read_svmlight": "svmlight",
     **dict.fromkeys(("TableLayout", "read_table"), "tables"),
     "TextVectorizer": "text",

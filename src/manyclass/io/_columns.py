@@ -34,10 +34,12 @@ MISSING, UNKNOWN = -1, -2
 
 _NAN = float("nan")
 
-#: A date, or a date and a time, with or without fraction and offset.
+#: A date, or a date and a time, with or without fraction and offset; also day, month and year, or month, day and year.
+_DAY, _MONTH = "(0?[1-9]|[12][0-9]|3[01])", "(0?[1-9]|1[0-2])"
 _DATE = re.compile(
-    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-    r"([T ][0-2][0-9]:[0-5][0-9](:[0-6][0-9]([.,][0-9]+)?)?( ?(Z|[+-][0-2][0-9](:?[0-5][0-9])?))?)?\Z"
+    r"([0-9]{4}(?P<mark>[-/.])(0[1-9]|1[0-2])(?P=mark)(0[1-9]|[12][0-9]|3[01])"
+    rf"|({_DAY}[/.]{_MONTH}|{_MONTH}[/.]{_DAY})[/.][0-9]{{4}})"
+    r"([T ][0-2]?[0-9]:[0-5][0-9](:[0-6][0-9]([.,][0-9]+)?)?( ?(Z|[AP]M|[+-][0-2][0-9](:?[0-5][0-9])?))?)?\Z"
 )
 
 #: What stands for a number in a file of texts.
@@ -88,7 +90,7 @@ def kind_of(values: Iterable[Any], typed: bool) -> Literal["number", "category",
 
 
 def is_date(value: Any) -> bool:
-    """Whether a value is a date or a point in time, or a text with one as ISO 8601 has it."""
+    """Whether a value is a date or a point in time, or a text with one."""
     return isinstance(value, date | np.datetime64) or (isinstance(value, str) and bool(_DATE.match(value.strip())))
 
 

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack, issparse
 
-__all__ = ["make_csr", "row_pointers", "row_ranges"]
+__all__ = ["beside", "make_csr", "one_of", "row_pointers", "row_ranges"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+#: Rows whose parts are put beside each other at a time.
+_ROWS = 1 << 12
+
+
+def beside(parts: Sequence[Any], dtype: npt.DTypeLike) -> Any:
+    """The columns of arrays and CSR matrices beside each other, as a CSR matrix; zeros of arrays are not stored.
+
+    Some rows at a time: SciPy's ``hstack`` has, beside the result, all rows once more, and those of an array in
+    coordinates, 20 bytes a number.
+    """
+    n, width = parts[0].shape[0], sum(part.shape[1] for part in parts)
+    size = sum(part.nnz if issparse(part) else int(np.count_nonzero(part)) for part in parts)
+    index = np.int32 if max(size, width) <= np.iinfo(np.int32).max else np.int64
+    data, indices, lengths, at = np.empty(size, dtype), np.empty(size, index), np.empty(n, index), 0
+    for begin in range(0, n, _ROWS):
+        rows = slice(begin, begin + _ROWS)
+        block = hstack([csr_matrix(part[rows]) for part in parts], format="csr", dtype=dtype)
+        data[at : at + block.nnz], indices[at : at + block.nnz] = block.data, block.indices
+        lengths[rows] = np.diff(block.indptr)
+        at += block.nnz
+    return csr_matrix((data, indices, row_pointers(lengths, index)), shape=(n, width))
+
+
+def one_of(codes: Array, width: int, dtype: npt.DTypeLike) -> Any:
+    """A CSR matrix with a 1 in the column of each code; nothing where it is negative."""
+    there = codes >= 0
+    ones = np.ones(np.count_nonzero(there), dtype)
+    return csr_matrix((ones, codes[there], row_pointers(there)), shape=(codes.size, width))
 
 
 def row_pointers(lengths: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> Array:

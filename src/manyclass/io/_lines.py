@@ -14,6 +14,7 @@ from manyclass.runtime.memory import available, human
 
 from . import _parse
 from ._csr import row_pointers
+from ._joined import Joined
 from ._parse import NO_BOUND, Counts, Rules, Scratch, parse_lines
 from ._together import PartOfLines
 from .errors import DataFormatError, counted
@@ -136,6 +137,14 @@ class Found(NamedTuple):
                 return self.line_at(match.start())
         raise IndexError(f"row {row} is not in this block")
 
+    def place_of(self, row: int) -> str:
+        """Return the line of a row of the block, for a note."""
+        line = self.line_of(row)
+        if not isinstance(self.path, Joined):
+            return f"line {line}"
+        file, own = self.path.located(line)
+        return f"line {own} of {file}"
+
     def text(self, offset: int) -> bytes:
         """Return the token that starts at an offset."""
         match = _TOKEN.match(self.block.data, offset)
@@ -234,7 +243,7 @@ class _Rows:
         self._labels = GrowingArray(np.int32)
         self._smallest, self._largest = NO_BOUND, -1
         self._dropped = self._queries = self._unsorted = 0
-        self._repeated = self._first_repeat = 0
+        self._repeated, self._first_repeat = 0, ""
 
     def add(self, found: Found) -> None:
         """Add the rows of a block."""
@@ -286,7 +295,7 @@ class _Rows:
         repeated = lengths - np.diff(rows.indptr)
         if repeated.any():
             if not self._repeated:
-                self._first_repeat = found.line_of(int(np.argmax(repeated > 0)))
+                self._first_repeat = found.place_of(int(np.argmax(repeated > 0)))
             self._repeated += int(repeated.sum())
             infinite = ~(np.abs(rows.data) < found.rules.limit)
             if infinite.any():
@@ -316,7 +325,7 @@ class _Rows:
         if self._repeated:
             notes.append(
                 f"features repeated in a row were added up: {counted(self._repeated, 'value')}, "
-                f"first on line {self._first_repeat}"
+                f"first on {self._first_repeat}"
             )
         if self._queries:
             notes.append(f"{counted(self._queries, 'qid field')} ignored")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import tokenize
 import zipfile
@@ -103,7 +104,17 @@ def _load_rows(path: StrPath, what: str, comm: Together | None) -> tuple[csr_mat
         return read_csr_rows(path, comm.rank, comm.size)
 
 
-def _load_named(path: StrPath) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None] | None:
+def _rows(X: npt.NDArray[Any], what: str, notes: list[str]) -> npt.NDArray[Any]:
+    """A matrix of numbers; of images, with two or three sides, a row for each."""
+    if X.ndim not in (2, 3, 4) or X.dtype.kind not in "fiub":
+        raise ValueError(f"{what} {X.ndim} dimensions and type {X.dtype}; expected a matrix of real numbers, or images")
+    if X.ndim > 2:
+        notes.append(f"images of shape {X.shape[1:]}: each is a row of {math.prod(X.shape[1:])} features")
+        X = X.reshape(len(X), math.prod(X.shape[1:]))
+    return X
+
+
+def _load_named(path: StrPath, notes: list[str]) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None] | None:
     """The arrays X and y (or None) of an archive that numpy.savez wrote; None if SciPy wrote it."""
     with _reading(path, "a sparse matrix"), open(path, "rb") as file:
         check_sizes(file)
@@ -117,11 +128,9 @@ def _load_named(path: StrPath) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | Non
                 "X=X, y=y) with rows X and, optionally, labels y"
             )
         X, y = archive["X"], archive["y"] if "y" in archive.files else None
-        if X.ndim != 2 or X.dtype.kind not in "fiub":
-            raise ValueError(
-                f"X has {X.ndim} dimensions and type {X.dtype}; expected a matrix of real numbers (numpy.savez keeps "
-                "no sparse matrix: scipy.sparse.save_npz does)"
-            )
+        if X.ndim == 0:
+            raise ValueError("X is no array of numbers: numpy.savez keeps no sparse matrix, scipy.sparse.save_npz does")
+        X = _rows(X, "X has", notes)
         if y is not None and y.shape[:1] != X.shape[:1]:
             raise ValueError(f"X has shape {X.shape}, and y {y.shape}; expected a label for each row")
         return X, y
@@ -301,7 +310,8 @@ def read_npz(
     path : str or path
         ``NAME.npz``. The labels are in ``NAME.labels`` or ``NAME.y`` with suffix ``.npy``, ``.npz`` or ``.txt`` (see
         `read_labels`), the names of the columns of an indicator matrix in ``NAME.label_names.npy``. An archive that
-        ``numpy.savez(path, X=X, y=y)`` wrote has dense rows X and, optionally, labels y.
+        ``numpy.savez(path, X=X, y=y)`` wrote has dense rows X, or images of shape (n, height, width) or (n, height,
+        width, channels), which become rows, and, optionally, labels y.
     dtype, n_features, extra_features, task
         As for `read_svmlight`.
     find_labels : bool, default=True
@@ -322,7 +332,7 @@ def read_npz(
     """
     kind = checked_dtype(dtype, n_features, extra_features, task)
     notes: list[str] = []
-    named = _load_named(path)
+    named = _load_named(path, notes)
     if named is not None:
         own = slice(*rows_of(comm, len(named[0])))
         X = _fitting(path, named[0][own], kind, n_features, extra_features, notes)
@@ -384,7 +394,7 @@ def read_npy(
     Parameters
     ----------
     path : str or path
-        ``NAME.npy``, with files of labels as for `read_npz`.
+        ``NAME.npy``, a matrix or images as for `read_npz`, with files of labels as there.
     dtype : {numpy.float32, numpy.float64}, default=numpy.float32
         The type asked for. The file's own type is kept if it differs; `Dataset.notes` then says so.
     n_features, extra_features, task, find_labels, label_separator, comm
@@ -402,12 +412,12 @@ def read_npy(
     """
     kind = checked_dtype(dtype, n_features, extra_features, task)
     X = _load_array(path, "a dense matrix", mmap_mode="r")
-    if X.ndim != 2 or X.dtype.kind not in "fiub":
-        what = f"has an array of {X.ndim} dimensions and type {X.dtype}; expected a matrix (rows, features) of numbers"
-        what += ": save X.reshape(len(X), -1)" if X.ndim > 2 else ""
-        raise DataFormatError(path, what)
-    X = X[slice(*rows_of(comm, X.shape[0]))]
     notes: list[str] = []
+    try:
+        X = _rows(X, "has an array of", notes)
+    except ValueError as error:
+        raise DataFormatError(path, str(error)) from None
+    X = X[slice(*rows_of(comm, X.shape[0]))]
     if X.dtype != kind:
         notes.append(f"values are {X.dtype}, as in the file, which is memory-mapped")
     if n_features is not None and n_features != X.shape[1]:

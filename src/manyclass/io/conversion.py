@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from manyclass.io import reader
@@ -14,7 +15,7 @@ __all__ = ["convert"]
 
 
 def convert(
-    source: StrPath,
+    source: StrPath | Sequence[StrPath],
     path: StrPath,
     *,
     shard_rows: int | None = None,
@@ -22,15 +23,15 @@ def convert(
     narrow: bool = False,
     **options: Any,
 ) -> RowStore:
-    """Convert a file of any known format to a row store.
+    """Convert a file of any known format, or several of the same format, to a row store.
 
     svmlight and XMC files, compressed or not, are read in blocks, and dense ``.npy`` files are mapped: only a shard and
     the labels (4 or 8 bytes each) are in memory. ``.npz`` files and tables are read as a whole.
 
     Parameters
     ----------
-    source : str or path
-        The file to read.
+    source : str, path or sequence of them
+        The file to read, or the files: see `manyclass.io.read`.
     path : str or path
         The folder to create.
     shard_rows : int >= 1, default=None

@@ -8,13 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix, hstack
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from ._columns import MISSING, BadValue, Categories, Column, Numbers, Texts, date_sentence, kind_of
-from ._csr import row_pointers
+from ._csr import beside, one_of
 from ._frames import named_columns
 from ._layout import listed
 from ._packed import packed, unpacked
@@ -309,8 +308,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         numbers = [column for column in columns if isinstance(column, Numbers)]
         parts: list[Any] = []
         if numbers:
-            dense = [self._standardized(column, place) for place, column in enumerate(numbers)]
-            parts = [np.column_stack([part for pair in dense for part in pair]).astype(dtype, order="C")]
+            holes = sum(column.name in self.missing_ for column in numbers)
+            parts = [np.empty((numbers[0].values.size, len(numbers) + holes), dtype)]
+            made = (part for place, column in enumerate(numbers) for part in self._standardized(column, place))
+            for place, part in enumerate(made):
+                parts[0][:, place] = part
             if len(numbers) == len(columns):
                 return parts[0]
         categories = [column for column in columns if isinstance(column, Categories)]
@@ -318,11 +320,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             codes = column.values
             if column.name in self.missing_:
                 codes = np.where(codes == MISSING, len(names), codes)
-            there = codes >= 0
-            shape = codes.size, len(names) + (column.name in self.missing_)
-            ones = np.ones(np.count_nonzero(there), dtype)
-            parts.append(csr_matrix((ones, codes[there], row_pointers(there)), shape=shape))
-        return csr_matrix(hstack([csr_matrix(part) for part in (*parts, *terms)], format="csr", dtype=dtype))
+            parts.append(one_of(codes, len(names) + (column.name in self.missing_), dtype))
+        return beside([*parts, *terms], dtype)
 
     def _standardized(self, column: Numbers, place: int) -> list[Array]:
         """The standardized values, and where they are missing if the fit had missing ones."""

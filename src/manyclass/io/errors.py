@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ._joined import Joined
+
 __all__ = ["DataFormatError", "counted"]
 
 
@@ -18,7 +20,7 @@ class DataFormatError(ValueError):
     Parameters
     ----------
     path : str or os.PathLike
-        The file.
+        The file; of several that are read as one, the line tells which.
     what : str
         What is wrong, what was expected and what to do.
     line : int, default=None
@@ -31,6 +33,8 @@ class DataFormatError(ValueError):
     """
 
     def __init__(self, path: str | os.PathLike[str], what: str, line: int | None = None) -> None:
+        if isinstance(path, Joined):
+            path, line = path.located(line)
         # The base class gets all three, because pickling (in worker processes) passes its arguments to __init__.
         super().__init__(os.fspath(path), what, line)
         self.path = os.fspath(path)

@@ -1,143 +1,39 @@
-"""Reads and writes files of all formats, and detects the format of a file."""
+"""Reads and writes files of all formats."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ._joined import Joined
+from ._layout import listed
 from ._lines import Spill
 from ._together import Together, counts_of, largest
 from ._write_lines import write_svmlight, write_xmc
 from .arrays import read_labels, read_npy, read_npz, write_npy, write_npz
 from .dataset import Dataset
 from .errors import DataFormatError, counted
+from .formats import FORMATS, TABLES, Format, check_joinable, detect_format, joined, named_format
 from .labels import Task, checked_dtype
-from .streams import StrPath, open_bytes
+from .streams import StrPath
 from .svmlight import read_svmlight
 from .tables import TableLayout, read_table
-from .typed import TYPED
-from .xmc import XMC_HEADER, read_xmc
+from .xmc import read_xmc
 
 if TYPE_CHECKING:
     from .encoder import TableEncoder
     from .text import TextVectorizer
 
-__all__ = ["FORMATS", "Format", "detect_format", "named_format", "read", "write"]
-
-Format: TypeAlias = Literal["svmlight", "xmc", "npz", "npy", "csv", "tsv", "jsonl", "parquet", "arrow", "store"]
-FORMATS: tuple[str, ...] = get_args(Format)
-
-#: Formats of tables.
-_TABLES = ("csv", "tsv", *TYPED)
-
-_SUFFIXES: dict[str, Format] = {
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".xmc": "xmc",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".store": "store",
-}
-
-_SVMLIGHT_LINE = re.compile(rb"(?:[^\s:#]+[ \t]|[ \t])[ \t]*(?:[0-9]+|qid):[^\s]+(?:[\s#]|\Z)")
-
-
-def _suffix(path: StrPath) -> str:
-    """The suffix of a name in lower case, without that of a compression."""
-    name = Path(path)
-    return (name.with_suffix("") if name.suffix in (".gz", ".zst") else name).suffix.lower()
-
-
-def named_format(path: StrPath) -> Format | None:
-    """Return the format that the suffix of a file name stands for, compressed or not; None if it stands for none.
-
-    Examples
-    --------
-    >>> named_format("train.svm.gz"), named_format("train.txt")
-    ('svmlight', None)
-    """
-    return _SUFFIXES.get(_suffix(path))
-
-
-def detect_format(path: StrPath) -> Format:
-    """Detect the format of a file from its first bytes and its name.
-
-    Parameters
-    ----------
-    path : str or path
-        A file, compressed or not, or a folder.
-
-    Returns
-    -------
-    str
-        One of `FORMATS`.
-
-    Raises
-    ------
-    DataFormatError
-        If the file is empty or has none of the `FORMATS`.
-    OSError
-        If the file cannot be opened.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "train.txt")
-    ...     _ = path.write_text("2 3 4\\n0,3 0:1 2:0.5\\n 1:2\\n")
-    ...     detect_format(path)
-    'xmc'
-    """
-    if os.path.isdir(path):
-        return "store"  # opening it refuses any other folder
-    with open_bytes(path) as source:
-        head = source.read(1 << 16)
-    if not head:
-        raise DataFormatError(path, "the file is empty; expected at least one row")
-    if head.startswith(b"PK\x03\x04"):
-        return "npz"
-    if head.startswith(b"\x93NUMPY"):
-        return "npy"
-    if head.startswith(b"PAR1"):
-        return "parquet"
-    known = named_format(path)
-    if head.startswith(b"ARROW1"):
-        return "arrow"
-    if known in _TABLES:
-        return known
-    if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b'{"'):
-        return "jsonl"
-    if XMC_HEADER.match(head):
-        return "xmc"
-    if known in ("svmlight", "xmc"):
-        return known
-    lines = head.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
-    first = next((line for line in lines if line.partition(b"#")[0].strip()), b"")
-    if _SVMLIGHT_LINE.match(first):
-        return "svmlight"
-    raise DataFormatError(
-        path, f"its format cannot be detected from its start and name: pass format=, one of {', '.join(FORMATS)}"
-    )
+__all__ = ["read", "write"]
 
 
 def read(
-    path: StrPath,
+    path: StrPath | Sequence[StrPath],
     *,
     format: Format | None = None,
     dtype: npt.DTypeLike = np.float32,
@@ -162,12 +58,15 @@ def read(
     spill: Spill | None = None,
     comm: Together | None = None,
 ) -> Dataset:
-    """Read a file of any known format.
+    """Read a file of any known format, or several of the same format as one.
 
     Parameters
     ----------
-    path : str or path
-        The file. Text files may be compressed (gzip, Zstandard).
+    path : str, path or sequence of them
+        The file. Text files may be compressed (gzip, Zstandard). Several files of svmlight or of tables are one data
+        set, their rows one after another: a sequence in its order; the files in a folder, or of a pattern such as
+        ``"part-*.parquet"`` (``**``: in all folders below), by name. All tables have the same columns, and CSV files
+        all have a header or none.
     format : str, default=None
         One of `FORMATS`; by default detected from the content and the name.
     dtype : {numpy.float32, numpy.float64}, default=numpy.float32
@@ -210,9 +109,9 @@ def read(
     Raises
     ------
     DataFormatError
-        If the file does not conform to its format; the message names the line.
+        If the file does not conform to its format; the message names the file and the line.
     ValueError
-        If an argument is invalid or does not apply to the format.
+        If an argument is invalid or does not apply to the format, or a file is named twice.
     OSError
         If the file cannot be opened.
 
@@ -227,10 +126,12 @@ def read(
     ('csv', (2, 6), ['card', 'account'], ("texts from column 'text', labels from 'category'",))
     """
     checked_dtype(dtype, n_features, extra_features, task)
+    path = joined(path)
     if format is None:
         format = detect_format(path)
     elif format not in FORMATS:
         raise ValueError(f"format is {format!r}; expected one of {', '.join(map(repr, FORMATS))}")
+    check_joinable(path, format)
     columns: dict[str, Any] = {
         "text_column": text_column,
         "number_columns": number_columns,
@@ -240,7 +141,7 @@ def read(
         "delimiter": delimiter,
         "header": header,
     }
-    if format not in _TABLES:
+    if format not in TABLES:
         given = {**columns, "layout": layout, "vectorizer": vectorizer}
         given = {name: value for name, value in given.items() if value is not None}
         given |= {} if quote == "auto" else {"quote": quote}
@@ -248,13 +149,18 @@ def read(
         given |= {} if unlabeled == "error" else {"unlabeled": unlabeled}
         for name, value in given.items():
             what = f"{name} is {value!r}, but {os.fspath(path)} has the format {format!r}"
-            raise ValueError(f"{what}; expected a table ({', '.join(_TABLES)}): leave {name} out")
+            raise ValueError(f"{what}; expected a table ({', '.join(TABLES)}): leave {name} out")
     if comm is not None and comm.size == 1:
         comm = None
-    if comm is not None and format in _TABLES:
+    if comm is not None and format in TABLES:
         raise ValueError(
             f"{os.fspath(path)} is a table, which several processes do not read together, as its vocabulary is that of "
             "all rows: write it as a row store first, with  manyclass convert TABLE -o NAME.store"
+        )
+    if comm is not None and isinstance(path, Joined):
+        raise ValueError(
+            f"{path} has {len(path.files)} files, which several processes do not read together: write them as a row "
+            "store first, with  manyclass convert FILE... -o NAME.store"
         )
     own_task: Task = task if labels is None else "auto"
     common: dict[str, Any] = {"dtype": dtype, "n_features": n_features}
@@ -269,7 +175,7 @@ def read(
         from manyclass.io.store.reading import read_store
 
         data = read_store(path, n_features=n_features, extra_features=extra_features, task=own_task, **shared)
-    elif format in _TABLES:
+    elif format in TABLES:
         if labels is None:
             columns.update(task=task, label_separator=label_separator)
         options: dict[str, Any] = {"quote": quote, "layout": layout, "with_labels": with_labels and labels is None}
@@ -282,6 +188,11 @@ def read(
     _, n = counts_of(comm, data.n_samples)
     if comm is not None and (n < comm.size or not largest(comm, -data.n_samples) < 0):
         raise DataFormatError(path, f"has {counted(n, 'row')}, too few for {comm.size} processes: start fewer")
+    if isinstance(path, Joined):
+        other = f"; not read: {listed(path.left)}" if path.left else ""
+        data = replace(
+            data, notes=(f"{len(path.files)} files, {path.files[0]} to {path.files[-1]}{other}", *data.notes)
+        )
     if labels is None:
         return data
     y, names = read_labels(labels, task=task, separator=label_separator, rows=data.n_samples, comm=comm)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 
 from manyclass.runtime.files import atomic_path, special
 
+from ._joined import Joined
 from .errors import DataFormatError
 
 __all__ = [
@@ -222,8 +223,12 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Bloc
     """Yield the file in blocks of whole lines, each of about ``block_bytes`` bytes or one longer line.
 
     A thread reads and decompresses the next block (without the interpreter lock) while the caller uses the last one. A
-    byte order mark at the start is left out; a newline missing at the end is added.
+    byte order mark at the start is left out; a newline missing at the end is added. A `Joined` path yields those of all
+    its files.
     """
+    if isinstance(path, Joined):
+        yield from _joined_blocks(path, block_bytes)
+        return
     with open_bytes(path) as source, ThreadPoolExecutor(1) as ahead:
 
         def fetch() -> tuple[bytes, float]:
@@ -253,6 +258,17 @@ def line_blocks(path: StrPath, block_bytes: int = BLOCK_BYTES) -> Generator[Bloc
             data = data.removeprefix(b"\xef\xbb\xbf")
         if data:
             yield Block(data + b"\n", fraction)
+
+
+def _joined_blocks(path: Joined, block_bytes: int) -> Generator[Block, None, None]:
+    sizes = path.sizes()
+    lines, before, total = 0, 0, max(sum(sizes), 1)
+    for place, (file, size) in enumerate(zip(path.files, sizes)):
+        path.begin(lines, first=not place)
+        for data, fraction in line_blocks(file, block_bytes):
+            lines += data.count(b"\n")
+            yield Block(data, max(before + fraction * size, 1) / total)
+        before += size
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ._archives import csr_sizes
+from ._joined import Joined
 from .errors import DataFormatError
-from .reader import Format, detect_format
+from .formats import Format, detect_format
 from .streams import StrPath, open_bytes
 from .xmc import XMC_HEADER
 
@@ -58,6 +59,8 @@ def survey(path: StrPath, format: Format | None = None) -> Survey | None:
     Survey(rows=2, features=3, classes=4, values=3, itemsize=8, estimated=True)
     """
     format = detect_format(path) if format is None else format
+    if isinstance(path, Joined):
+        return None
     if format == "store":
         from .store.rows import RowStore
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import threading
 import warnings
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._columns import BadValue
+from ._csv_rows import MARKS, FirstRows, csv_records, delimiter_of, long_fields
 from ._layout import (
     Record,
     TableLayout,
@@ -31,7 +30,7 @@ from ._layout import (
 from .dataset import Dataset
 from .errors import DataFormatError, counted
 from .labels import LabelColumn, Task, checked_dtype
-from .streams import StrPath, open_bytes
+from .streams import StrPath
 from .typed import TYPED, as_text, typed_rows
 
 if TYPE_CHECKING:
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from .text import TextVectorizer
 
 __all__ = ["TableLayout", "read_table"]
-
-#: Delimiters that are detected.
-_MARKS = (",", "\t", ";")
 
 #: Number of rows from which columns are detected, and that are added to the columns of a table at a time.
 _SAMPLE, _ROWS = 2000, 4096
@@ -55,62 +51,9 @@ def _unseen(X: Any) -> float:
     return float(np.count_nonzero(np.bincount(X.indices) == 1) / X.nnz) if X.shape[0] >= 100 else 0.0
 
 
-class _LongFields:
-    """Raises the csv module's limit of 128 KiB for a field while a table is read.
-
-    The limit is global: the first reader of any thread raises it, and the last one restores it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readers = 0
-        self._before = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._readers == 0:
-                self._before = csv.field_size_limit(2**31 - 1)
-            self._readers += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._readers -= 1
-            if self._readers == 0:
-                csv.field_size_limit(self._before)
-
-
-_long_fields = _LongFields()
-
-
-def _delimiter_of(first: str, format: str, layout: TableLayout | None) -> str:
-    """Detect the delimiter from the first line, the format and the layout of the table read before."""
-    if format == "tsv":
-        return "\t"
-    counts = {mark: first.count(mark) for mark in _MARKS}
-    # Without a header a wrong guess would go unnoticed: texts contain commas and semicolons too.
-    if layout is not None and (not layout.header or layout.delimiter in first or not any(counts.values())):
-        return layout.delimiter
-    return "," if counts[","] else max(counts, key=counts.__getitem__)
-
-
-def _records(lines: Iterator[str], path: StrPath, delimiter: str, quote: str | None) -> Iterator[Record]:
-    """Yield the rows of a table without empty lines."""
-    quoting: Literal[0, 3] = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
-    reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting, strict=True)
-    begin = 1
-    try:
-        for fields in reader:
-            if fields:
-                yield Record(fields, begin)
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        advice = "" if quote is None else ": if quotes are part of the text, pass quote=None"
-        raise DataFormatError(path, f"{error}{advice}", begin) from error
-
-
 def _check_single(path: StrPath, sample: list[Record], delimiter: str, layout: TableLayout) -> None:
     """Raise a DataFormatError for a table that has one column only because the delimiter is wrong."""
-    for mark in set(_MARKS) - {delimiter}:
+    for mark in set(MARKS) - {delimiter}:
         if all(record.fields[0].count(mark) == layout.columns - 1 for record in sample):
             what = f"1 column with delimiter {delimiter!r}; expected {layout.columns}, as in the training data"
             raise DataFormatError(path, f"{what} and with delimiter {mark!r}: pass delimiter=", 1)
@@ -237,16 +180,16 @@ def read_table(
     typed = format in TYPED
     if typed and delimiter is not None:
         raise ValueError(f"delimiter is {delimiter!r}, but {os.fspath(path)} has the format {format!r}: leave it out")
+    firsts = None
     with ExitStack() as stack:
         if typed:
             delimiter, header = ",", True
             records: Iterator[Record] = (Record(*row) for row in stack.enter_context(typed_rows(path, format)))
         else:
-            stack.enter_context(_long_fields)
-            lines = stack.enter_context(open_bytes(path)).text_lines()
-            first = next(lines, "")
-            delimiter = _delimiter_of(first, format, layout) if given is None else given
-            records = _records(chain([first], lines), path, delimiter, quote)
+            stack.enter_context(long_fields)
+            delimiter = delimiter_of(path, format, layout) if given is None else given
+            firsts = FirstRows(header)
+            records = stack.enter_context(closing(csv_records(path, delimiter, quote, firsts)))
         sample = list(islice(records, _SAMPLE))
         if not sample:
             raise DataFormatError(path, "it has no rows; expected a text and a label on each line")
@@ -254,6 +197,8 @@ def read_table(
         named = [each for columns in kinds.values() if columns != "auto" for each in _several(columns)]
         may_be_texts = not kinds and (bool(texts_in) or len(names) < 3)
         has_header = is_header(sample, header, [*texts_in, label_column, *named, *before], layout, may_be_texts)
+        if firsts is not None:
+            firsts.settle(has_header)
         given_texts = [position(path, "text_column", column, names, has_header) for column in texts_in]
         text = given_texts[0] if given_texts else None
         label = None if label_column is None else position(path, "label_column", label_column, names, has_header)

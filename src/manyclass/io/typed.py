@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ._joined import Joined
 from .errors import DataFormatError
 from .streams import StrPath, check_regular, open_bytes, refuse_bomb
 
@@ -31,11 +32,44 @@ def pyarrow(what: str) -> Any:
 @contextmanager
 def typed_rows(path: StrPath, format: str) -> Iterator[Iterator[tuple[list[Any], int]]]:
     """The names of the columns, then the values of the rows, each with its number from 1; None is a missing value."""
-    if format == "jsonl":
+    if isinstance(path, Joined):
+        rows = _json_rows(path, path.joined_lines(_lines_of_each(path))) if format == "jsonl" else _joined(path, format)
+        yield rows
+    elif format == "jsonl":
         with open_bytes(path) as source:
             yield _json_rows(path, source.text_lines())
     else:
         yield _arrow_rows(path, format)
+
+
+def _lines_of_each(path: Joined) -> Iterator[Iterator[str]]:
+    for file in path.files:
+        with open_bytes(file) as source:
+            yield source.text_lines()
+
+
+def _joined(path: Joined, format: str) -> Iterator[tuple[list[Any], int]]:
+    """The rows of several files, whose columns must have the same names."""
+    names: list[Any] = []
+    before = 0
+    for place, file in enumerate(path.files):
+        path.begin(before, first=not place)
+        number = 0
+        for at, (row, number) in enumerate(_arrow_rows(file, format)):
+            if at or not place:
+                names = names if at or place else row
+                yield row, before + number
+            elif row != names:
+                raise DataFormatError(file, other_columns(row, names, path.files[0]))
+        before += number
+
+
+def other_columns(names: list[Any], expected: list[Any], of: str) -> str:
+    """The message on a file whose columns are not those of the first file."""
+    return (
+        f"its columns are {', '.join(map(repr, names))}; expected {', '.join(map(repr, expected))}, as in {of}: read "
+        "files of the same columns as one"
+    )
 
 
 def _json_rows(path: StrPath, lines: Iterator[str]) -> Iterator[tuple[list[Any], int]]:

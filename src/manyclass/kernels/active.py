@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from manyclass.kernels.jit import jit
+from manyclass.kernels.operations import rival_cost
 from manyclass.kernels.products import add_sparse_outer_within
 from manyclass.kernels.rows import longest_row, n_rows
 from manyclass.kernels.simplex import project_rivals
@@ -28,7 +29,7 @@ __all__ = [
 
 @jit
 def active_epoch(
-    rows, y, weights, norms, order, gamma, reg, V, bias, indptr, rivals, b, idle, inv_lam_n, bias_step, alone, left
+    rows, y, weights, norms, order, loss, reg, V, bias, indptr, rivals, b, idle, inv_lam_n, bias_step, alone, left
 ):
     """One dual ascent step on each example of ``order``, exact over its active rivals.
 
@@ -54,12 +55,13 @@ def active_epoch(
         if m == 0 or c <= 0:
             continue
         q = c * (real(norms[i]) * real(inv_lam_n) + real(bias_step))
-        curvature = gamma + q
+        curvature = loss.gamma + q
         for a in range(m):
             classes[a] = rivals[begin + a]
         classes[m] = y[i]
-        for a in range(m + 1):
-            s[a] = bias[classes[a]]
+        for a in range(m):
+            s[a] = bias[classes[a]] + (real(rival_cost(loss, y[i], classes[a])) - real(1))
+        s[m] = bias[classes[m]]
         image_scores(V, rows, i, classes, m + 1, reg, s, slots)
         old = real(0)
         for a in range(m):
@@ -129,14 +131,14 @@ def merge_rivals(indptr, rivals, b, found, new_indptr, new_rivals, new_b, write)
 
 
 @jit
-def sparse_conjugates(weights, gamma, indptr, b):
+def sparse_conjugates(y, weights, loss, indptr, rivals, b):
     """``sum_i c_i phi*(-a_i)`` in float64."""
     total = 0.0
     for i in range(indptr.shape[0] - 1):
         c = np.float64(weights[i])
         for entry in range(indptr[i], indptr[i + 1]):
             p = np.float64(b[entry])
-            total += c * (0.5 * np.float64(gamma) * p * p - p)
+            total += c * (0.5 * np.float64(loss.gamma) * p * p - np.float64(rival_cost(loss, y[i], rivals[entry])) * p)
     return total
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "loss_value",
     "primal",
     "prox",
+    "rival_cost",
     "unit_conjugate",
     "unit_gradient",
     "unit_hessian",
@@ -49,6 +50,11 @@ def loss_conjugate(loss: Any, a: Any, t: Any) -> Any:
 
 def dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     """``new = argmax_b -phi*(-b) - s.(b - a) - (q/2) ||b - a||^2``: Option I of Prox-SDCA."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def rival_cost(loss: Any, t: Any, k: Any) -> Any:
+    """The number by which the score of class t must exceed that of its rival k for a loss of zero (max-of-hinge)."""
     raise TypeError("compiled: call it from a kernel")
 
 

@@ -1,6 +1,7 @@
 """Kernels that propose rivals to the active-set Crammer-Singer solver: from class centroids, and from current weights.
 
-A rival of a row is a class j != y; a violator is one with a positive margin violation 1 + s_j - s_y. From current
+A rival of a row is a class j != y; a violator is one with a positive margin violation c_yj + s_j - s_y, where c_yj is 1
+unless the loss has costs: the scores of rivals are taken with c_yj - 1 added. From current
 weights every class of a row is scored, and a vectorized loop finds the possible violators. An alternative, to read only
 the features without which no class can be a violator (the score of y is a bound), was slower: it saves four fifths of
 the multiply-adds, but these are the cheap ones along dense rows, and its lookups are scattered over the memory.
@@ -14,6 +15,7 @@ import numpy as np
 from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a, jit
+from manyclass.kernels.operations import rival_cost
 from manyclass.kernels.predict import DenseWeights, MixedWeights, add_row, add_rows
 from manyclass.kernels.products import add_scores
 from manyclass.kernels.rows import CSRRows, longest_row
@@ -109,15 +111,16 @@ def _at_least(s, threshold, found):
 
 
 @jit
-def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
+def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
     """Score every class for the rows begin .. end - 1 at fixed weights: a dense dual image ``V``, or sparse weights.
 
     ``found`` (n x m) receives the rivals with the largest scores among those without a dual variable whose margin
-    violation 1 + s_j - s_y is positive and within ``slack`` of the row's largest; largest first, then -1. Returns the
-    exact sum of the losses, over all classes.
+    violation c_yj + s_j - s_y is positive and within ``slack`` of the row's largest; largest first, then -1. Returns
+    the exact sum of the losses, over all classes.
     """
     outputs = bias.shape[0]
     real = bias.dtype.type
+    gamma = loss.gamma
     s = np.empty(outputs, bias.dtype)
     near = np.empty(outputs, bias.dtype)
     violators = np.empty(outputs, np.int64)
@@ -134,7 +137,8 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
             continue
         t = y[i]
         for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
-            s[k] = bias[k]
+            s[k] = bias[k] + (real(rival_cost(loss, t, k)) - real(1))
+        s[t] = bias[t]
         _all_scores(V, rows, i, reg, s)
         level = s[t] - real(1)
         s[t] = level - real(1)
@@ -184,7 +188,7 @@ def propose(rows, y, weights, gamma, reg, V, bias, indptr, rivals, b, slack, fou
 
 
 @jit
-def keep_violators(rows, y, reg, V, bias, indptr, rivals, b, asked, slack, found):
+def keep_violators(rows, y, loss, reg, V, bias, indptr, rivals, b, asked, slack, found):
     """Of the classes ``asked`` (n x k) that an index returned for each row, keep those that `propose` would propose.
 
     These are the violators at the current image ``V`` without a dual variable, within ``slack`` of the row's largest
@@ -202,8 +206,9 @@ def keep_violators(rows, y, reg, V, bias, indptr, rivals, b, asked, slack, found
         for a in range(k):
             classes[a] = asked[i, a]
         classes[k] = y[i]
-        for a in range(k + 1):
-            s[a] = bias[classes[a]]
+        for a in range(k):
+            s[a] = bias[classes[a]] + (real(rival_cost(loss, y[i], classes[a])) - real(1))
+        s[k] = bias[y[i]]
         image_scores(V, rows, i, classes, k + 1, reg, s, slots)
         level = s[k] - real(1)
         least = level

@@ -18,7 +18,9 @@ from manyclass.kernels.targets import target_row
 
 __all__ = [
     "balance_classes",
+    "balance_distributions",
     "class_masses",
+    "distribution_masses",
     "dual_image",
     "evaluate_rows",
     "primal_weights",
@@ -177,6 +179,37 @@ def class_masses(y, weights, dual, wanted, present):
                 present[k] += c * p
                 rivals += p
         present[y[i]] += c * (1.0 - rivals)
+
+
+@jit
+def distribution_masses(targets, weights, dual, wanted, present):
+    """As `class_masses` for distributions t_i over the classes: sums of c_i t_ik, and of c_i p_ik, p_i = t_i - a_i."""
+    wanted[:] = 0.0
+    present[:] = 0.0
+    buffer = np.empty(dual.shape[1], dual.dtype)
+    for i in range(dual.shape[0]):
+        c = np.float64(weights[i])
+        t = target_row(targets, i, 0, dual.shape[1], buffer)
+        for k in range(dual.shape[1]):
+            wanted[k] += c * np.float64(t[k])
+            present[k] += c * max(np.float64(t[k]) - np.float64(dual[i, k]), 0.0)
+
+
+@jit
+def balance_distributions(targets, dual, remove, share):
+    """As `balance_classes` for distributions over the classes."""
+    real = dual.dtype.type
+    buffer = np.empty(dual.shape[1], dual.dtype)
+    for i in range(dual.shape[0]):
+        t = target_row(targets, i, 0, dual.shape[1], buffer)
+        taken = 0.0
+        for k in range(dual.shape[1]):
+            taken += remove[k] * max(np.float64(t[k]) - np.float64(dual[i, k]), 0.0)
+        if taken <= 0.0:
+            continue
+        for k in range(dual.shape[1]):
+            p = max(np.float64(t[k]) - np.float64(dual[i, k]), 0.0) * (1.0 - remove[k]) + taken * share[k]
+            dual[i, k] = real(np.float64(t[k]) - p)
 
 
 @jit

@@ -1,7 +1,8 @@
 """Targets: the second argument of a loss, for each row and each task.
 
-`ClassTargets` gives a class number, `SignTargets` a row of +1 / -1 (one-vs-rest and multi-label), `RealTargets` a
-row of real numbers. ``target_row`` returns the class number, or fills and returns the caller's buffer.
+`ClassTargets` gives a class number, `SignTargets` a row of +1 / -1 (one-vs-rest and multi-label), `RealTargets` a row
+of real numbers, `SoftTargets` a sparse row of probabilities. ``target_row`` returns the class number, or fills and
+returns the caller's buffer.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from manyclass.kernels.jit import implements, is_a
 
-__all__ = ["ClassTargets", "RealTargets", "SignTargets", "Targets", "target_row"]
+__all__ = ["ClassTargets", "RealTargets", "SignTargets", "SoftTargets", "Targets", "soft_matrix", "target_row"]
 
 
 class ClassTargets(NamedTuple):
@@ -37,7 +39,25 @@ class RealTargets(NamedTuple):
     n_outputs: int
 
 
-Targets = ClassTargets | SignTargets | RealTargets
+class SoftTargets(NamedTuple):
+    """Numbers in [0, 1], those of row i that are not 0 in ``data[indptr[i]:indptr[i+1]]``, in the columns ``indices``.
+
+    Of a distribution over the classes each row sums to 1; else they are the probabilities of labels.
+    """
+
+    data: np.ndarray[Any, Any]
+    indptr: np.ndarray[Any, Any]
+    indices: np.ndarray[Any, Any]
+    n_outputs: int
+
+
+Targets = ClassTargets | SignTargets | RealTargets | SoftTargets
+
+
+def soft_matrix(targets: SoftTargets) -> Any:
+    """The targets as a CSR matrix that shares their memory."""
+    shape = len(targets.indptr) - 1, targets.n_outputs
+    return sp.csr_matrix((targets.data, targets.indices, targets.indptr), shape=shape, copy=False)
 
 
 def target_row(targets: Any, i: Any, lo: Any, hi: Any, buffer: Any) -> Any:
@@ -68,4 +88,15 @@ def _target_row(targets: Any, i: Any, lo: Any, hi: Any, buffer: Any) -> Any:
             return buffer
 
         return reals
+    if is_a(targets, SoftTargets):
+
+        def shares(targets, i, lo, hi, buffer):
+            buffer[:] = 0
+            for t in range(targets.indptr[i], targets.indptr[i + 1]):
+                k = targets.indices[t]
+                if lo <= k < hi:
+                    buffer[k - lo] = targets.data[t]
+            return buffer
+
+        return shares
     return None

@@ -6,6 +6,8 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import norm as sparse_norm
 
 from manyclass.kernels import simple_lsh as kernels
 from manyclass.kernels.rows import make_rows, read_only
@@ -36,7 +38,12 @@ class SimpleLSH(SearchIndex):
     only the codes of the changed classes; a longer vector increases U, and the codes of all classes are recomputed.
 
     Memory: ``bits`` numbers per feature for the hyperplanes, ``bits / 8`` bytes per class for the codes, and a copy of
-    the vectors.
+    the vectors. With ``hashed_features`` codes are those of hashed vectors [2]_: each feature is added, with a random
+    sign, to one of so many features, which leaves inner products unbiased; the hyperplanes then take ``bits`` numbers
+    for each of these. Candidates are scored with the vectors themselves.
+
+    All codes are compared, so that no other order of probing buckets of codes (multi-probe) finds more with the same
+    candidates.
 
     Parameters
     ----------
@@ -46,8 +53,10 @@ class SimpleLSH(SearchIndex):
         Number of classes that are scored for a row, >= 1; at least k are. May be changed between queries.
     slack : float, default=1.25
         U divided by the largest norm, >= 1.
+    hashed_features : int, optional
+        Number of features to which those of the vectors are hashed for the codes, >= 1. None: they are not hashed.
     random_state : int, default=0
-        Seed of the hyperplanes, >= 0.
+        Seed of the hyperplanes and of the hashing, >= 0.
 
     Attributes
     ----------
@@ -59,6 +68,8 @@ class SimpleLSH(SearchIndex):
     References
     ----------
     .. [1] B. Neyshabur and N. Srebro, On symmetric and asymmetric LSHs for inner product search, ICML 2015.
+    .. [2] K. Weinberger, A. Dasgupta, J. Langford, A. Smola and J. Attenberg, Feature hashing for large scale multitask
+       learning, ICML 2009.
 
     Examples
     --------
@@ -73,7 +84,15 @@ class SimpleLSH(SearchIndex):
 
     kind = "simple_lsh"
 
-    def __init__(self, *, bits: int = 256, candidates: int = 256, slack: float = 1.25, random_state: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        bits: int = 256,
+        candidates: int = 256,
+        slack: float = 1.25,
+        hashed_features: int | None = None,
+        random_state: int = 0,
+    ) -> None:
         self.bits = whole("bits", bits, 64)
         if self.bits % 64:
             raise ValueError(f"bits must be a multiple of 64, got {bits!r}")
@@ -82,13 +101,17 @@ class SimpleLSH(SearchIndex):
         if isinstance(number, bool) or not isinstance(number, Real) or not 1 <= float(number) < np.inf:
             raise ValueError(f"slack must be a number of at least 1, got {slack!r}")
         self.slack = float(number)
+        self.hashed_features = None if hashed_features is None else whole("hashed_features", hashed_features, 1)
         self.random_state = whole("random_state", random_state, 0)
 
     def _build(self, weights: Any, n_jobs: int | None) -> None:
         self._vectors = ClassVectors.of_columns(weights)
         rng = np.random.Generator(np.random.PCG64(self.random_state))
-        self._planes: Array = rng.standard_normal((self._d, self.bits), np.float32)
+        self._planes: Array = rng.standard_normal((self._width, self.bits), np.float32)
         self._last: Array = rng.standard_normal(self.bits, np.float32)
+        if self.hashed_features is not None:
+            where = rng.integers(1, self.hashed_features + 1, self._d, np.int32)
+            self._put_hashing(where * rng.choice(np.array([-1, 1], np.int32), self._d))
         self.norm_bound_ = 0.0
         self.codes_: Array = np.zeros((self._vectors.capacity, self.bits // 64), np.uint64)
         self._hash(np.arange(len(self._alive)), n_jobs)
@@ -110,13 +133,13 @@ class SimpleLSH(SearchIndex):
 
     def _hash(self, ids: Array, n_jobs: int | None) -> None:
         """Compute the codes of the classes ``ids``, or of all classes if one of ``ids`` has a norm above the bound."""
-        norms = self._vectors.norms(ids)
+        norms = self._norms(ids)
         longest = float(norms.max(initial=0.0))
         if longest > self.norm_bound_ or self.norm_bound_ == 0:
             # If all vectors are zero, any positive bound will do.
             self.norm_bound_ = self.slack * longest
             ids = np.arange(self._vectors.capacity)
-            norms = self._vectors.norms(ids)
+            norms = self._norms(ids)
         scale = self.norm_bound_ or 1.0
         rest = np.sqrt(np.maximum(0.0, 1.0 - (norms / scale) ** 2))
         for begin, end in ranges(len(ids), _ROWS):
@@ -125,9 +148,34 @@ class SimpleLSH(SearchIndex):
             sides = self._sides(piece, n_jobs) / scale
             self.codes_[ids[part]] = _packed(sides + rest[part, None] * self._last)
 
+    def _norms(self, ids: Array) -> Array:
+        """Euclidean norms of the vectors of classes, as they are hashed."""
+        if self.hashed_features is None:
+            return self._vectors.norms(ids)
+        norms = np.empty(len(ids))
+        for begin, end in ranges(len(ids), _ROWS):
+            piece = self._hashed(self._piece(self._vectors.rows(ids[begin:end]), 0, end - begin, self.dtype))
+            norms[begin:end] = sparse_norm(piece, axis=1)
+        return norms
+
+    @property
+    def _width(self) -> int:
+        """Number of features that codes are computed from."""
+        return self._d if self.hashed_features is None else self.hashed_features
+
+    def _put_hashing(self, places: Array) -> None:
+        """Set the hashing: feature j goes to the hashed feature abs(places[j]) - 1, with the sign of places[j]."""
+        self._places = places
+        parts = np.sign(places).astype(np.float32), np.abs(places) - 1, np.arange(self._d + 1)
+        self._hashing = sp.csr_matrix(parts, shape=(self._d, self._width))
+
+    def _hashed(self, X: Any) -> Any:
+        """CSR rows, hashed if that is asked for."""
+        return X if self.hashed_features is None else sp.csr_matrix(X @ self._hashing, dtype=X.dtype)
+
     def _sides(self, X: Any, n_jobs: int | None) -> Array:
         """Inner products of the rows with the normals of the hyperplanes."""
-        return Scorer(self._planes, np.zeros(self.bits, np.float32)).scores(X, n_jobs)
+        return Scorer(self._planes, np.zeros(self.bits, np.float32)).scores(self._hashed(X), n_jobs)
 
     def encode(self, X: Any, *, n_jobs: int | None = None) -> Array:
         """The codes of the rows of X, as in a query: (n, bits / 64), uint64.
@@ -177,7 +225,8 @@ class SimpleLSH(SearchIndex):
     @property
     def nbytes(self) -> int:
         self._require_built()
-        arrays = (self._alive, self._planes, self._last, self.codes_)
+        hashing = () if self.hashed_features is None else (self._places, self._hashing.data, self._hashing.indices)
+        arrays = (self._alive, self._planes, self._last, self.codes_, *hashing)
         return self._vectors.nbytes + sum(int(array.nbytes) for array in arrays)
 
     def weights(self) -> Any:
@@ -186,9 +235,13 @@ class SimpleLSH(SearchIndex):
         return rows.T.tocsr() if self._vectors.sparse else np.ascontiguousarray(rows.T)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        options = {name: getattr(self, name) for name in ("bits", "candidates", "slack", "random_state")}
+        options = {
+            name: getattr(self, name) for name in ("bits", "candidates", "slack", "hashed_features", "random_state")
+        }
         arrays = {f"vectors.{name}": array for name, array in self._vectors.arrays().items()}
         arrays |= {"planes": self._planes, "last": self._last, "codes": self.codes_}
+        if self.hashed_features is not None:
+            arrays["hashing"] = self._places
         return options, arrays | {"norm_bound": np.array([self.norm_bound_])}
 
     def _restore(self, arrays: dict[str, Array]) -> None:
@@ -200,8 +253,15 @@ class SimpleLSH(SearchIndex):
             raise ValueError(f"codes are {self.codes_.dtype}, expected uint64")
         shapes = [array.shape for array in (self._planes, self._last, self.codes_)]
         K = len(self._alive)
-        if shapes != [(self._d, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:
+        if shapes != [(self._width, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:
             raise ValueError(f"hyperplanes and codes have shapes {shapes}, which do not match {K} classes")
+        if self.hashed_features is not None:
+            places = arrays["hashing"]
+            if places.dtype != np.int32 or places.shape != (self._d,):
+                raise ValueError(f"the hashing is {places.dtype} of shape {places.shape}, expected int32 of {self._d}")
+            if not ((places != 0) & (np.abs(places.astype(np.int64)) <= self._width)).all():
+                raise ValueError(f"the hashing must be to {self._width} features")
+            self._put_hashing(places)
 
 
 def _packed(sides: Array) -> Array:

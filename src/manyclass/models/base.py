@@ -12,9 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.models.candidates import Candidates, read_candidates, sorter
+from manyclass.models.elsewhere import of_any_library
 from manyclass.models.file import ModelFileError, Stored, read_model, write_model
 from manyclass.models.normalizer import Normalizer
 from manyclass.models.parts import (
+    NO_PROBABILITIES,
     check_feature_names,
     check_meaning,
     frame_rows,
@@ -35,11 +37,6 @@ __all__ = ["Model", "restore"]
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 M = TypeVar("M", bound="Model")
-
-_NO_PROBABILITIES = (
-    "this model has no probabilities (its link is 'identity'): calibrate it on held-out rows, fit with a loss that has "
-    "them, such as 'multinomial' or 'log_loss', or use scores"
-)
 
 
 class Model(ABC):
@@ -229,6 +226,7 @@ class Model(ABC):
 
     # --- prediction -------------------------------------------------------------------------------------------------
 
+    @of_any_library
     def decision_function(self, X: Any, n_jobs: int | None = None) -> Array:
         """Scores, in the shape of scikit-learn's ``decision_function``.
 
@@ -252,6 +250,7 @@ class Model(ABC):
         scores = self.scores(self.rows(X), n_jobs)
         return scores[:, 0] if self.task == "binary" else scores
 
+    @of_any_library
     def predict(self, X: Any, n_jobs: int | None = None, *, dense: bool = False) -> Any:
         """The class with the largest score of each row, the first class of `topk`.
 
@@ -286,6 +285,7 @@ class Model(ABC):
             return scores[:, 0] if self.n_outputs == 1 else scores
         return self.topk(X, 1, n_jobs)[0][:, 0]
 
+    @of_any_library
     def topk(self, X: Any, k: int, n_jobs: int | None = None, *, candidates: Any = None) -> tuple[Array, Array]:
         """The k classes with the largest scores of each row, best first; of equal scores the lower index first.
 
@@ -345,6 +345,7 @@ class Model(ABC):
             return np.where(out, labels[:, 1:], labels[:, :1]), np.where(out, scores[:, 1:], scores[:, :1])
         return labels[:, :k], scores[:, :k]
 
+    @of_any_library
     def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
         """Probabilities of the classes.
 
@@ -367,7 +368,7 @@ class Model(ABC):
             If the link is identity; see `scores`.
         """
         if not self.gives_probabilities:
-            raise ValueError(_NO_PROBABILITIES)
+            raise ValueError(NO_PROBABILITIES)
         scores = self.scores(self.rows(X), n_jobs)
         if self.temperature != 1:
             scores /= self.temperature
@@ -377,6 +378,7 @@ class Model(ABC):
         link = normalized_sigmoid if self.link == "sigmoid" and self.task == "multiclass" else LINKS[self.link]
         return np.asarray(link(scores, out=scores))
 
+    @of_any_library
     def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
         """The k best classes of each row and their probabilities, in the order of `topk`.
 
@@ -404,7 +406,7 @@ class Model(ABC):
             See `topk` and `probabilities`.
         """
         if not self.gives_probabilities:
-            raise ValueError(_NO_PROBABILITIES)
+            raise ValueError(NO_PROBABILITIES)
         X = self.rows(X)
         if self.task != "multiclass" or self.classes is None:
             labels, scores = self.topk(X, k, n_jobs)
@@ -499,6 +501,10 @@ class Model(ABC):
         raise ValueError(f"bias=True changes the intercept of a LinearModel, and this is a {type(self).__name__}")
 
     # --- file -------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the copy of the weights on a device.
+        return {name: value for name, value in self.__dict__.items() if name != "_placed"}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file, atomically and without a copy of the weights.

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from manyclass.kernels.scoring import Scorer
 from manyclass.models.base import Model
 from manyclass.models.candidates import Candidates
+from manyclass.models.elsewhere import of_any_library
 from manyclass.models.normalizer import Normalizer
 
 __all__ = ["BlockModel"]
@@ -70,6 +71,7 @@ class BlockModel(Model):
 
     # --- prediction -------------------------------------------------------------------------------------------------
 
+    @of_any_library
     def scores(self, X: Any, n_jobs: int | None = None) -> Array:
         """``X @ weights + intercept``, one block after the other: see `LinearModel.scores`."""
         out: Array | None = None

@@ -17,9 +17,10 @@ import scipy.sparse as sp
 from manyclass._version import __version__
 from manyclass.kernels.predict import MixedWeights, make_mixed
 from manyclass.kernels.scoring import Scorer
-from manyclass.models.base import Model
 from manyclass.models.candidates import Candidates
+from manyclass.models.elsewhere import of_any_library
 from manyclass.models.file import ModelFileError
+from manyclass.models.indexed import IndexedModel
 from manyclass.models.normalizer import Normalizer
 from manyclass.models.parts import check_weights, positive, to_csr, type_name
 
@@ -36,7 +37,7 @@ _MANY, _ASKED = 4096, 64
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel(Model):
+class LinearModel(IndexedModel):
     """A linear model with scores ``X @ weights + intercept``.
 
     Parameters
@@ -249,6 +250,7 @@ class LinearModel(Model):
 
     # --- prediction -------------------------------------------------------------------------------------------------
 
+    @of_any_library
     def scores(self, X: Any, n_jobs: int | None = None) -> Array:
         """``X @ weights + intercept``.
 
@@ -301,7 +303,7 @@ class LinearModel(Model):
         return self.__dict__.get("_mixed")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_mixed", "_asked")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_mixed", "_asked", "_placed")}
 
     def _positive(self, X: Any, n_jobs: int | None) -> sp.csr_matrix[Any]:
         return Scorer(self.weights, self.intercept).positive(X, n_jobs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from html import escape
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from manyclass.models.explain import Explanation
 from manyclass.models.linear import LinearModel
 from manyclass.models.partitioned import PartitionedModel
 from manyclass.models.sharded import ShardedModel
+from manyclass.models.shown import shown_rows
 from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
 from manyclass.runtime.threads import ranges
@@ -60,7 +62,15 @@ box.addEventListener("input",show);show();
 """
 
 
-def write_report(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any = None, *, n_jobs: Any = None) -> None:
+def write_report(
+    model: Any,
+    path: str | os.PathLike[str],
+    X: Any = None,
+    y: Any = None,
+    *,
+    show: Callable[[Sequence[int]], Sequence[str]] | None = None,
+    n_jobs: Any = None,
+) -> None:
     """Write one HTML page about a model: settings, certificate, accuracy, calibration, errors, heaviest features.
 
     The page needs no network and no other file. Names and texts from the data are escaped.
@@ -75,6 +85,9 @@ def write_report(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any
         Labeled rows on which the model is judged; rows of the fit would flatter it. Texts for a model of texts.
     y : array of shape (n,), or indicator of shape (n, n_classes), optional
         Their labels or targets.
+    show : callable, optional
+        Takes the numbers of rows that went wrong, from 0, and returns a text for each, which the page shows. None: the
+        texts or the columns that X has, else the names and values of the largest features.
     n_jobs : int, optional
         Threads; None is 1, -1 all cores.
 
@@ -96,12 +109,19 @@ def write_report(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any
     >>> os.path.getsize(path) < 30_000
     True
     """
-    page = report_page(model, X, y, n_jobs=n_jobs)
+    page = report_page(model, X, y, show=show, n_jobs=n_jobs)
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
 
 
-def report_page(model: Any, X: Any = None, y: Any = None, *, n_jobs: Any = None) -> str:
+def report_page(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    show: Callable[[Sequence[int]], Sequence[str]] | None = None,
+    n_jobs: Any = None,
+) -> str:
     """The page that `write_report` writes, with the same parameters and errors."""
     found = getattr(model, "model_", model)
     if not isinstance(found, Model):
@@ -117,8 +137,10 @@ def report_page(model: Any, X: Any = None, y: Any = None, *, n_jobs: Any = None)
         rows = found.rows(X)
         if rows.shape[0] != (y.shape[0] if hasattr(y, "shape") else len(y)) or not rows.shape[0]:
             raise ValueError(f"y must have an entry for each row of X, at least one, got {rows.shape[0]} rows")
-        texts = X if rows is not X else None
-        parts += _judged(found, rows, y if sp.issparse(y) else np.asarray(y), texts, n_jobs)
+        if show is None:
+            made_of = X if found.vectorizer is not None and rows is not X else None
+            show = partial(shown_rows, made_of, rows, names=found.names())
+        parts += _judged(found, rows, y if sp.issparse(y) else np.asarray(y), show, n_jobs)
     parts += _features(found, y)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     return (
@@ -160,7 +182,7 @@ def _curve(title: str, points: Sequence[tuple[float, float]], ends: Sequence[str
         f'<path d="M20 20V150H280" stroke="currentColor" fill="none"/>{dots}'
         f'<polyline points="{at}" stroke="currentColor" fill="none"/><text x="20" y="165">{left}</text>'
         f'<text x="280" y="165" text-anchor="end">{right}</text><text x="24" y="148">{bottom}</text>'
-        f'<text x="24" y="18">{top}</text></svg>'
+        f'<text x="24" y="11">{top}</text></svg>'
     )
 
 
@@ -325,7 +347,7 @@ def _largest(weights: Any, columns: Array, k: int) -> Iterator[tuple[Array, Arra
 # --- the rows -------------------------------------------------------------------------------------------------------
 
 
-def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
+def _judged(model: Model, X: Any, y: Any, show: Any, n_jobs: Any) -> list[str]:
     n = int(X.shape[0])
     if model.task == "regression":
         wanted, scores = np.asarray(y, np.float64).reshape(n, -1), model.scores(X, n_jobs)
@@ -358,7 +380,7 @@ def _judged(model: Model, X: Any, y: Any, texts: Any, n_jobs: Any) -> list[str]:
     parts = [_section("On the given rows", _table((), facts))]
     if model.gives_probabilities:
         parts += _calibration(model, X, y, correct, n_jobs)
-    return [*parts, _classes(y, predicted), *_wrong(model, X, y, predicted, texts, n_jobs)]
+    return [*parts, _classes(y, predicted), *_wrong(model, X, y, predicted, show, n_jobs)]
 
 
 def _calibration(model: Model, X: Any, y: Array, correct: Array, n_jobs: Any) -> list[str]:
@@ -405,7 +427,7 @@ def _classes(y: Array, predicted: Array) -> str:
     )
 
 
-def _wrong(model: Model, X: Any, y: Array, predicted: Array, texts: Any, n_jobs: Any) -> list[str]:
+def _wrong(model: Model, X: Any, y: Array, predicted: Array, show: Any, n_jobs: Any) -> list[str]:
     wrong = np.flatnonzero(predicted != y)[:_EXAMPLES]
     if not len(wrong):
         return []
@@ -416,8 +438,8 @@ def _wrong(model: Model, X: Any, y: Array, predicted: Array, texts: Any, n_jobs:
         found = model.explain(X[wrong], 8, asked, n_jobs)
         why = [_reversed(reason) if flip else reason for reason, flip in zip(found, known)]
     items = []
-    for i, reason in zip(wrong.tolist(), why):
-        text = "" if texts is None else f"<div>{_text(str(texts[i])[:_TEXT])}</div>"
+    for i, shown, reason in zip(wrong.tolist(), show(wrong.tolist()), why):
+        text = f"<div>{_text(shown[:_TEXT])}</div>" if shown else ""
         items.append(
             f"<article><b>row {i}: {_text(y[i])}, predicted {_text(predicted[i])}</b>{text}"
             f"<small>{_text(reason)}</small></article>"

@@ -121,7 +121,7 @@ class PartitionedModel(BlockModel):
         The weights of this process.
     intercept : ndarray of shape (n_outputs,)
         Intercepts of all classes.
-    comm : Communicator or "mpi"
+    comm : Communicator, "mpi", "torch" or "auto"
         The processes.
     classes, task, link, parameters, record, feature_names, vectorizer, library_version, temperature
         As in `LinearModel`.

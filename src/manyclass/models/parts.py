@@ -13,6 +13,7 @@ from manyclass.kernels.rows import csr_fault
 from manyclass.runtime.threads import ranges
 
 __all__ = [
+    "NO_PROBABILITIES",
     "check_feature_names",
     "check_meaning",
     "check_weights",
@@ -25,6 +26,11 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+NO_PROBABILITIES = (
+    "this model has no probabilities (its link is 'identity'): calibrate it on held-out rows, fit with a loss that has "
+    "them, such as 'multinomial' or 'log_loss', or use scores"
+)
 
 #: Task -> its links.
 _TASKS = {

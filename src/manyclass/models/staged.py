@@ -12,9 +12,11 @@ import scipy.sparse as sp
 from manyclass import features
 from manyclass._version import __version__
 from manyclass.features.base import projection
+from manyclass.features.images import image_shape, pixel_rows
 from manyclass.kernels.rows import read_only
 from manyclass.models.base import Array, Model
 from manyclass.models.candidates import Candidates
+from manyclass.models.elsewhere import of_any_library
 from manyclass.models.normalizer import Normalizer
 from manyclass.models.parts import check_weights, plain
 from manyclass.objective.links.calibrated import Calibration
@@ -196,8 +198,13 @@ class StagedModel(Model):
             blocks=sorted({name for name in blocks if name}),
         )
 
+    def rows(self, X: Any) -> Any:
+        """Images as rows of pixels, where the model is one of images; other input as for every model."""
+        return pixel_rows(super().rows(X), image_shape(self.prepare, self.members[0][0].block))
+
     # --- prediction -------------------------------------------------------------------------------------------------
 
+    @of_any_library
     def scores(self, X: Any, n_jobs: int | None = None) -> Array:
         """Scores of the rows, see `LinearModel.scores`.
 
@@ -224,6 +231,7 @@ class StagedModel(Model):
             found /= len(self.members)
         return found
 
+    @of_any_library
     def probabilities(self, X: Any, n_jobs: int | None = None) -> Array:
         """Probabilities of the classes, see `Model.probabilities`; calibrated scores are probabilities already."""
         return super().probabilities(X, n_jobs) if self._domain is None else self.scores(X, n_jobs)
@@ -284,6 +292,7 @@ class StagedModel(Model):
             if not np.isfinite(values[begin:end]).all():
                 raise ValueError("X has NaN or infinity: replace such values or remove their rows")
 
+    @of_any_library
     def topk_probabilities(self, X: Any, k: int, n_jobs: int | None = None) -> tuple[Array, Array]:
         """See `Model.topk_probabilities`; calibrated scores are probabilities already."""
         return super().topk_probabilities(X, k, n_jobs) if self._domain is None else self.topk(X, k, n_jobs)

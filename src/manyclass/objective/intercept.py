@@ -10,11 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from manyclass.kernels.targets import ClassTargets, RealTargets
-from manyclass.objective.losses import HuberLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredHingeLoss
+from manyclass.kernels.targets import ClassTargets, RealTargets, SoftTargets
+from manyclass.objective.losses import (
+    HuberLoss,
+    LogisticLoss,
+    MultinomialLoss,
+    SmoothHingeLoss,
+    SoftLogisticLoss,
+    SoftMultinomialLoss,
+    SquaredHingeLoss,
+    SquaredLoss,
+)
 from manyclass.objective.problem import Array, Problem
 
-__all__ = ["first_intercept", "lone_intercept"]
+__all__ = ["first_intercept", "lone_intercept", "null_loss"]
 
 #: The largest magnitude of an optimal intercept: of a class that no row has, or all have, it is infinite.
 _FAR = 64.0
@@ -27,7 +36,7 @@ def first_intercept(problem: Problem) -> Array:
     """
     if not problem.loss.joint:
         return lone_intercept(problem)
-    if not (problem.intercept and isinstance(problem.loss, MultinomialLoss)):
+    if not (problem.intercept and isinstance(problem.loss, MultinomialLoss | SoftMultinomialLoss)):
         return np.zeros(problem.n_outputs, problem.dtype)
     found = np.maximum(lone_intercept(problem), -np.log(2.0 * problem.n_samples))
     return np.asarray(found - found.mean(), problem.dtype)
@@ -48,17 +57,45 @@ def lone_intercept(problem: Problem) -> Array:
         if isinstance(loss, HuberLoss):
             found = _huber_center(np.asarray(targets.y, np.float64), weights, float(loss.delta))
     else:
-        indices = targets.y if isinstance(targets, ClassTargets) else targets.indices
-        repeated = weights if isinstance(targets, ClassTargets) else np.repeat(weights, np.diff(targets.indptr))
-        share = np.bincount(indices, repeated, minlength=problem.n_outputs) / weights.sum()
-        found = _from_shares(loss, np.clip(share, 0.0, 1.0))
+        found = _from_shares(loss, _shares(problem))
     return np.asarray(found, problem.dtype)
+
+
+def null_loss(problem: Problem) -> float:
+    """The mean loss where W = 0, with the best intercept: half of the null deviance of a row.
+
+    NaN for a loss that is no negative log-likelihood: only squared, multinomial and log_loss are.
+    """
+    loss: Any = problem.loss
+    squared, soft = isinstance(loss, SquaredLoss), isinstance(problem.targets, SoftTargets)
+    if not squared and (loss.probability is None or (not soft and loss.margin)):
+        return float("nan")
+    bias = np.asarray(lone_intercept(problem), np.float64)
+    if squared:
+        residuals = np.asarray(problem.targets.y, np.float64) - bias  # type: ignore[union-attr]
+        return 0.5 * float(np.average(np.sum(residuals**2, axis=1), weights=problem.sample_weight))
+    share = _shares(problem)
+    if loss.joint:
+        return float(np.logaddexp.reduce(bias) - share @ bias)
+    return float(share @ np.logaddexp(0.0, -bias) + (1.0 - share) @ np.logaddexp(0.0, bias))
+
+
+def _shares(problem: Problem) -> Array:
+    """The shares of the weighted rows that each class, or label, has."""
+    weights, targets = np.asarray(problem.sample_weight, np.float64), problem.targets
+    assert not isinstance(targets, RealTargets)
+    indices = targets.y if isinstance(targets, ClassTargets) else targets.indices
+    repeated = weights if isinstance(targets, ClassTargets) else np.repeat(weights, np.diff(targets.indptr))
+    if isinstance(targets, SoftTargets):
+        repeated = repeated * targets.data
+    share = np.bincount(indices, repeated, minlength=problem.n_outputs) / weights.sum()
+    return np.asarray(np.clip(share, 0.0, 1.0))
 
 
 def _from_shares(loss: Any, share: Array) -> Array:
     """The minimizer for classes, or labels, that such shares of the rows have."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        if isinstance(loss, MultinomialLoss):
+        if isinstance(loss, MultinomialLoss | SoftMultinomialLoss):
             found = np.log(share)
         elif isinstance(loss, LogisticLoss):
             # share / (1 + exp(b - m)) = (1 - share) / (1 + exp(-b - m)), a quadratic equation for exp(b).
@@ -69,6 +106,8 @@ def _from_shares(loss: Any, share: Array) -> Array:
             above = np.log((difference + root) / (2.0 * (1.0 - share) * c))
             below = np.log(2.0 * share * c / (root - difference))
             found = np.where(difference > 0, above, below)
+        elif isinstance(loss, SoftLogisticLoss):
+            found = np.log(share) - np.log1p(-share)
         elif isinstance(loss, SquaredHingeLoss):
             found = 2.0 * share - 1.0
         else:

@@ -24,7 +24,8 @@ import scipy.sparse as sp
 
 from manyclass.kernels import respond, sdca as kernels
 from manyclass.kernels.rows import CSRRows, Rows, make_rows
-from manyclass.kernels.targets import ClassTargets, RealTargets, Targets
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, SoftTargets, Targets
+from manyclass.objective.losses.base import working
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.standard import Standard
 from manyclass.runtime.threads import ranges, run
@@ -37,6 +38,13 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _PLAIN = L2()
 #: Outputs from which dense rows with many zeros are taken feature by feature, so that zeros can be skipped.
 _MANY_OUTPUTS = 64
+#: The kinds of targets of a loss, by their class.
+_KINDS: dict[type, tuple[str, ...]] = {
+    ClassTargets: ("class",),
+    SignTargets: ("sign",),
+    RealTargets: ("real",),
+    SoftTargets: ("distribution", "probabilities"),
+}
 #: Number of rows (or features) in a partial sum. Fixed, so that sums do not depend on the number of threads.
 _ROWS = 4096
 
@@ -84,7 +92,7 @@ class Problem:
     ----------
     rows : CSRRows or DenseRows
         The n examples.
-    targets : ClassTargets, SignTargets or RealTargets
+    targets : ClassTargets, SignTargets, RealTargets or SoftTargets
         The targets of the examples, which also define K.
     loss, penalty : NamedTuple
         Compiled, see `manyclass.objective.losses` and `manyclass.objective.penalties`.
@@ -103,6 +111,8 @@ class Problem:
     shift : ndarray of shape (d, K), optional
         Z: the penalty is g(W) - <W, Z>; with l2, ||W - Z||^2 / 2 up to a constant. ``V`` then stands for v + Z
         throughout. Not copied: after a change of Z, recompute the dual image.
+    constant : float, default=0.0
+        A number that is added to g: ||Z||^2 / 2 makes g with l2 the distance to the shift.
     standard : Standard, optional
         The problem is that of the rows with standardized columns; weights and dual images are theirs, and `raw` gives
         the model for the rows as they are. Only for a solver that ``takes_standard``; `copied` is for others.
@@ -127,6 +137,7 @@ class Problem:
     dtype: Any = np.float64
     n_threads: int = 1
     shift: Array | None = field(default=None, repr=False)
+    constant: float = 0.0
     standard: Standard | None = field(default=None, repr=False)
     origin: Standard | None = field(default=None, repr=False)
     n_samples: int = field(init=False)
@@ -136,23 +147,22 @@ class Problem:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam > 0):
             raise ValueError(f"lam must be a positive finite number, got {self.lam!r}")
-        kind = {"ClassTargets": "class", "SignTargets": "sign", "RealTargets": "real"}[type(self.targets).__name__]
-        if self.loss.targets != kind:
-            raise ValueError(f"loss {self.loss.name!r} takes targets of kind {self.loss.targets!r}, got {kind!r}")
+        kinds = _KINDS[type(self.targets)]
+        if self.loss.targets not in kinds:
+            got = " or ".join(map(repr, kinds))
+            raise ValueError(f"loss {self.loss.name!r} takes targets of kind {self.loss.targets!r}, got {got}")
         n, known = _length(self.rows), _length(self.targets)
         if known != n:
             raise ValueError(f"targets must have one entry for each row, got {known} targets for {n} rows")
-        for part in (self.loss, self.penalty):
-            for name, value in part._asdict().items():
-                if not (np.isfinite(value) and value >= 0):
-                    raise ValueError(
-                        f"{name} of {type(part).__name__} must be a finite number of at least 0, got {value!r}"
-                    )
-        cast = np.dtype(self.dtype).type
+        costs: Any = getattr(self.loss, "costs", ())
+        K = self.targets.n_outputs
+        if len(costs) and np.shape(costs) not in ((1, K), (K, K)):
+            shape = f"({costs.shape[1]},)" if len(costs) == 1 else str(costs.shape)
+            raise ValueError(f"costs must have shape ({K},) or ({K}, {K}) for {K} classes, got {shape}: give as many")
         assign = object.__setattr__  # the dataclass is frozen
         assign(self, "dtype", np.dtype(self.dtype))
-        assign(self, "loss", type(self.loss)(*(cast(value) for value in self.loss)))
-        assign(self, "penalty", type(self.penalty)(*(cast(value) for value in self.penalty)))
+        assign(self, "loss", working(self.loss, self.dtype))
+        assign(self, "penalty", working(self.penalty, self.dtype))
         assign(self, "n_samples", n)
         assign(self, "n_outputs", int(self.targets.n_outputs))
         assign(self, "sample_weight", np.ascontiguousarray(_mean_one(self.sample_weight, n), self.dtype))
@@ -164,21 +174,28 @@ class Problem:
                 )
             if isinstance(self.penalty, L1):
                 raise ValueError("shift requires a strongly convex penalty, got L1: pass L2 or ElasticNet")
-        norms = np.empty(n, self.dtype)
-        kernels.row_norms(self.rows, norms)
-        if self.standard is not None:
-            norms = self.standard.norms(self._matrix()).astype(self.dtype)
+        norms = self._row_norms()
         if not np.isfinite(norms).all():
             worst = int(np.flatnonzero(~np.isfinite(norms))[0])
             remedy = ", or fit with dtype=np.float64" if self.dtype == np.float32 else ""
             raise ValueError(
                 f"row {worst} of X has a squared norm that overflows {self.dtype.name}: scale the features{remedy}"
             )
-        if n and norms.max() < np.finfo(self.dtype).tiny:
-            values = self.rows.data if isinstance(self.rows, CSRRows) else self.rows.x
-            if np.any(values):
-                raise ValueError(f"the squared norms of all rows of X underflow {self.dtype.name}: scale the features")
+        if n and norms.max() < np.finfo(self.dtype).tiny and not self._only_zeros():
+            raise ValueError(f"the squared norms of all rows of X underflow {self.dtype.name}: scale the features")
         assign(self, "norms", norms)
+
+    def _row_norms(self) -> Array:
+        """The squared norms of the rows, (n,)."""
+        if self.standard is not None:
+            return np.asarray(self.standard.norms(self._matrix()).astype(self.dtype))
+        norms = np.empty(self.n_samples, self.dtype)
+        kernels.row_norms(self.rows, norms)
+        return norms
+
+    def _only_zeros(self) -> bool:
+        """Whether no value of the rows is other than zero."""
+        return not np.any(self.rows.data if isinstance(self.rows, CSRRows) else self.rows.x)
 
     def feature_squares(self) -> Array:
         """The mean square of each feature, (d,), estimated from about 1000 evenly spaced rows."""
@@ -256,6 +273,14 @@ class Problem:
         shape = self.n_features, self.n_columns if columns is None else columns
         return np.zeros(shape, self.dtype, order="F" if self.columns_first else "C")
 
+    def blank(self, shape: tuple[int, ...]) -> Any:
+        """An array of zeros of ``dtype``, for weights and gradients of a batch solver."""
+        return np.zeros(shape, self.dtype)
+
+    def there(self, array: Array) -> Any:
+        """An array of NumPy as those of `blank`."""
+        return np.asarray(array, self.dtype)
+
     def ordered(self, W: Array) -> Array:
         """W in the order that kernels take: a copy where it has another."""
         return np.asfortranarray(W) if self.columns_first else np.ascontiguousarray(W)
@@ -292,6 +317,8 @@ class Problem:
             return float(np.einsum("i,ik,ik", np.asarray(self.sample_weight), y, y)) / self.n_samples
         if self.loss.probability is not None:
             return 0.0
+        if len(getattr(self.loss, "costs", ())):
+            return float(np.max(self.loss.costs)) ** 2
         return 1.0 if self.loss.joint else float(self.n_outputs)
 
     def objective(self, losses: float, g: float) -> float:
@@ -343,7 +370,7 @@ class Problem:
     def penalty_value(self, W: Array) -> float:
         """g(W)."""
         parts = run(partial(respond.penalty_value, stored(W), self.penalty), _pieces(W), self.n_threads)
-        return float(np.sum(parts)) - self._along_shift(W)
+        return float(np.sum(parts)) - self._along_shift(W) + self.constant
 
     def certify(
         self,
@@ -387,7 +414,7 @@ class Problem:
         parts = run(partial(kernels.penalty_sums, stored(V), self.penalty), _pieces(V), self.n_threads)
         g, conjugate = np.sum(np.asarray(parts, np.float64), axis=0).tolist()
         shifted = 0.0 if self.shift is None else self._along_shift(self.primal(V)[:, : self.n_outputs])
-        return float(g) - shifted, float(conjugate)
+        return float(g) - shifted + self.constant, float(conjugate) - self.constant
 
     def _along_shift(self, W: Array) -> float:
         """<W, Z>."""
@@ -447,18 +474,19 @@ class Problem:
 
     def balance(self, dual: Array) -> None:
         """Move ``dual``, in place, to a feasible point with sum_i c_i a_i = 0 (see the module)."""
+        wanted, present = np.empty(self.n_outputs), np.empty(self.n_outputs)
         if isinstance(self.targets, ClassTargets):
-            self._balance_simplex(dual)
+            kernels.class_masses(self.targets.y, self.sample_weight, dual, wanted, present)
+            moves = balancing(wanted, present)
+            if moves is not None:
+                kernels.balance_classes(self.targets.y, self.sample_weight, dual, *moves)
+        elif self.loss.joint:
+            kernels.distribution_masses(self.targets, self.sample_weight, dual, wanted, present)
+            moves = balancing(wanted, present)
+            if moves is not None:
+                kernels.balance_distributions(self.targets, dual, *moves)
         else:
             self._balance_columns(dual)
-
-    def _balance_simplex(self, dual: Array) -> None:
-        y = self.targets.y  # type: ignore[union-attr]
-        wanted, present = np.empty(self.n_outputs), np.empty(self.n_outputs)
-        kernels.class_masses(y, self.sample_weight, dual, wanted, present)
-        moves = balancing(wanted, present)
-        if moves is not None:
-            kernels.balance_classes(y, self.sample_weight, dual, *moves)
 
     def _balance_columns(self, dual: Array) -> None:
         weights = np.asarray(self.sample_weight)
@@ -501,7 +529,7 @@ def balancing(wanted: Array, present: Array) -> tuple[Array, Array] | None:
 def _length(part: Rows | Targets) -> int:
     """Number of examples in a row view or a target view."""
     arrays = part._asdict()
-    return len(arrays["indptr"]) - 1 if "indptr" in arrays else len(next(iter(arrays.values())))
+    return len(arrays["indptr"]) - 1 if "indptr" in arrays else int(next(iter(arrays.values())).shape[0])
 
 
 def _mean_one(weights: Array | None, n: int) -> Array:

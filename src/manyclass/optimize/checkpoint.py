@@ -15,6 +15,7 @@ from manyclass.distributed import checkpoint as folder
 from manyclass.io.folder import folder_format, read_manifest
 from manyclass.io.tensors import FileError, Kind, TensorFile, write_arrays
 from manyclass.objective.history import History, Record, Spent, Validated
+from manyclass.objective.losses.base import signature
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.validation import Validation
 from manyclass.solvers.base import Solver, State
@@ -58,8 +59,8 @@ class Keeper:
                 "solver": solver.name,
                 "parameters": {name: str(value) for name, value in sorted(solver.get_params(deep=False).items())},
                 "seed": int(seed),
-                "loss": f"{type(problem.loss).__name__}{tuple(float(x) for x in problem.loss)}",
-                "penalty": f"{type(problem.penalty).__name__}{tuple(float(x) for x in problem.penalty)}",
+                "loss": f"{type(problem.loss).__name__}{signature(problem.loss)}",
+                "penalty": f"{type(problem.penalty).__name__}{signature(problem.penalty)}",
                 "lam": problem.lam,
                 "shape": [problem.n_samples, problem.n_features, problem.n_outputs],
                 "intercept": problem.intercept,
@@ -158,8 +159,9 @@ def _under(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 def _digest(problem: Problem) -> str:
-    """A hash that detects other data of the same shape: of targets, sample weights and the norms of the rows."""
+    """A hash that detects other data of the same shape: of targets, sample weights, norms of the rows and the shift."""
     found = hashlib.sha256()
-    for array in (*problem.targets, problem.sample_weight, problem.norms):
+    shift = () if problem.shift is None else (problem.shift,)
+    for array in (*problem.targets, problem.sample_weight, problem.norms, *shift):
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from manyclass.kernels.rows import DenseRows
-from manyclass.kernels.targets import SignTargets
-from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredHingeLoss
+from manyclass.kernels.targets import RealTargets
+from manyclass.objective.array_problem import ArrayProblem
+from manyclass.objective.losses import (
+    LogisticLoss,
+    MultinomialLoss,
+    SoftLogisticLoss,
+    SoftMultinomialLoss,
+    SquaredHingeLoss,
+)
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Problem
 from manyclass.optimize.columns import WIDTH
@@ -28,12 +35,14 @@ __all__ = ["choose", "in_ranges"]
 
 #: Maximum number of outputs for which coordinate descent, which fits them one by one, is used with an l1 part.
 _FEW = 10
+#: Maximum number of weights for which L-BFGS, which keeps twenty arrays of them, is used with a prior.
+_FEW_WEIGHTS = 10**7
 #: `PreconditionedLBFGS` for dense rows: the losses with which it was compared; the least n d K, under which every one
 #: takes hundredths of a second; most features, for the memory of their second moments; fewest rows per feature; most
 #: features per output, which is what the moments cost in passes over the data, and the same for an ill-conditioned
 #: problem, which SDCA needs more passes for. Generated rows of unit length, 2000 x 50 x 3 to 40000 x 256 x 100, and
 #: MNIST, alpha 1e-3 to 1e-6, seconds of one core.
-_COMPARED = (MultinomialLoss, LogisticLoss, SquaredHingeLoss)
+_COMPARED = (MultinomialLoss, SoftMultinomialLoss, LogisticLoss, SoftLogisticLoss, SquaredHingeLoss)
 _LEAST_WORK, _MOST_FEATURES, _ROWS_PER_FEATURE, _FEATURES_PER_OUTPUT, _IF_ILL = 10**7, 4096, 2, 32, 100
 
 
@@ -44,8 +53,15 @@ def choose(problem: Problem) -> Solver:
     everywhere.
     """
     loss = problem.loss
+    if isinstance(problem, ArrayProblem):
+        return PreconditionedLBFGS() if problem.n_features <= _MOST_FEATURES else LBFGS()
     if problem.standard is not None and isinstance(problem.penalty, L2):
         return LBFGS()  # without a copy of the rows; FISTA is too slow for the others
+    if problem.shift is not None:  # which few solvers take
+        if _suits_products(problem, is_ill_conditioned(problem)):
+            return PreconditionedLBFGS()
+        few = problem.n_features * problem.n_outputs <= _FEW_WEIGHTS
+        return LBFGS() if few and loss.smoothness and isinstance(problem.penalty, L2) else SDCA()
     if has_many_rivals(problem):
         return ActiveSetSDCA()
     if not isinstance(problem.penalty, L2) and not loss.joint and loss.smoothness and problem.n_outputs <= _FEW:
@@ -54,7 +70,7 @@ def choose(problem: Problem) -> Solver:
         return AcceleratedSDCA()  # SDCA converges slowly when the l2 part is small, for every loss
     if suits_interior_point(problem):
         return InteriorPoint()  # where the others take thousands of epochs
-    if isinstance(problem.targets, SignTargets) and problem.n_outputs >= 2 * WIDTH:
+    if not loss.joint and not isinstance(problem.targets, RealTargets) and problem.n_outputs >= 2 * WIDTH:
         return SDCA()  # in ranges, warm-started from the problem without positive labels: faster than acceleration
     ill = is_ill_conditioned(problem)
     if _suits_products(problem, ill):
@@ -75,7 +91,7 @@ def _suits_products(problem: Problem, ill: bool) -> bool:
         return False
     if ill:
         return d <= _IF_ILL * K
-    return isinstance(problem.loss, MultinomialLoss) and d <= _FEATURES_PER_OUTPUT * K
+    return isinstance(problem.loss, MultinomialLoss | SoftMultinomialLoss) and d <= _FEATURES_PER_OUTPUT * K
 
 
 def in_ranges(problem: Problem, solver: Solver) -> bool:
@@ -83,6 +99,6 @@ def in_ranges(problem: Problem, solver: Solver) -> bool:
 
     This is so for many outputs of a separable loss and a deterministic dual solver. ``solver`` must be prepared.
     """
-    if problem.loss.joint or problem.n_outputs < 2 * WIDTH:
+    if problem.loss.joint or problem.n_outputs < 2 * WIDTH or problem.shift is not None:
         return False
     return isinstance(solver, SDCA | SlightL2) and not isinstance(solver, AsyncSDCA) and solver.reproducible

@@ -11,6 +11,7 @@ so that the problem whose labels are all negative is solved once, and each colum
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 import warnings
@@ -23,11 +24,12 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from manyclass.kernels.jit import compile_clock
-from manyclass.kernels.targets import RealTargets, SignTargets, Targets
+from manyclass.kernels.targets import RealTargets, SignTargets, SoftTargets, Targets, soft_matrix
 from manyclass.objective.history import FitProgress, History, Record, Reporter
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.optimize.validation import Validation
+from manyclass.runtime.backends import chosen, spread
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Solver, State, row_matrix
@@ -58,6 +60,7 @@ def minimize_columns(
     ----------
     problem : Problem
         A problem with a separable loss. Each of its ``n_threads`` fits whole ranges; they do not change the result.
+        A backend that `joblib.parallel_config` has chosen (Dask, Ray, processes) takes the place of the threads.
     solver : Solver
         The solver, which is prepared for each range (`Solver.prepare`).
     tol, max_iter, seed, verbose
@@ -103,10 +106,7 @@ def minimize_columns(
     with Reporter(verbose, tol, len(pieces), counted=True) as reporter:
         tally = _Tally(problem, begun, history, reporter, callback, len(pieces), lambda: (W, intercept))
 
-        def fit(lo: int, hi: int) -> None:
-            part = replace(problem, targets=columns.targets(lo, hi), n_threads=1)
-            state = start.state(part, solver.prepare(part))
-            found = minimize(part, solver, tol=tol, max_iter=max_iter, seed=seed, state=state, warn=False)
+        def take(lo: int, hi: int, found: Result) -> None:
             if found.outcome is Outcome.INTERRUPTED:
                 raise KeyboardInterrupt
             W[:, lo:hi] = found.weights
@@ -114,9 +114,17 @@ def minimize_columns(
             if tally.add(lo, found):
                 raise _Stopped
 
+        def given(lo: int, hi: int) -> tuple[Any, ...]:
+            return problem.rows, blank, columns.targets(lo, hi), start, solver, tol, max_iter, seed
+
         try:
             start = _Start(first, solver.prepare(first), tol, max_iter, seed)
-            run(fit, pieces, problem.n_threads)
+            blank = _blank(problem)
+            if chosen():
+                for piece, found in zip(pieces, spread(_fit, (given(*piece) for piece in pieces))):
+                    take(*piece, found)
+            else:
+                run(lambda lo, hi: take(lo, hi, _fit(*given(lo, hi))), pieces, problem.n_threads)
         except (KeyboardInterrupt, _Stopped) as ended:
             tally.outcome = Outcome.STOPPED if isinstance(ended, _Stopped) else Outcome.INTERRUPTED
             # The dual of an unfinished range is at least 0, its value for dual variables 0.
@@ -148,6 +156,31 @@ def minimize_columns(
     )
 
 
+def _blank(problem: Problem) -> Problem:
+    """The problem without rows and targets, which are large, and which other processes are given by themselves."""
+    found = copy.copy(problem)
+    for name in ("rows", "targets"):
+        object.__setattr__(found, name, None)
+    return found
+
+
+def _fit(
+    rows: Any,
+    blank: Problem,
+    targets: Targets,
+    start: _Start,
+    solver: Solver,
+    tol: float,
+    max_iter: int | None,
+    seed: int,
+) -> Result:
+    """The fit of one range, without the state: what a process is given and what it returns."""
+    part = replace(blank, rows=rows, targets=targets, n_threads=1)
+    state = start.state(part, solver.prepare(part))
+    found = minimize(part, solver, tol=tol, max_iter=max_iter, seed=seed, state=state, warn=False)
+    return replace(found, state={})
+
+
 class Columns:
     """The targets of a range of outputs."""
 
@@ -157,11 +190,16 @@ class Columns:
             ones = np.ones(len(self._targets.indices), np.int8)
             shape = problem.n_samples, problem.n_outputs
             self._by_column = sp.csr_matrix((ones, self._targets.indices, self._targets.indptr), shape=shape).tocsc()
+        elif isinstance(self._targets, SoftTargets):
+            self._by_column = soft_matrix(self._targets).tocsc()
 
     def targets(self, lo: int, hi: int) -> Targets:
         if isinstance(self._targets, SignTargets):
             part = self._by_column[:, lo:hi].tocsr()
             return SignTargets(part.indptr.astype(np.int64), part.indices.astype(np.int32), hi - lo)
+        if isinstance(self._targets, SoftTargets):
+            part = self._by_column[:, lo:hi].tocsr()
+            return SoftTargets(part.data, part.indptr.astype(np.int64), part.indices.astype(np.int32), hi - lo)
         assert isinstance(self._targets, RealTargets)
         return RealTargets(np.ascontiguousarray(self._targets.y[:, lo:hi]), hi - lo)
 

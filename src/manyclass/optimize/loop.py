@@ -157,41 +157,41 @@ def minimize(
     for name, value in (("max_iter", max_iter), ("check_every", check_every)):
         if value is not None and value < 1:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    solver = solver.prepare(problem)
-    limit = solver.default_max_iter if max_iter is None else int(max_iter)
-    run = _Run(problem, solver, seed, tol, state, check_every, limit, validation)
-    keeper = run.keeper(checkpoint, checkpoint_seconds)
-    with Reporter(verbose, tol, limit) as run.reporter:
-        # Not in a method of `_Run`, to keep the call stack of a fit short.
-        try:
-            if verbose and solver.certified:
-                run.reporter.say(bad_scale(problem, *run.scales))
-            steps = solver.iterate(problem, run.state, seed)
-            run.plan()
-            while run.outcome is Outcome.MAX_ITER and run.iteration - run.begin < limit:
-                with run.clock():
-                    progress = next(steps)
-                run.look(progress)
-                if callback is not None and bool(callback(run.progress())) and run.outcome is Outcome.MAX_ITER:
-                    run.outcome = Outcome.STOPPED
-                if keeper is not None and run.outcome is Outcome.MAX_ITER:
-                    keeper.offer(run.state, run.history, run.spent())
-            if run.outcome is Outcome.PATIENCE:
-                run.ended()
-            # Written before the last certificate of an unfinished fit, which a longer fit would not compute here and
-            # which may change the state by rounding: a resumed fit then gives the same bits.
-            if keeper is not None and run.moved and run.outcome is not Outcome.DIVERGED:
-                run.history.outcome = run.outcome.name.lower() if run.outcome.finished else ""
-                keeper.write(run.state, run.history, run.spent())
-            if certify and run.outcome in (Outcome.MAX_ITER, Outcome.STOPPED):
-                run.ended()
-        except KeyboardInterrupt:
-            run.interrupted()
-            if keeper is not None:
-                keeper.write(run.state, run.history, run.spent())
-    if warn:
-        run.warn()
-    return run.result()
+    with solver.prepared(problem) as solver:
+        limit = solver.default_max_iter if max_iter is None else int(max_iter)
+        run = _Run(problem, solver, seed, tol, state, check_every, limit, validation)
+        keeper = run.keeper(checkpoint, checkpoint_seconds)
+        with Reporter(verbose, tol, limit) as run.reporter:
+            # Not in a method of `_Run`, to keep the call stack of a fit short.
+            try:
+                if verbose and solver.certified:
+                    run.reporter.say(bad_scale(problem, *run.scales))
+                steps = solver.iterate(problem, run.state, seed)
+                run.plan()
+                while run.outcome is Outcome.MAX_ITER and run.iteration - run.begin < limit:
+                    with run.clock():
+                        progress = next(steps)
+                    run.look(progress)
+                    if callback is not None and bool(callback(run.progress())) and run.outcome is Outcome.MAX_ITER:
+                        run.outcome = Outcome.STOPPED
+                    if keeper is not None and run.outcome is Outcome.MAX_ITER:
+                        keeper.offer(run.state, run.history, run.spent())
+                if run.outcome is Outcome.PATIENCE:
+                    run.ended()
+                # Written before the last certificate of an unfinished fit, which a longer fit would not compute here,
+                # and which may change the state by rounding: a resumed fit then gives the same bits.
+                if keeper is not None and run.moved and run.outcome is not Outcome.DIVERGED:
+                    run.history.outcome = run.outcome.name.lower() if run.outcome.finished else ""
+                    keeper.write(run.state, run.history, run.spent())
+                if certify and run.outcome in (Outcome.MAX_ITER, Outcome.STOPPED):
+                    run.ended()
+            except KeyboardInterrupt:
+                run.interrupted()
+                if keeper is not None:
+                    keeper.write(run.state, run.history, run.spent())
+        if warn:
+            run.warn()
+        return run.result()
 
 
 class _Run:

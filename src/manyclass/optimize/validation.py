@@ -11,10 +11,12 @@ import scipy.sparse as sp
 from manyclass.distributed import Communicator, SerialCommunicator
 from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.scoring import Scorer
-from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, SoftTargets, Targets, soft_matrix
 from manyclass.models.partitioned import ClassBlocks
+from manyclass.objective.array_problem import ArrayProblem
 from manyclass.objective.history import Validated
 from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.arrays import is_foreign, scores_there
 from manyclass.solvers.base import Solver, row_matrix
 
 __all__ = ["FRACTION", "Judge", "Score", "Validation", "held_out_rows", "truth_of"]
@@ -48,7 +50,7 @@ def held_out_rows(
     order = rng.permutation(n)
     if isinstance(targets, ClassTargets):
         group = targets.y
-    elif isinstance(targets, SignTargets):
+    elif isinstance(targets, SignTargets | SoftTargets):
         indptr, indices = targets.indptr, targets.indices
         first = np.minimum(indptr[:-1], max(len(indices) - 1, 0))
         group = np.where(np.diff(indptr) > 0, indices[first] if len(indices) else 0, -1)
@@ -70,11 +72,18 @@ def held_out_rows(
     return np.sort(order[places.astype(np.int64)])
 
 
-def truth_of(targets: Targets, held: Array) -> Any:
+def truth_of(targets: Targets, held: Array, joint: bool = False) -> Any:
     """What is right for the rows ``held``: class numbers, a 0/1 CSR matrix of label sets, or real targets (n, K).
 
-    One-vs-rest targets with one label for each row are classes.
+    One-vs-rest targets with one label for each row are classes. Of a distribution, that of a ``joint`` loss, the class
+    with the largest share is right; of probabilities the labels above one half.
     """
+    if isinstance(targets, SoftTargets):
+        shares = soft_matrix(targets)[held]
+        if joint:
+            return np.asarray(shares.argmax(axis=1)).ravel()
+        likely = sp.csr_matrix(shares > 0.5, dtype=np.int8)
+        return np.diff(likely.indptr).astype(np.int32) if targets.n_outputs == 1 else likely
     if isinstance(targets, RealTargets):
         return targets.y[held]
     if isinstance(targets, ClassTargets):
@@ -128,12 +137,15 @@ class Judge:
         ``scale`` is the mean weight of the rows of this process where that of all processes is 1.
         """
         weights = np.asarray(problem.sample_weight, np.float64)[held] * scale
-        truth = truth_of(problem.targets, held) if labels is None else labels[held]
-        return cls(row_matrix(problem)[held], truth, weights, problem.n_threads, comm)
+        truth = truth_of(problem.targets, held, problem.loss.joint) if labels is None else labels[held]
+        rows = problem.taken(held) if isinstance(problem, ArrayProblem) else row_matrix(problem)[held]
+        return cls(rows, truth, weights, problem.n_threads, comm)
 
     def __call__(self, W: Any, intercept: Array) -> Score:
         if isinstance(W, ClassBlocks):
             return self._mean(self._best_of_blocks(W, intercept) == self._truth)
+        if is_foreign(self._X):
+            return self.of_scores(scores_there(self._X, W, np.asarray(intercept)))
         scorer, truth, n = Scorer(W, np.asarray(intercept)), self._truth, self._n_threads
         if sp.issparse(truth):
             return _micro_f1(scorer.positive(self._X, n), truth)

@@ -8,6 +8,7 @@ from manyclass.solvers.dual.active import ActiveSetSDCA, AsyncActiveSetSDCA
 from manyclass.solvers.dual.interior import InteriorPoint
 from manyclass.solvers.dual.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.dual.slight_l2 import SlightL2
+from manyclass.solvers.least_squares.on_arrays import ArrayGeneralizedLeastSquares
 from manyclass.solvers.least_squares.solver import GeneralizedLeastSquares
 from manyclass.solvers.memoir.solver import Memoir
 from manyclass.solvers.out_of_core.solver import OutOfCore
@@ -16,6 +17,7 @@ from manyclass.solvers.primal.coordinate import CoordinateDescent, largest_penal
 from manyclass.solvers.primal.fista import FISTA
 from manyclass.solvers.primal.lbfgs import LBFGS
 from manyclass.solvers.primal.newton import Newton
+from manyclass.solvers.primal.on_arrays import ArrayLBFGS, ArrayPreconditionedLBFGS
 from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
 from manyclass.solvers.primal.sgd import SGD
 
@@ -49,6 +51,9 @@ __all__ = [
     "StoreSolver",
     "largest_penalty",
 ]
+
+LBFGS.on_arrays, PreconditionedLBFGS.on_arrays = ArrayLBFGS, ArrayPreconditionedLBFGS
+GeneralizedLeastSquares.on_arrays = ArrayGeneralizedLeastSquares
 
 #: The solvers by name: estimators, the command line, documentation tables, tests and benchmarks read this list.
 SOLVERS: dict[str, type[BaseSolver]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from manyclass.kernels.rows import CSRRows, n_stored
+from manyclass.objective.array_problem import ArrayProblem
 from manyclass.objective.component import Component
 from manyclass.objective.history import History, Spent
 from manyclass.objective.penalties import L2
@@ -129,6 +131,8 @@ class Solver(BaseSolver):
     needs_penalty: ClassVar[frozenset[str]]
     #: Whether its iterations compute the certificate (``Progress.bound``), so that the loop does not.
     certifies: bool = False
+    #: The class that runs in its place on an `ArrayProblem`, with the same parameters; None: it has none.
+    on_arrays: ClassVar[type[Solver] | None] = None
 
     def prepare(self, problem: Problem) -> Solver:
         """The solver that runs on this problem: a checked copy, or a copy of another solver that replaces this one.
@@ -142,8 +146,16 @@ class Solver(BaseSolver):
         """
         self.check()
         self.check_problem(problem)
+        if isinstance(problem, ArrayProblem) and type(self) is not self.on_arrays:
+            assert self.on_arrays is not None  # `check_problem`
+            return self.on_arrays(**self.get_params(deep=False)).prepare(problem)
         copy: Solver = clone(self)
         return copy
+
+    @contextmanager
+    def prepared(self, problem: Problem) -> Iterator[Solver]:
+        """Yield the solver that runs on this problem, with what it needs while it runs; see `prepare`."""
+        yield self.prepare(problem)
 
     def readable(self, problem: Problem) -> Problem:
         """The problem as this solver can read it: with a standardized copy of the rows if it reads them itself."""
@@ -155,6 +167,11 @@ class Solver(BaseSolver):
         The base class checks the class attributes above; subclasses add conditions that these cannot express.
         """
         loss, penalty = problem.loss, problem.penalty
+        if isinstance(problem, ArrayProblem) and self.on_arrays is None:
+            raise ValueError(
+                f"solver {self.name!r} needs rows in a NumPy array of float32 or float64: convert them, or choose "
+                "'preconditioned_lbfgs' or 'lbfgs'"
+            )
         for kind, part, lacks in (
             ("loss", loss, self.needs_loss - _provided(loss)),
             ("penalty", penalty, self.needs_penalty - penalty.provides),
@@ -177,8 +194,8 @@ class Solver(BaseSolver):
             )
         if problem.shift is not None and not self.takes_shift:
             raise ValueError(
-                f"solver {self.name!r} needs a problem without shift, got one of shape {problem.shift.shape}: leave "
-                "shift=None, or choose another solver ('sdca', 'lbfgs')"
+                f"solver {self.name!r} needs a penalty without shift or prior, got one of shape {problem.shift.shape}: "
+                "leave it out, or choose another solver ('sdca', 'lbfgs')"
             )
 
     @abstractmethod

@@ -7,6 +7,7 @@ from manyclass.objective.losses.huber import Huber, HuberLoss
 from manyclass.objective.losses.log_loss import LogisticLoss, LogLoss
 from manyclass.objective.losses.multinomial import Multinomial, MultinomialLoss, SoftmaxHinge
 from manyclass.objective.losses.segment import OPTIONS, Segment
+from manyclass.objective.losses.soft import SoftLogisticLoss, SoftMultinomialLoss
 from manyclass.objective.losses.squared import Squared, SquaredLoss
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Segment",
     "SmoothHinge",
     "SmoothHingeLoss",
+    "SoftLogisticLoss",
+    "SoftMultinomialLoss",
     "SoftmaxHinge",
     "Squared",
     "SquaredHinge",

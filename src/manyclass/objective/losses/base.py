@@ -8,7 +8,7 @@ Each loss has two classes: a `Loss`, the object with parameters that a user writ
 that kernels work on, whose fields are numbers of the working precision. `describe` adds to the latter:
 
 ``name``         the name of the user's loss
-``targets``      "class", "sign" or "real": the targets it takes
+``targets``      the targets it takes: "class", "sign", "real", "distribution" (of classes), "probabilities" (of labels)
 ``joint``        whether the loss depends on the K scores of an example jointly; if not, it is separable
 ``provides``     the operations it implements: "gradient", "hessian", "conjugate", "dual_step", "sparse_dual"
 ``smoothness``   gamma where phi is (1/gamma)-smooth, 0 where it is not smooth
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -39,7 +40,16 @@ from manyclass.kernels.operations import (
 )
 from manyclass.objective.component import Component
 
-__all__ = ["ClassificationLoss", "CompiledLoss", "Loss", "RegressionLoss", "describe", "is_separable"]
+__all__ = [
+    "ClassificationLoss",
+    "CompiledLoss",
+    "Loss",
+    "RegressionLoss",
+    "describe",
+    "is_separable",
+    "signature",
+    "working",
+]
 
 
 class Loss(Component):
@@ -57,6 +67,15 @@ class ClassificationLoss(Loss):
     joint: ClassVar[bool]
     #: Whether a fitted model has predict_proba.
     probabilities: ClassVar[bool]
+
+    @property
+    def one_margin(self) -> bool:
+        """Whether two classes need one score only, the margin."""
+        return True
+
+    def compiled_soft(self) -> Any:
+        """The compiled loss for distributions over the classes, or probabilities of labels; None if there is none."""
+        return None
 
 
 class RegressionLoss(Loss):
@@ -77,9 +96,39 @@ class CompiledLoss(Protocol):
     def smoothness(self) -> float: ...
 
 
+def working(part: T, dtype: Any) -> T:
+    """A compiled loss or penalty with its parameters, numbers and arrays, of the working precision.
+
+    Raises
+    ------
+    ValueError
+        If one of them is negative or not finite.
+    """
+    made: list[Any] = []
+    for name, value in part._asdict().items():  # type: ignore[attr-defined]
+        if isinstance(value, tuple):
+            made.append(value)
+            continue
+        if not (np.isfinite(value).all() and np.all(value >= 0)):
+            raise ValueError(f"{name} of {type(part).__name__} must be a finite number of at least 0, got {value!r}")
+        array = isinstance(value, np.ndarray)
+        made.append(np.ascontiguousarray(value, dtype) if array else np.dtype(dtype).type(value))
+    return type(part)(*made)
+
+
+def signature(loss: Any) -> tuple[Any, ...]:
+    """The parameters of a compiled loss or a penalty as values that can be compared: numbers, and hashes of arrays."""
+    return tuple(
+        sha256(np.ascontiguousarray(value).tobytes()).hexdigest() if isinstance(value, np.ndarray) else float(value)
+        for value in loss
+        if not isinstance(value, tuple)
+    )
+
+
 _SEPARABLE: set[type] = set()
 
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 
 def describe(

@@ -12,6 +12,7 @@ from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import unit_conjugate, unit_gradient, unit_hessian, unit_step, unit_value
 from manyclass.kernels.vmath import exp
 from manyclass.objective.losses.base import ClassificationLoss, describe
+from manyclass.objective.losses.soft import SoftLogisticLoss
 
 __all__ = ["LogLoss", "LogisticLoss"]
 
@@ -118,3 +119,6 @@ class LogLoss(ClassificationLoss):
 
     def compiled(self, binary: bool = False) -> LogisticLoss:
         return LogisticLoss()
+
+    def compiled_soft(self) -> Any:
+        return SoftLogisticLoss()

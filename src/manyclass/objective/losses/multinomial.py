@@ -13,6 +13,7 @@ from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradien
 from manyclass.kernels.vmath import exp, log, wright_omega
 from manyclass.objective.losses.base import ClassificationLoss, describe
 from manyclass.objective.losses.log_loss import LogisticLoss
+from manyclass.objective.losses.soft import SoftMultinomialLoss
 
 __all__ = ["Multinomial", "MultinomialLoss", "SoftmaxHinge"]
 
@@ -198,6 +199,9 @@ class Multinomial(ClassificationLoss):
 
     def compiled(self, binary: bool = False) -> Any:
         return LogisticLoss() if binary else MultinomialLoss()
+
+    def compiled_soft(self) -> Any:
+        return SoftMultinomialLoss()
 
 
 class SoftmaxHinge(ClassificationLoss):

@@ -11,6 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a
 from manyclass.kernels.operations import (
@@ -26,6 +27,7 @@ from manyclass.objective.losses.base import is_separable
 from manyclass.objective.losses.crammer_singer import CrammerSingerLoss
 from manyclass.objective.losses.log_loss import LogisticLoss
 from manyclass.objective.losses.multinomial import MultinomialLoss
+from manyclass.objective.losses.soft import SoftMultinomialLoss, largest
 
 __all__ = ["OPTIONS", "Segment"]
 
@@ -107,6 +109,22 @@ def _fenchel_young(loss: Any, s: Any, a: Any, t: Any, work: Any) -> Any:
             return gap
 
         return divergence
+    if is_a(loss, SoftMultinomialLoss):
+
+        def soft_divergence(loss, s, a, t, work):
+            top = np.float64(s[0])
+            for k in range(s.shape[0]):
+                top = max(top, np.float64(s[k]))
+            total = 0.0
+            for k in range(s.shape[0]):
+                total += math.exp(np.float64(s[k]) - top)
+            level = top + math.log(total)
+            gap = 0.0
+            for k in range(s.shape[0]):
+                gap += _entropy_gap(max(np.float64(t[k]) - np.float64(a[k]), 0.0), np.float64(s[k]) - level)
+            return gap
+
+        return soft_divergence
 
     def plain(loss, s, a, t, work):
         total = loss_value(loss, s, t, work) + loss_conjugate(loss, a, t)
@@ -159,6 +177,39 @@ def _row_rise(loss, s, a, u, t, q, x, dot, square, work):
     for k in range(a.shape[0]):
         work[k] = np.float64(a[k]) + x * (np.float64(u[k]) - np.float64(a[k]))
     return -loss_conjugate(loss, work, t) - x * dot - 0.5 * q * x * x * square
+
+
+def _arrive(a: Any, t: Any, x: Any, new: Any) -> Any:
+    """``new = a + x (new - a)``, on the simplex around the target."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@implements(_arrive)
+def _arrive_simplex(a: Any, t: Any, x: Any, new: Any) -> Any:
+    if isinstance(t, types.Array):
+
+        def soft(a, t, x, new):
+            best = largest(t)
+            others = 0.0
+            for k in range(a.shape[0]):
+                if k != best:
+                    old = np.float64(a[k])
+                    new[k] = min(new.dtype.type(old + x * (np.float64(new[k]) - old)), t[k])
+                    others += np.float64(new[k])
+            new[best] = min(new.dtype.type(-others), t[best])
+
+        return soft
+
+    def hard(a, t, x, new):
+        rivals = 0.0
+        for k in range(a.shape[0]):
+            if k != t:
+                old = np.float64(a[k])
+                new[k] = new.dtype.type(min(old + x * (np.float64(new[k]) - old), 0.0))
+                rivals -= np.float64(new[k])
+        new[t] = new.dtype.type(min(rivals, 1.0))
+
+    return hard
 
 
 @implements(dual_step)
@@ -239,12 +290,6 @@ def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
                     x, best = end, value
         else:
             x = _fraction(loss.option, young, curved, square, np.float64(loss.gamma), q64, np.float64(loss.radius))
-        rivals = 0.0
-        for k in range(s.shape[0]):
-            if k != t:
-                old = np.float64(a[k])
-                new[k] = new.dtype.type(min(old + x * (np.float64(new[k]) - old), 0.0))
-                rivals -= np.float64(new[k])
-        new[t] = new.dtype.type(min(rivals, 1.0))
+        _arrive(a, t, x, new)
 
     return joint

@@ -76,6 +76,10 @@ class Steps:
             form.add_penalty(self.lam, G)
         return slope
 
+    def value(self, point: Array, S: Array) -> float:
+        """P at a point with scores ``S``."""
+        return self.line(point, S, [(np.zeros_like(point), np.zeros_like(S))])(np.zeros(1))[0]
+
     def products(self, S: Array, share: float, ways: Array) -> tuple[Array, Array]:
         """The curvature (without the penalty) times q points, of shape (q, rows, n_outputs), and its diagonal.
 

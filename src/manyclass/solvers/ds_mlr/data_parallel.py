@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from manyclass.distributed import Communicator
+from manyclass.distributed.opening import ENGINES
 from manyclass.kernels import respond, sdca as kernels
 from manyclass.objective.problem import Array, Certificate, Problem, balancing
 from manyclass.solvers.base import State
@@ -24,8 +25,10 @@ class DataParallelLBFGS(DistributedSolver, LBFGS):
 
     Parameters
     ----------
-    comm : Communicator or "mpi", optional
-        The processes. None: one process. "mpi": all processes of the MPI job.
+    comm : Communicator, "mpi", "torch" or "auto", optional
+        The processes. None: one process. "mpi": all processes of the MPI job. "torch": all processes of a group of
+        `torch.distributed`. "auto": all processes that a launcher has started, connected by one of these, or this one;
+        an error if they cannot be connected.
     history_size : int, default=10
         Number of pairs that are kept, >= 1.
 
@@ -65,7 +68,7 @@ class DataParallelLBFGS(DistributedSolver, LBFGS):
     name = "lbfgs_dp"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **LBFGS._parameter_constraints,
-        "comm": [Communicator, StrOptions({"mpi"}), None],
+        "comm": [Communicator, StrOptions(set(ENGINES)), None],
     }
     _facts: tuple[Problem, tuple[int, float, float]] | None = None
 

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.distributed import Communicator
+from manyclass.distributed.opening import ENGINES
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
@@ -40,8 +41,10 @@ class LogConcavity(DistributedSolver, BatchSolver):
 
     Parameters
     ----------
-    comm : Communicator or "mpi", optional
-        The processes. None: one process. "mpi": all processes of the MPI job.
+    comm : Communicator, "mpi", "torch" or "auto", optional
+        The processes. None: one process. "mpi": all processes of the MPI job. "torch": all processes of a group of
+        `torch.distributed`. "auto": all processes that a launcher has started, connected by one of these, or this one;
+        an error if they cannot be connected.
     inner : int, default=10
         Steps of L-BFGS per class and iteration, >= 1.
     history_size : int, default=5
@@ -68,7 +71,7 @@ class LogConcavity(DistributedSolver, BatchSolver):
     partitions_rows = False
     needs_penalty = frozenset({"gradient"})
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "comm": [Communicator, StrOptions({"mpi"}), None],
+        "comm": [Communicator, StrOptions(set(ENGINES)), None],
         "inner": [Interval(Integral, 1, None, closed="left")],
         "history_size": [Interval(Integral, 1, None, closed="left")],
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from manyclass.distributed import Communicator, SerialCommunicator
+from manyclass.distributed import Communicator, SerialCommunicator, opened
 from manyclass.kernels.scoring import Scorer
 from manyclass.models.partitioned import Columns
 from manyclass.objective.losses import MultinomialLoss
@@ -14,7 +16,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.base import Solver, row_matrix
 
-__all__ = ["DistributedSolver", "communicator_of", "on_communicator"]
+__all__ = ["DistributedSolver", "on_communicator"]
 
 S = TypeVar("S", bound=Any)
 
@@ -22,27 +24,22 @@ S = TypeVar("S", bound=Any)
 _TILE = 1 << 20
 
 
-def communicator_of(solver: Any) -> Communicator:
-    """The communicator for the parameter ``comm`` of a solver: None is one process.
-
-    "mpi" is a new communicator of all processes of the MPI job, which the caller must close.
-    """
-    if solver.comm is None:
-        return SerialCommunicator()
-    if isinstance(solver.comm, str):
-        from manyclass.distributed.mpi import MPICommunicator
-
-        return MPICommunicator()
-    comm: Communicator = solver.comm
-    return comm
-
-
 def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",), comm: Communicator | None = None) -> S:
-    """A checked copy of a distributed solver, with its attributes ``facts``, on ``comm`` or that of the original."""
+    """A checked copy of a distributed solver, with its attributes ``facts``, on ``comm`` or that of the original.
+
+    Raises
+    ------
+    ValueError
+        If its ``comm`` is the name of an engine, and not opened.
+    """
     solver.check()
     copy: S = type(solver)(**solver.get_params(deep=False))
-    comm = getattr(solver, "_comm", None) if comm is None else comm
-    copy._comm = communicator_of(solver) if comm is None else comm
+    comm = getattr(solver, "_comm", solver.comm) if comm is None else comm
+    if isinstance(comm, str):
+        raise ValueError(
+            f"comm must be a Communicator here, got {comm!r}: use the solver in `prepared`, which opens one"
+        )
+    copy._comm = SerialCommunicator() if comm is None else comm
     for name in facts:
         setattr(copy, name, getattr(solver, name))
     return copy
@@ -58,6 +55,7 @@ class DistributedSolver(Solver):
     scale = 1.0
     #: Attributes that copies have too.
     facts: ClassVar[tuple[str, ...]] = ("scale",)
+    comm: Communicator | str | None
     _comm: Communicator
 
     def prepare(self, problem: Problem) -> Solver:
@@ -65,6 +63,13 @@ class DistributedSolver(Solver):
         copy = on_communicator(self, self.facts)
         copy.check_problem(problem)
         return copy
+
+    @contextmanager
+    def prepared(self, problem: Problem) -> Iterator[Solver]:
+        """As `prepare`, on a communicator that is opened if ``comm`` is a name, and closed at the end."""
+        self.check()  # before processes meet
+        with opened(getattr(self, "_comm", self.comm)) as comm:
+            yield on_communicator(self, self.facts, comm).prepare(problem)
 
     def scales(self, problem: Problem) -> tuple[float, Array]:
         norm, squares = super().scales(problem)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from manyclass.distributed import Communicator
 from manyclass.distributed.communicator import DeadlineError
 from manyclass.objective.problem import Array
@@ -34,12 +36,16 @@ class Rounds:
     ----------
     skipped : int
         Number of blocks that were sent on without a visit.
+    seed : int, optional
+        With a queue, each block takes the workers in a random order, another one in each round; the same seed for all
+        workers. None: from its owner on, in the order of their ranks.
     """
 
     def __init__(self, comm: Communicator, grid: Grid) -> None:
         self.comm = comm
         self.grid = grid
         self.skipped = 0
+        self.seed: int | None = None
         self._round = 0
         self._early: dict[int, list[tuple[int, int, Array]]] = {}
 
@@ -82,7 +88,7 @@ class Rounds:
     ) -> dict[int, Array]:
         """A round in which workers process blocks as they arrive (algorithm 2; NOMAD).
 
-        A block visits all shards of a worker, and is then sent to the next worker.
+        A block visits all shards of a worker, and is then sent to the next worker, see ``seed``.
 
         Parameters
         ----------
@@ -102,8 +108,10 @@ class Rounds:
         """
         comm, grid = self.comm, self.grid
         shards = grid.shards_of(comm.rank)
-        waiting: deque[tuple[int, int, Array]] = deque((block, 0, payload) for block, payload in payloads.items())
+        waiting: deque[tuple[int, int, Array]] = deque()
         self._round += 1
+        for block, payload in payloads.items():
+            self._send(waiting, block, 0, payload)
         waiting.extend(self._early.pop(self._round, []))
         back: dict[int, Array] = {}
         seen = 0
@@ -125,13 +133,22 @@ class Rounds:
                     visit(shard, block, payload)
                 if missed is not None:
                     missed[block] = 0
-            onward = (comm.rank + 1) % comm.size
-            if onward == comm.rank:
-                waiting.append((block, hops + 1, payload))
-            else:
-                comm.post([self._round, block, hops + 1], payload, onward)
-                comm.progress()
+            self._send(waiting, block, hops + 1, payload)
         return {block: back[block] for block in payloads}
+
+    def _send(self, waiting: deque[tuple[int, int, Array]], block: int, hops: int, payload: Array) -> None:
+        """Send a block that has visited ``hops`` workers to the next one, at the end to its owner."""
+        comm, owner = self.comm, self.grid.worker_of(self.grid.first_shard(block))
+        onward = owner
+        if hops < comm.size:
+            onward = (owner + hops) % comm.size
+            if self.seed is not None:
+                onward = int(np.random.default_rng([self.seed, self._round, block]).permutation(comm.size)[hops])
+        if onward == comm.rank:
+            waiting.append((block, hops, payload))
+        else:
+            comm.post([self._round, block, hops], payload, onward)
+            comm.progress()
 
     def _begin(self, held: dict[int, Array]) -> None:
         self._round += 1

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.distributed import Communicator
 from manyclass.distributed.checkpoint import digest
+from manyclass.distributed.opening import ENGINES
 from manyclass.kernels import ds_mlr as kernels
 from manyclass.models.partitioned import Columns
 from manyclass.objective.problem import Array, Certificate, Problem
@@ -26,7 +27,7 @@ from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
 from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
 from manyclass.solvers.ds_mlr.plan import Job, needs, refuse
-from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, printed_epoch
+from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, literal_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHMS", "DSMLR", "PRECONDITIONERS", "SCHEDULES"]
 
-SCHEDULES = ("ring", "queue")
-ALGORITHMS = ("two_phase", "stochastic", "printed")
+SCHEDULES = ("ring", "queue", "random")
+ALGORITHMS = ("two_phase", "stochastic", "printed", "literal")
 PRECONDITIONERS = ("auto", "spectrum", "diagonal", "none")
 
 #: Passes over the data per iteration: one for scores, half a one, without exponentials, for weights or gradient.
@@ -67,17 +68,21 @@ class DSMLR(DistributedSolver):
     ----------
     n_workers : int, default=1
         Worker threads per process, >= 1.
-    schedule : {"ring", "queue"}, default="ring"
+    schedule : {"ring", "queue", "random"}, default="ring"
         "ring": blocks are passed on in a fixed order; for the same grid the result does not depend on the number of
         workers. "queue": workers process blocks as they arrive, and in the first phase skip some when too many wait;
-        such fits, also resumed ones, are not reproducible.
-    comm : Communicator or "mpi", optional
-        The processes. None: one process. "mpi": all processes of the MPI job.
+        such fits, also resumed ones, are not reproducible. "random": a queue whose blocks go to random workers.
+    comm : Communicator, "mpi", "torch" or "auto", optional
+        The processes. None: one process. "mpi": all processes of the MPI job. "torch": all processes of a group of
+        `torch.distributed`. "auto": all processes that a launcher has started, connected by one of these, or this one;
+        an error if they cannot be connected.
     block_classes, n_shards : int, optional
         Maximum number of classes per block, and number of shards of the rows, >= 1. None: see `make_grid`.
-    algorithm : {"two_phase", "stochastic", "printed"}, default="two_phase"
-        "stochastic": only the first phase. "printed": algorithms 1 (ring) and 2 (queue) of the paper, which update the
-        normalizers once per iteration; they stop improving far from the optimum.
+    algorithm : {"two_phase", "stochastic", "printed", "literal"}, default="two_phase"
+        "two_phase": not the paper's, which stops improving far from the optimum. "stochastic": only the first phase.
+        "printed": the paper's algorithms 1 (ring) and 2 (random), which update the normalizers once per iteration, with
+        bounded exponents. "literal": these to the letter (b = 1/K at first, steps K times as long); an error where it
+        diverges.
     start : int, optional
         Iterations of the first phase with "two_phase", >= 0. None: 0 with preconditioner "spectrum", else 2.
     eta0 : float, default=1.0
@@ -127,7 +132,7 @@ class DSMLR(DistributedSolver):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_workers": [Interval(Integral, 1, None, closed="left")],
         "schedule": [StrOptions(set(SCHEDULES))],
-        "comm": [Communicator, StrOptions({"mpi"}), None],
+        "comm": [Communicator, StrOptions(set(ENGINES)), None],
         "block_classes": [Interval(Integral, 1, None, closed="left"), None],
         "n_shards": [Interval(Integral, 1, None, closed="left"), None],
         "algorithm": [StrOptions(set(ALGORITHMS))],
@@ -185,7 +190,7 @@ class DSMLR(DistributedSolver):
 
     def blocks_each(self, processes: int) -> int:
         """Minimum number of blocks per worker with so many processes."""
-        return _EACH if self.schedule == "queue" and self.n_workers * processes > 1 else 1
+        return _EACH if self.schedule != "ring" and self.n_workers * processes > 1 else 1
 
     # --- state and memory -------------------------------------------------------------------------------------------
 
@@ -274,7 +279,7 @@ class DSMLR(DistributedSolver):
     def _workers(self, problem: Problem, state: State) -> Team:
         extent = self._known(problem)
         if self._team is None:
-            self._team = Team(extent, state, self._comm, self.schedule == "queue", self.slow)
+            self._team = Team(extent, state, self._comm, self.schedule != "ring", self.slow)
         self._team.attach(state)
         return self._team
 
@@ -283,6 +288,8 @@ class DSMLR(DistributedSolver):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         extent = self._known(problem)
         team = self._workers(problem, state)
+        for worker in team.workers:
+            worker.seed = seed if self.schedule == "random" else None
         if not state["scored"]:
             self._recall(team, state)
         while True:
@@ -306,7 +313,7 @@ class DSMLR(DistributedSolver):
 
     def _stochastic(self, team: Team, state: State, eta: float, seed: int, iteration: int) -> None:
         """An iteration of the first phase."""
-        epoch = printed_epoch if self.algorithm == "printed" else fresh_epoch
+        epoch = {"printed": printed_epoch, "literal": literal_epoch}.get(self.algorithm, fresh_epoch)
         team.run(lambda worker, _: epoch(worker, _weights(worker, state), eta, seed, iteration))
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from manyclass.kernels import ds_mlr as kernels
+from manyclass.kernels.literal import literal_steps
 from manyclass.objective.problem import Array
 from manyclass.solvers.base import PLAIN
 from manyclass.solvers.ds_mlr.rounds import Visit
 from manyclass.solvers.ds_mlr.worker import Worker
 
-__all__ = ["fresh_epoch", "printed_epoch"]
+__all__ = ["fresh_epoch", "literal_epoch", "printed_epoch"]
 
 #: Maximum change of the scores of a row by its own step, in units of its residual: above 1 it overshoots.
 _MOST = 1.0
@@ -72,16 +73,22 @@ def fresh_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: 
     worker.end_sums()
 
 
-def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
+def printed_epoch(
+    worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int, literal: bool = False
+) -> None:
     """One outer iteration of the published algorithms, which update the normalizers once, at its end.
 
     By ring (algorithm 1) in a second round with fixed weights; by queue (algorithm 2) from partial sums, each computed
-    at a visit of the only round.
+    at a visit of the only round. ``literal``: equation (13) as it is printed, see `literal_epoch`.
     """
     multipliers = {shard: -worker.total[shard] for shard in worker.shards}
+    if literal and epoch == 0:
+        for b in multipliers.values():
+            b[:] = 1.0 / worker.grid.n_classes
 
     def visit(shard: int, block: int, W: Array) -> None:
-        _take_steps(worker, shard, block, W, eta, seed, epoch, multipliers[shard])
+        take = _take_literal_steps if literal else _take_steps
+        take(worker, shard, block, W, eta, seed, epoch, multipliers[shard])
         if worker.queue:
             count(shard, block, W)
 
@@ -91,6 +98,25 @@ def printed_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed
     if not worker.queue:
         worker.round(_copies(weights), count)
     worker.end_sums()
+
+
+def literal_epoch(worker: Worker, weights: Mapping[int, Array], eta: float, seed: int, epoch: int) -> None:
+    """`printed_epoch` with b = 1/K at first, the factor K, a penalty in each step, and exponents without a bound.
+
+    Raises
+    ------
+    ValueError
+        In all workers, if weights of one are too large for their type.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        printed_epoch(worker, weights, eta, seed, epoch, literal=True)
+    limit = float(np.finfo(worker.share.dtype).max) ** 0.25  # of their squares and sums the objective remains finite
+    bounded = all(np.all(np.abs(W) <= limit) for W in weights.values())
+    if worker.comm.allreduce(np.array([not bounded], np.int64), "max")[0]:
+        raise ValueError(
+            f"algorithm='literal' has diverged: after {epoch + 1} iterations weights exceed {limit:.0e}. Give a "
+            "smaller eta0 (a tenth), or algorithm='printed', which bounds the exponents, or leave the default"
+        )
 
 
 def _count(worker: Worker) -> Visit:
@@ -124,7 +150,7 @@ def _take_steps(
     begin, end = worker.local(shard)
     if end == begin:
         return
-    order = np.random.default_rng([seed, epoch, shard, block]).permutation(end - begin).astype(np.int32)
+    order = _order(end - begin, seed, epoch, shard, block)
     # (1 + eta lam)^-n, the decay of n implicit steps, is between 0 and 1 for any eta.
     decay = math.exp(-(end - begin) * math.log1p(eta * share.lam))
     lo = worker.grid.classes(block)[0]
@@ -137,6 +163,25 @@ def _take_steps(
         else:
             kernels.multiplier_steps(*rows, normalizer, *step, _MOST_PRINTED, PLAIN)
         decay = 1.0
+
+
+def _take_literal_steps(
+    worker: Worker, shard: int, block: int, W: Array, eta: float, seed: int, epoch: int, multipliers: Array
+) -> None:
+    """`_take_steps` by equation (13) as it is printed."""
+    share = worker.share
+    begin, end = worker.local(shard)
+    order = _order(end - begin, seed, epoch, shard, block)
+    eta *= worker.grid.n_classes
+    lo, constant = worker.grid.classes(block)[0], W.dtype.type(share.constant)
+    for _, _, part in worker.pieces(shard, 2 * W.shape[1]):
+        rows = (share.rows, begin, order[part], share.y, share.weights)
+        literal_steps(*rows, multipliers, lo, W, constant, eta, 1.0 - eta * share.lam, PLAIN)
+
+
+def _order(size: int, seed: int, epoch: int, shard: int, block: int) -> Array:
+    """The order in which a block visits the rows of a shard."""
+    return np.random.default_rng([seed, epoch, shard, block]).permutation(size).astype(np.int32)
 
 
 def _copies(weights: Mapping[int, Array]) -> dict[int, Array]:

@@ -120,7 +120,7 @@ class Team:
     comm : Communicator
         The processes.
     queue : bool
-        Whether the schedule is "queue".
+        Whether the schedule is a queue.
     slow : sequence of float
         `Worker.slow` by rank; 0 beyond its end.
     """

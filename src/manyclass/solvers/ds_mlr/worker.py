@@ -67,7 +67,7 @@ class Worker:
     Attributes
     ----------
     share, grid, rank, queue
-        The rows of the process; the partition; number of this worker; whether the schedule is "queue".
+        The rows of the process; the partition; number of this worker; whether the schedule is a queue.
     lse : dict of ndarray of shape (rows, n_sums)
         Log-sum-exp of the scores in each block of classes, in float64; or a running sum, see `Grid.n_sums`.
     total : dict of ndarray of shape (rows,)
@@ -80,6 +80,8 @@ class Worker:
         For each block, how often it was sent on without a visit since its last stochastic steps here.
     slow : float
         After each visit the worker sleeps this many times its duration: simulates a slow machine.
+    seed : int, optional
+        See `Rounds`.
     """
 
     share: Share
@@ -92,6 +94,7 @@ class Worker:
     pool: deque[tuple[int, Array]] | None = None
     missed: Counter[int] = field(default_factory=Counter)
     slow: float = 0.0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         for shard in self.shards:
@@ -103,6 +106,7 @@ class Worker:
         self.comm = comm
         if not hasattr(self, "rounds"):
             self.rounds = Rounds(comm, self.grid)
+        self.rounds.seed = self.seed
         self.rounds.comm = comm  # the rest remains: blocks of the next round may have arrived already
 
     @property

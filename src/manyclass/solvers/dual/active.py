@@ -148,6 +148,11 @@ class ActiveSetSDCA(SDCA):
         return copy
 
     def check_problem(self, problem: Problem) -> None:
+        if isinstance(problem.penalty, L1):
+            raise ValueError(
+                f"solver {self.name!r} needs a penalty with an l2 part, which its dual steps are scaled by, got a pure "
+                "l1 penalty: choose solver='accelerated' (as 'auto' does), or l1_ratio < 1"
+            )
         super().check_problem(problem)
         if self.storage == "sparse" and not isinstance(problem.rows, CSRRows):
             raise ValueError("storage='sparse' needs sparse rows, got dense rows: give storage='auto' or 'dense'")
@@ -246,7 +251,9 @@ class ActiveSetSDCA(SDCA):
             image.rebuild(problem, state)
         losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
         g, conjugate = image.sums(problem, state)
-        conjugates = kernels.sparse_conjugates(problem.sample_weight, _gamma(problem), state["indptr"], state["b"])
+        conjugates = kernels.sparse_conjugates(
+            _y(problem), problem.sample_weight, problem.loss, state["indptr"], state["rivals"], state["b"]
+        )
         certificate = problem.bounds(
             primal=problem.objective(losses, g),
             dual=-conjugates / problem.n_samples - problem.lam * conjugate,
@@ -276,7 +283,7 @@ class ActiveSetSDCA(SDCA):
                 problem.rows,
                 _y(problem),
                 problem.sample_weight,
-                _gamma(problem),
+                problem.loss,
                 problem.penalty,
                 scored,
                 state["bias"],
@@ -301,6 +308,7 @@ class ActiveSetSDCA(SDCA):
         proposals.keep_violators(
             problem.rows,
             _y(problem),
+            problem.loss,
             problem.penalty,
             image.view(state),
             state["bias"],
@@ -396,7 +404,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array, left: Array | N
             problem.sample_weight,
             problem.norms,
             order[done:],
-            _gamma(problem),
+            problem.loss,
             problem.penalty,
             image.view(state),
             live,

@@ -335,6 +335,9 @@ class _Simplex(_Domain):
         self.at = np.arange(problem.n_samples), np.asarray(problem.targets.y)
         self.others = np.ones((problem.n_samples, problem.n_outputs))
         self.others[self.at] = 0.0
+        costs = problem.loss.costs
+        #: c_yj of the rivals of each row, and 0 for its own class.
+        self.costs = self.others * (costs[self.at[1] if len(costs) > 1 else 0] if len(costs) else 1.0)
         self.gamma = float(problem.loss.gamma)
 
     def start(self) -> State:
@@ -348,11 +351,11 @@ class _Simplex(_Domain):
 
     def objective(self, dual: Array) -> Array:
         p = -dual * self.others
-        return np.asarray(p - 0.5 * self.gamma * p * p)
+        return np.asarray(self.costs * p - 0.5 * self.gamma * p * p)
 
     def linearize(self, state: State, S: Array) -> None:
         gamma = self.gamma * self.others
-        self.residual = self.others + S - gamma * state["p"] + state["z"] - state["level"]
+        self.residual = self.costs + S - gamma * state["p"] + state["z"] - state["level"]
         self.theta = 1.0 / (gamma + self.proximal + state["z"] / state["p"])
         self._total = self.theta.sum(axis=1, keepdims=True)
 

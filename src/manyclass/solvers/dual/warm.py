@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -63,8 +64,12 @@ def _rescale(problem: Problem, state: State) -> None:
     image = image_of(state)
     image.rebuild(problem, state)
     # Losses and penalty at factor * b: a linear and a quadratic term.
-    part = partial(sparse_conjugates, problem.sample_weight, indptr=state["indptr"], b=state["b"])
-    linear, bent = -part(gamma=0.0) / problem.n_samples, part(gamma=problem.loss.gamma) / problem.n_samples
+    y: Any = problem.targets.y  # type: ignore[union-attr]
+    part = partial(
+        sparse_conjugates, y, problem.sample_weight, indptr=state["indptr"], rivals=state["rivals"], b=state["b"]
+    )
+    hard = problem.loss._replace(gamma=problem.dtype.type(0))
+    linear, bent = -part(loss=hard) / problem.n_samples, part(loss=problem.loss) / problem.n_samples
     quadratic = linear + bent + problem.lam * image.sums(problem, state)[1]
     if 0 < linear < 2.0 * quadratic:
         factor = min(1.0, 0.5 * linear / quadratic)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from manyclass.objective.links.calibrated import Basis, Calibration, expand
+from manyclass.runtime.arrays import Array
 from manyclass.runtime.threads import ranges
-from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import Factor, System
 

@@ -10,11 +10,12 @@ import scipy.sparse as sp
 from scipy.linalg import blas
 
 from manyclass.features.base import projection
+from manyclass.features.elsewhere import transform_there
 from manyclass.kernels.gram import add_sparse_gram
 from manyclass.kernels.rows import read_only
+from manyclass.runtime.arrays import Array, as_double, as_type, detached, is_foreign, like, to_numpy
 from manyclass.runtime.memory import require
 from manyclass.runtime.threads import ranges, run
-from manyclass.solvers.least_squares.arrays import Array, as_double, is_foreign, like, to_numpy
 from manyclass.solvers.least_squares.systems import ConjugateGradients, Factor, System, needed, rounding
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class Design:
         foreign = is_foreign(self.X)
         for begin, end in ranges(self.n_samples, self.rows):
             part = self.X[begin:end, :] if foreign else self.X[begin:end]
+            there = transform_there(self.block, part) if foreign and self.block is not None else None
+            if there is not None:
+                yield begin, end, as_type(there, self.dtype.name)
+                continue
             if self.block is not None:
                 made = self.block.transform(to_numpy(part) if foreign else part)
                 if sp.issparse(made):
@@ -83,7 +88,9 @@ class Design:
                     yield begin, end, like(made, part)
                     continue
                 part = made
-            if not foreign or self.block is not None:
+            if foreign and self.block is None:
+                part = as_type(detached(part), self.dtype.name)
+            else:
                 part = part.astype(self.dtype, copy=False) if sp.issparse(part) else np.asarray(part, self.dtype)
             yield begin, end, part
 

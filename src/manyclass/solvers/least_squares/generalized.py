@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from manyclass.objective.links import softmax
 from manyclass.objective.links.identity import identity
 from manyclass.objective.links.sigmoid import sigmoid
-from manyclass.solvers.least_squares.arrays import Array
+from manyclass.runtime.arrays import Array
 from manyclass.solvers.least_squares.design import Design, Moments
 from manyclass.solvers.least_squares.systems import System
 from manyclass.solvers.primal.base import momentum
@@ -25,6 +26,7 @@ __all__ = [
     "fit_generalized",
     "generalized_steps",
     "named_link",
+    "objective_of",
 ]
 
 #: A function of scores (n, K) that returns predictions (n, K).
@@ -40,6 +42,26 @@ LINKS: dict[str, tuple[Link, float]] = {
 def named_link(name: str) -> tuple[Link, float]:
     """The link "identity", "softmax" or "sigmoid", and its Lipschitz constant."""
     return LINKS[name]
+
+
+def objective_of(design: Design, targets: Array, name: str, weights: Array, alpha: float) -> float:
+    """The mean loss of which the link ``name`` is the gradient, and the penalty (alpha / 2) ||W||^2. One pass.
+
+    Targets as of `generalized_steps`; the sums are in float64.
+    """
+    total = 0.0
+    for begin, end, F in design.chunks():
+        scores = np.zeros((end - begin, weights.shape[1]), design.dtype)
+        design.add_chunk_scores(F, weights, scores)
+        s, y = scores.astype(np.float64), targets[begin:end]
+        if name == "identity":
+            losses = 0.5 * np.sum((s - y) ** 2, axis=1)
+        elif name == "softmax":
+            losses = logsumexp(s, axis=1) - np.sum(y * s, axis=1)
+        else:
+            losses = np.sum(np.logaddexp(0.0, s) - y * s, axis=1)
+        total += float(losses.sum() if design.weights is None else losses @ design.weights[begin:end])
+    return total / design.n_samples + 0.5 * alpha * float(np.sum(weights[: design.n_features] ** 2))
 
 
 def apply_link(link: Link, scores: Array) -> Array:

@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 from manyclass.kernels.rows import DenseRows
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.arrays import copied
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design
@@ -100,7 +101,7 @@ class GeneralizedLeastSquares(BatchSolver):
 
     def state(self, problem: Problem) -> State:
         state = self._first(problem)
-        return {**state, "last": state["point"].copy(), "momentum": np.ones(())}
+        return {**state, "last": copied(state["point"]), "momentum": np.ones(())}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs

@@ -12,8 +12,8 @@ import numpy as np
 
 from manyclass.objective.history import Record
 from manyclass.objective.links.calibrated import Basis, Calibration
+from manyclass.runtime.arrays import Array
 from manyclass.runtime.threads import ranges
-from manyclass.solvers.least_squares.arrays import Array
 from manyclass.solvers.least_squares.calibrated import fit_calibration, squared_error
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.generalized import Link, apply_link, generalized_steps

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import lapack, qr, solve_triangular
 
 from manyclass.runtime import memory
+from manyclass.runtime.arrays import Array
 from manyclass.runtime.threads import ranges
-from manyclass.solvers.least_squares.arrays import Array
 
 __all__ = ["FACTORED", "SYSTEMS", "ConjugateGradients", "Factor", "System", "is_factored", "needed", "rounding"]
 
@@ -104,6 +104,19 @@ class Factor:
             elif self.rank:
                 found[self._picked] = lapack.dpotrs(self._factor, scaled[self._picked], lower=1)[0]
         return np.ascontiguousarray(found * self._scale[:, None])
+
+    def inverse_root(self) -> Array:
+        """R of shape (rank, q) with ``solve(B) == R.T @ (R @ B)``, for systems whose products are computed elsewhere.
+
+        Not for a factor of minimum norm. Takes q rank^2 operations.
+        """
+        assert self._span is None
+        if self._picked is None:
+            return np.asarray(np.triu(lapack.dtrtri(self._factor)[0]).T * self._scale)
+        found = np.zeros((self.rank, len(self._scale)))
+        if self.rank:
+            found[:, self._picked] = np.tril(lapack.dtrtri(self._factor, lower=1)[0]) * self._scale[self._picked]
+        return found
 
 
 def _factor(matrix: Array) -> int:

@@ -15,12 +15,14 @@ from manyclass.runtime.threads import ranges
 from manyclass.solvers.base import STREAM_DECAY
 from manyclass.solvers.memoir.weights import DenseWeights, TableWeights, Weights, pair_scores, rows_of
 
-__all__ = ["TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_table", "unpack_weights"]
+__all__ = ["BALLS", "TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_table", "unpack_weights"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: How an l1 part is applied to the weights.
 TRUNCATIONS = ("lazy", "touched")
+#: The ball on which weights without an l1 part are projected.
+BALLS = ("optimum", "printed")
 #: Scalar attributes that checkpoints include.
 _NUMBERS = ("scale", "squares", "steps", "seen", "total", "weight", "points", "epochs")
 #: Rows per epoch for which an approximate search is compared with the exact one.
@@ -75,7 +77,8 @@ class MemoirLearner:
     A step costs the search, and the stored values of its rows times two classes. It uses the SUM of the gradients of
     the batch and the decay of b rows, so that the batch size does not change the objective. (Algorithm 1 of the paper
     decays by lam eta_t for any b, and projects on a ball of radius 1/sqrt(lam). Its lam is ``alpha b`` here, so that
-    its ball may exclude the optimum, of which only ||W*|| <= 1/sqrt(alpha) is known: alpha ||W*||^2 <= mean c_i = 1.)
+    its ball may exclude the optimum, of which only ||W*|| <= 1/sqrt(alpha) is known: alpha ||W*||^2 <= mean c_i = 1;
+    ``ball="printed"`` takes it.)
 
     *Lazy truncation* is exact: soft thresholds of an unchanged weight add up, so each feature stores the sum that has
     been applied to it, and the rest is applied when a row has the feature. ``truncation="touched"`` is Algorithm 2 of
@@ -102,6 +105,8 @@ class MemoirLearner:
         (at least over the last half of the run). Only without an l1 part.
     truncation : {"lazy", "touched"}, default="lazy"
         How the l1 part is applied, see above.
+    ball : {"optimum", "printed"}, default="optimum"
+        The radius of the ball, see above.
     search : SearchIndex, optional
         An index that proposes rivals. It is built from the weights, and updated for the changed classes after each
         batch. None: the exact search on the current weights, which needs no index.
@@ -145,6 +150,7 @@ class MemoirLearner:
         eta_step: float | None = None,
         average: bool = False,
         truncation: str = "lazy",
+        ball: str = "optimum",
         search: SearchIndex | None = None,
         sparse: bool | None = None,
         n_threads: int = 1,
@@ -152,7 +158,7 @@ class MemoirLearner:
         self.l2 = float(alpha * (1.0 - l1_ratio))
         self.l1 = float(alpha * l1_ratio)
         self.alpha, self.eta0, self.eta_step = float(alpha), float(eta0), eta_step
-        self.truncation = truncation
+        self.truncation, self.ball = truncation, ball
         self.n_threads = n_threads
         if sparse is None:
             sparse = takes_table(n_features, n_classes)
@@ -279,7 +285,7 @@ class MemoirLearner:
         self.squares += self.U.add(batch, y, rivals, moves)
         if self.lag is not None:
             self.lag.add(batch, y, rivals, moves * self.weight)
-        self._shrink(eta * b, y, rivals)
+        self._shrink(eta, y, rivals)
         if self.lag is not None:
             self.weight += self.scale
             self.points += 1
@@ -301,16 +307,18 @@ class MemoirLearner:
 
     def _shrink(self, eta: float, y: Array, rivals: Array) -> None:
         """Apply the l1 truncation, or without an l1 part the projection on the ball."""
+        b = len(y)
+        strength = self.l2 * b if self.ball == "printed" else self.l2
         if self.l1:
-            tau = eta * self.l1 / self.scale
+            tau = eta * b * self.l1 / self.scale
             if self.truncation == "lazy":
                 self.total += tau
             else:
                 touched = np.zeros(self.n_classes, bool)
                 touched[y] = touched[rivals] = True
                 self.U.truncate(touched, tau * self.n_classes / np.count_nonzero(touched))
-        elif self.l2 * self.scale**2 * self.squares > 1.0:
-            self.scale = 1.0 / math.sqrt(self.l2 * self.squares)
+        elif strength * self.scale**2 * self.squares > 1.0:
+            self.scale = 1.0 / math.sqrt(strength * self.squares)
 
     def _rivals(self, batch: Any, y: Array) -> tuple[Array, Array, Array]:
         if self.index is None:

@@ -15,7 +15,8 @@ from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, Solver, State, row_matrix
-from manyclass.solvers.memoir.learner import TRUNCATIONS, MemoirLearner, Passed, takes_table
+from manyclass.solvers.memoir.learner import BALLS, TRUNCATIONS, MemoirLearner, Passed, takes_table
+from manyclass.solvers.memoir.rehearsal import interleaved, made_rows
 
 __all__ = ["Memoir", "MemoirStream"]
 
@@ -56,6 +57,13 @@ class Memoir(Solver):
     truncation : {"lazy", "touched"}, default="lazy"
         How an l1 part is applied. "lazy": exactly, when a row has the feature. "touched": as in the paper, to the
         classes R_t of a batch, K / abs(R_t) times as much.
+    ball : {"optimum", "printed"}, default="optimum"
+        The radius of the ball on which weights without an l1 part are projected after a step. "optimum": 1 /
+        sqrt(alpha), which contains the optimum. "printed": 1 / sqrt(lambda) as in the paper, whose lambda is alpha
+        times the rows of the batch; if the optimum is outside, the result is far from it.
+    rehearsal : bool, default=True
+        Whether a batch of ``partial_fit`` with a new class gets as many rows again, for classes that it lacks: their
+        features are drawn from the weights of these classes, which would else be forgotten. Takes twice the time.
 
     References
     ----------
@@ -88,6 +96,8 @@ class Memoir(Solver):
         "eta_step": [Interval(Real, 0, None, closed="left"), None],
         "average": ["boolean", StrOptions({"auto"})],
         "truncation": [StrOptions(set(TRUNCATIONS))],
+        "ball": [StrOptions(set(BALLS))],
+        "rehearsal": ["boolean"],
     }
 
     def __init__(
@@ -99,6 +109,8 @@ class Memoir(Solver):
         eta_step: float | None = None,
         average: bool | str = "auto",
         truncation: str = "lazy",
+        ball: str = "optimum",
+        rehearsal: bool = True,
     ) -> None:
         self.search = search
         self.batch_size = batch_size
@@ -106,6 +118,8 @@ class Memoir(Solver):
         self.eta_step = eta_step
         self.average = average
         self.truncation = truncation
+        self.ball = ball
+        self.rehearsal = rehearsal
 
     def check_problem(self, problem: Problem) -> None:
         if problem.loss.name != "crammer_singer" or problem.loss.gamma:
@@ -113,6 +127,11 @@ class Memoir(Solver):
                 f"solver 'memoir' needs loss=CrammerSinger(gamma=0), got loss {problem.loss.name!r}"
                 f"{f' with gamma={float(problem.loss.gamma):g}' if problem.loss.name == 'crammer_singer' else ''}: "
                 "give loss=CrammerSinger(gamma=0), or choose another solver"
+            )
+        if len(problem.loss.costs):
+            raise ValueError(
+                "solver 'memoir' needs errors that all cost 1, got CrammerSinger(costs=): leave costs=None, or choose "
+                "another solver ('sdca_active')"
             )
         super().check_problem(problem)
         if self.average is True and _split(problem)[1]:
@@ -227,6 +246,7 @@ class Memoir(Solver):
             eta_step=None if self.eta_step is None else float(self.eta_step),
             average=self._averages(problem),
             truncation=self.truncation,
+            ball=self.ball,
             search=proposer(self.search),
             sparse=isinstance(problem.rows, CSRRows) and takes_table(d, K),
             n_threads=problem.n_threads,
@@ -250,10 +270,13 @@ class MemoirStream:
         self._solver = solver
         self._learner = solver.learner(problem)
         self._learner.vanishing = vanishing
+        #: Whether each class has had rows.
+        self._known = np.zeros(self._learner.n_classes, bool)
 
     def start(self, weights: Any) -> None:
         """Start from the weights of a model, of shape (n_features, n_classes)."""
         self._learner.start(weights)
+        self._known = np.asarray(abs(weights).sum(axis=0)).ravel() > 0
 
     def take(self, problem: Problem, weights: Array | None) -> None:
         """Update the weights by the rows of a problem with sample weights ``weights``, not scaled."""
@@ -263,8 +286,29 @@ class MemoirStream:
         learner.l2, learner.l1 = _split(problem)
         learner.alpha = learner.l2 + learner.l1
         batch = self._solver._batch(problem.n_outputs)
-        y = problem.targets.y  # type: ignore[union-attr]
-        learner.epoch(row_matrix(problem), y, np.arange(len(y)), batch_size=batch, weights=weights)
+        X, y = row_matrix(problem), np.asarray(problem.targets.y)  # type: ignore[union-attr]
+        order = np.arange(len(y))
+        self._known = np.append(self._known, np.zeros(problem.n_outputs - len(self._known), bool))
+        there = np.unique(y)
+        lacking = np.setdiff1d(np.flatnonzero(self._known), there)
+        if self._solver.rehearsal and len(lacking) and not self._known[there].all():
+            X, y, order, weights = self._rehearsed(X, y, weights, lacking)
+        self._known[there] = True
+        learner.epoch(X, y, order, batch_size=batch, weights=weights)
+
+    def _rehearsed(
+        self, X: Any, y: Array, weights: Array | None, lacking: Array
+    ) -> tuple[Any, Array, Array, Array | None]:
+        """The rows with others for the classes that they lack, the order of all, and their sample weights."""
+        rng = np.random.default_rng([self._learner.seen, len(y)])
+        lacking = np.resize(rng.permutation(lacking), len(y))  # each about as often
+        chosen, place = np.unique(lacking, return_inverse=True)
+        made, which = made_rows(self._learner.U.vectors(chosen)[place], X, rng)
+        order = interleaved(len(y), len(which), rng)
+        if weights is not None:
+            weights = np.concatenate([weights, np.full(len(which), weights.mean())])
+        X = sp.vstack([X, made], format="csr") if sp.issparse(X) else np.concatenate([X, made])
+        return X, np.concatenate([y, lacking[which].astype(y.dtype)]), order, weights
 
     def weights(self) -> tuple[Any, Array]:
         """``(W, b)``."""

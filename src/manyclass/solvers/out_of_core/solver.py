@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from manyclass.distributed import Communicator
+from manyclass.distributed import Communicator, opened
+from manyclass.distributed.opening import ENGINES
 from manyclass.solvers.base import StoreFit, StoreSolver, StoreTask
-from manyclass.solvers.ds_mlr.on_communicator import communicator_of
 from manyclass.solvers.out_of_core.fit import BlockFit
 
 __all__ = ["OutOfCore"]
@@ -49,9 +49,11 @@ class OutOfCore(StoreSolver):
         Size of a block of the weights in bytes, >= 1.
     window_bytes : int, default=67108864
         Size of a window of rows in bytes, >= 1.
-    comm : Communicator or "mpi", optional
+    comm : Communicator, "mpi", "torch" or "auto", optional
         The processes, each of which has some shards of the store, and in each step of an epoch one block. Blocks are
-        passed on in files. None: one process. "mpi": all processes of the MPI job.
+        passed on in files. None: one process. "mpi": all processes of the MPI job. "torch": all processes of a group of
+        `torch.distributed`. "auto": all processes that a launcher has started, connected by one of these, or this one;
+        an error if they cannot be connected.
 
     References
     ----------
@@ -90,7 +92,7 @@ class OutOfCore(StoreSolver):
         "block_classes": [_COUNT, None],
         "block_bytes": [_COUNT],
         "window_bytes": [_COUNT],
-        "comm": [Communicator, StrOptions({"mpi"}), None],
+        "comm": [Communicator, StrOptions(set(ENGINES)), None],
     }
     _comm: Communicator | None = None
 
@@ -126,4 +128,5 @@ class OutOfCore(StoreSolver):
                 f"solver {self.name!r} needs path, the folder of the model, got None: give it, as in "
                 "solver=OutOfCore('codes.blocks')"
             )
-        return BlockFit(self, task, communicator_of(self) if self._comm is None else self._comm).run()
+        with opened(self.comm if self._comm is None else self._comm) as comm:
+            return BlockFit(self, task, comm).run()

@@ -61,17 +61,21 @@ class BatchSolver(PrimalSolver):
     def _first(self, problem: Problem) -> State:
         """The part of the state that all batch solvers have."""
         shape = problem.n_features + 1, problem.n_outputs
-        point = np.zeros(shape, problem.dtype)
+        point = problem.blank(shape)
         if problem.intercept and isinstance(problem.targets, RealTargets):  # for classes 0 is only a few steps away
-            point[-1] = first_intercept(problem) / constant(problem)
+            point[-1, :] = problem.there(first_intercept(problem) / constant(problem))
         return {
             "iteration": np.zeros((), np.int64),
             "passes": np.zeros(()),
             "point": point,
             # Buffers that iterations and certificates share; written before they are read.
-            "slope": np.zeros(shape, problem.dtype),
-            "dual": np.zeros((problem.n_samples, problem.n_outputs), problem.dtype),
+            "slope": problem.blank(shape),
+            **self._dual(problem),
         }
+
+    def _dual(self, problem: Problem) -> State:
+        """The buffer of the gradients of the losses."""
+        return {"dual": problem.blank((problem.n_samples, problem.n_outputs))}
 
     @staticmethod
     def _ended(state: State, passes: int, estimate: Certificate | None = None) -> Progress:
@@ -83,7 +87,7 @@ class BatchSolver(PrimalSolver):
     @staticmethod
     def _split(problem: Problem, point: Array) -> tuple[Array, Array]:
         """``(W, b)`` of a point of shape (d + 1, K)."""
-        return point[:-1], problem.dtype.type(constant(problem)) * point[-1]
+        return point[:-1, :], constant(problem) * point[-1, :]
 
     @staticmethod
     def _slope(problem: Problem, state: State, image: Callable[[Array, Array], None] | None = None) -> None:

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from manyclass.kernels import coordinate as kernels
 from manyclass.kernels.rows import CSRRows
-from manyclass.kernels.targets import RealTargets, SignTargets
+from manyclass.kernels.targets import RealTargets, SignTargets, SoftTargets, soft_matrix
 from manyclass.objective.intercept import first_intercept, lone_intercept
 from manyclass.objective.losses import SquaredLoss
 from manyclass.objective.penalties import L1
@@ -151,19 +151,19 @@ class _Work:
         self.norms = np.zeros(0) if few else np.sqrt(self.view.norms(self.share))
         self.gram: Gram | None = self.view.gram(self.view.all, self.share) if few and self.quadratic else None
         targets = problem.targets
-        self.labels = (
-            sp.csr_matrix(
-                (np.ones(len(targets.indices)), targets.indices, targets.indptr),
-                shape=(problem.n_samples, problem.n_outputs),
-            ).tocsc()
-            if isinstance(targets, SignTargets)
-            else None
-        )
+        #: What of each output is not a constant, by columns, and this constant.
+        self.stored, self.constant = None, 0.0
+        if isinstance(targets, SoftTargets):
+            self.stored = soft_matrix(targets).astype(np.float64).tocsc()
+        elif isinstance(targets, SignTargets):
+            stored, self.constant = (np.ones(len(targets.indices)), targets.indices, targets.indptr), -1.0
+            self.stored = sp.csr_matrix(stored, shape=(problem.n_samples, problem.n_outputs)).tocsc()
 
     def target(self, k: int) -> Array:
-        if self.labels is not None:
-            y = np.full(self.problem.n_samples, -1.0)
-            y[self.labels.indices[self.labels.indptr[k] : self.labels.indptr[k + 1]]] = 1.0
+        if self.stored is not None:
+            y = np.full(self.problem.n_samples, self.constant)
+            part = slice(self.stored.indptr[k], self.stored.indptr[k + 1])
+            y[self.stored.indices[part]] = self.stored.data[part]
             return y
         assert isinstance(self.problem.targets, RealTargets)
         return np.ascontiguousarray(self.problem.targets.y[:, k], np.float64)

@@ -12,7 +12,7 @@ from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.primal.base import BatchSolver, curvature
 
-__all__ = ["OPTIMISM", "DescentSolver", "Found", "line_search", "rounding"]
+__all__ = ["OPTIMISM", "DescentSolver", "Found", "line_search", "rounding", "set_product"]
 
 #: Sufficient decrease and curvature of the weak Wolfe conditions.
 _DECREASE, _CURVATURE = 1e-4, 0.9
@@ -105,6 +105,14 @@ def _secant(low: float, slope_low: float, high: float, slope_high: float, fall: 
     return min(max(guess, low + 0.1 * width), high - 0.1 * width)
 
 
+def set_product(out: Any, factor: float, array: Any, more: Any = None) -> None:
+    """Set ``out`` to ``factor * array``, plus ``more``; arrays of any library, and no other is made."""
+    out[...] = array
+    out *= factor
+    if more is not None:
+        out += more
+
+
 def rounding(dtype: np.dtype[Any], value: float) -> float:
     """The rounding error of differences between objectives near ``value``, computed with ``dtype``."""
     return 8.0 * float(np.finfo(dtype).eps) * abs(value)
@@ -126,8 +134,8 @@ class DescentSolver(BatchSolver):
     @staticmethod
     def _add_penalty(problem: Problem, point: Array, state: State, gradient: Array) -> None:
         """Set ``gradient`` to that of P, given ``slope``, that of the mean loss."""
-        np.multiply(point, problem.lam, out=gradient)
-        gradient[-1] = 0  # the intercept is not penalized
+        set_product(gradient, problem.lam, point)
+        gradient[-1, :] = 0  # the intercept is not penalized
         gradient += state["slope"]
 
     def _search(
@@ -146,8 +154,7 @@ class DescentSolver(BatchSolver):
         """`line_search` along ``direction``, one pass per trial step; writes ``trial`` and its ``gradient``."""
 
         def evaluate(step: float) -> tuple[float, float]:
-            np.multiply(direction, step, out=trial)
-            np.add(trial, state["point"], out=trial)
+            set_product(trial, step, direction, state["point"])
             new = self._descend(problem, trial, state, gradient)
             return new, problem.inner_product(gradient, direction)
 
@@ -159,7 +166,7 @@ class DescentSolver(BatchSolver):
 
         D is that at the negative gradients of the losses there, before an intercept has balanced them.
         """
-        steep = gradient[:-1]
+        steep = gradient[:-1, :]
         return problem.bounds(value, value - problem.inner_product(steep, steep) / (2.0 * problem.lam))
 
     def _cautious(self, problem: Problem) -> float:

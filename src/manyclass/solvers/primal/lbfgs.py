@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
-from manyclass.solvers.primal.descent import DescentSolver, Found
+from manyclass.solvers.primal.descent import DescentSolver, Found, set_product
 
 __all__ = ["LBFGS"]
 
@@ -70,16 +70,16 @@ class LBFGS(DescentSolver):
         shape = self.history_size, *state["point"].shape
         return {
             **state,
-            "moves": np.zeros(shape, problem.dtype),
-            "turns": np.zeros(shape, problem.dtype),
+            "moves": problem.blank(shape),
+            "turns": problem.blank(shape),
             "pairs": np.zeros((), np.int64),
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
         size = problem.dtype.itemsize * problem.n_outputs
         return {
-            f"weights (two points, two gradients, a direction, a buffer, {self.history_size} pairs)": (
-                6 + 2 * self.history_size
+            f"weights (two points, two gradients, a direction, two buffers, {self.history_size} pairs)": (
+                7 + 2 * self.history_size
             )
             * (problem.n_features + 1)
             * size,
@@ -88,14 +88,14 @@ class LBFGS(DescentSolver):
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         point = state["point"]
-        gradient, direction, trial, buffer = (np.empty_like(point) for _ in range(4))
+        gradient, direction, trial, buffer = (problem.blank(point.shape) for _ in range(4))
         if state["iteration"] == 0:  # a new run, possibly a warm start
             self._start(problem, state, seed)
         # Not in the state: a warm start may have other data, and so another objective.
         value = self._descend(problem, point, state, gradient)
         while True:
             point = state["point"]
-            self._direct(problem, state, gradient, direction, buffer)
+            self._direct(problem, state, gradient, direction)
             fall = problem.inner_product(gradient, direction)
             found = Found(0.0, value, 0)
             if fall < 0:
@@ -114,24 +114,24 @@ class LBFGS(DescentSolver):
         """Set what iterations change, of the state of a new run; its ``passes`` include that of the first gradient."""
         state["pairs"], state["passes"] = np.zeros((), np.int64), np.ones(())
 
-    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array, buffer: Array) -> None:
+    def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array) -> None:
         """Set ``direction = -H gradient`` by the two-loop recursion."""
         pairs = int(state["pairs"])
         slots = [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
         moves, turns = state["moves"], state["turns"]
-        np.negative(gradient, out=direction)
-        bends = {slot: problem.inner_product(moves[slot], turns[slot]) for slot in slots}
+        set_product(direction, -1.0, gradient)
+        bends = {slot: problem.inner_product(moves[slot, ...], turns[slot, ...]) for slot in slots}
         shares = {}
         for slot in reversed(slots):
-            shares[slot] = problem.inner_product(moves[slot], direction) / bends[slot]
-            direction -= np.multiply(turns[slot], shares[slot], out=buffer)
+            shares[slot] = problem.inner_product(moves[slot, ...], direction) / bends[slot]
+            direction -= shares[slot] * turns[slot, ...]
         if slots:
-            self._begin(problem, state, direction, turns[slots[-1]], bends[slots[-1]])
+            self._begin(problem, state, direction, turns[slots[-1], ...], bends[slots[-1]])
         else:
             self._begin(problem, state, direction, None, 0.0)
         for slot in slots:
-            share = shares[slot] - problem.inner_product(turns[slot], direction) / bends[slot]
-            direction += np.multiply(moves[slot], share, out=buffer)
+            share = shares[slot] - problem.inner_product(turns[slot, ...], direction) / bends[slot]
+            direction += share * moves[slot, ...]
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
         """Multiply ``direction`` by the initial inverse Hessian: the identity, scaled by the newest pair."""
@@ -143,9 +143,9 @@ class LBFGS(DescentSolver):
     def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
         """Add a pair; if its curvature is not positive beyond rounding, drop all pairs instead."""
         slot = int(state["pairs"]) % self.history_size
-        move, turn = state["moves"][slot], state["turns"][slot]
-        np.subtract(new, state["point"], out=move)
-        np.subtract(new_gradient, old_gradient, out=turn)
+        move, turn = state["moves"][slot, ...], state["turns"][slot, ...]
+        move[...] = new - state["point"]
+        turn[...] = new_gradient - old_gradient
         lengths = math.sqrt(problem.inner_product(move, move) * problem.inner_product(turn, turn))
         sound = problem.inner_product(move, turn) > float(np.finfo(problem.dtype).eps) * lengths
         state["pairs"] = np.asarray(state["pairs"] + 1 if sound else 0, np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 
 from manyclass.kernels import primal as kernels
 from manyclass.kernels.rows import DenseRows
-from manyclass.kernels.targets import ClassTargets
+from manyclass.kernels.targets import ClassTargets, SoftTargets, soft_matrix
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
@@ -95,6 +95,11 @@ class PreconditionedLBFGS(LBFGS):
         return {**super().nbytes(problem), "second moments": square, "their factor": square}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        self._measure(problem)
+        yield from super().iterate(problem, state, seed)
+
+    def _measure(self, problem: Problem) -> None:
+        """Compute the second moments; one pass."""
         design = Design(
             row_matrix(problem),
             weights=problem.sample_weight,
@@ -105,7 +110,6 @@ class PreconditionedLBFGS(LBFGS):
         # Of products in float32 no more is needed: rounding is far below what another curvature would change.
         self._moments: Moments = design.moments(math.inf)
         self._factor: Factor | None = None
-        yield from super().iterate(problem, state, seed)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
@@ -116,7 +120,8 @@ class PreconditionedLBFGS(LBFGS):
         state["curvature"] = np.zeros(())
         state["passes"] = np.asarray(2.0)  # with the one for the matrix
 
-    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
+    def _held(self, problem: Problem, state: State) -> Factor:
+        """The factor, for the present curvature of the losses."""
         # In the state, so that a resumed run continues with the same factor.
         held, seen = float(state["curvature"]), self._seen
         if not held / _CHANGE <= seen <= held * _CHANGE:
@@ -126,9 +131,13 @@ class PreconditionedLBFGS(LBFGS):
             # No less than what rounding can take from the products of the matrix.
             noise = 2.0 * float(np.finfo(problem.dtype).eps) * held * self._moments.trace
             self._factor = self._moments.factor(max(problem.lam, noise), held, keep=True)
-        stepped = self._solved(problem, self._factor, direction)
+        return self._factor
+
+    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
+        factor = self._held(problem, state)
+        stepped = self._solved(problem, factor, direction)
         if turn is not None:
-            stepped *= bend / float(np.vdot(turn, self._solved(problem, self._factor, turn)))
+            stepped *= bend / float(np.vdot(turn, self._solved(problem, factor, turn)))
         direction[:] = stepped
 
     @staticmethod
@@ -181,6 +190,9 @@ def _respond(problem: Problem, scores: Array, begin: int, end: int) -> float:
 def _curvature(problem: Problem, dual: Array, begin: int, end: int) -> float:
     """The sum over rows of the mean curvature of their losses; from a = y - p, as abs(a) (1 - abs(a)) = p (1 - p)."""
     weights = np.asarray(problem.sample_weight)[begin:end]
+    if isinstance(problem.targets, SoftTargets):
+        p = soft_matrix(problem.targets)[begin:end].toarray() - dual[begin:end]
+        return float(np.dot(weights.astype(np.float64), np.maximum((p * (1 - p)).mean(axis=1), 1e-6)))
     if not isinstance(problem.loss, MultinomialLoss | LogisticLoss):
         return lipschitz(problem) * float(weights.sum(dtype=np.float64))
     part = dual[begin:end]

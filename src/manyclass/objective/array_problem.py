@@ -1,0 +1,409 @@
+"""The problem for dense rows that are read some at a time: arrays of any library, or of half precision.
+
+The rows stay where they are, and as they are. A pass converts a block of them to the type of the computation,
+multiplies it by the weights, and adds to the sums that a batch solver needs; no array of n rows is made. Blocks of
+NumPy's are computed by the kernels, those of other libraries by functions of the array API standard alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from manyclass.kernels import primal as kernels, respond
+from manyclass.kernels.sdca import balance_classes, class_masses, weighted_sums
+from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, SoftTargets, Targets
+from manyclass.objective.array_losses import ARRAY_LOSSES
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss
+from manyclass.objective.problem import Array, Certificate, Problem, balancing
+from manyclass.runtime.arrays import as_type, detached, is_foreign, namespace, place, to_numpy, widest
+from manyclass.runtime.threads import ranges, run
+
+__all__ = ["ArrayProblem", "ArrayRows", "Descent"]
+
+#: Numbers of a block: of NumPy's rows, which stay in the cache between two products; on another processor; on a device
+#: that has many.
+_CACHED, _ON_PROCESSOR, _ON_DEVICE = 1 << 20, 1 << 21, 1 << 26
+#: Arrays of the size of the scores of a block that the losses need.
+_ARRAYS = 6
+#: Rows per task of the losses of a block.
+_ROWS = 512
+
+
+class ArrayRows(NamedTuple):
+    """Dense rows of any library and any type of numbers, an n x d array."""
+
+    x: Any
+
+
+class Descent(NamedTuple):
+    """What a pass over the rows finds at weights W, b.
+
+    Attributes
+    ----------
+    losses : float
+        The weighted sum of the losses.
+    image : array of shape (d, K)
+        ``X' (c * a)`` with the negative gradients a of the losses, of the widest type of the device.
+    sums : array of shape (K,)
+        ``sum_i c_i a_i``.
+    spread : float
+        The weighted sum over the rows of the mean of p (1 - p) over the outputs; NaN for a loss without probabilities.
+    """
+
+    losses: float
+    image: Any
+    sums: Any
+    spread: float
+
+
+class Masses(NamedTuple):
+    """Sums over the rows by which a dual point is balanced: of the wanted and the present, or of both signs."""
+
+    first: Array
+    second: Array
+
+
+class Blocks(Protocol):
+    """The losses of a block, the rows begin to end - 1; S and A are (m, K) arrays, which may be overwritten."""
+
+    def respond(self, S: Any, begin: int, end: int) -> tuple[Any, Any]:
+        """The negative gradients of the losses at scores S, and the weighted sum of the losses."""
+
+    def spread(self, A: Any, begin: int, end: int) -> Any:
+        """The weighted sum of the mean of p (1 - p), from a = y - p."""
+
+    def weighted(self, A: Any, begin: int, end: int) -> Any:
+        """c * a."""
+
+    def masses(self, A: Any, begin: int, end: int) -> Masses:
+        """The sums of the block by which the dual point is balanced."""
+
+    def balanced(self, A: Any, moves: Any, begin: int, end: int) -> Any:
+        """The balanced dual vectors."""
+
+    def conjugate(self, A: Any, begin: int, end: int) -> Any:
+        """The weighted sum of ``phi*(-a)``."""
+
+
+@dataclass(frozen=True)
+class ArrayProblem(Problem):
+    """A `Problem` whose rows are an `ArrayRows`: with an l2 penalty, a smooth loss of `ARRAY_LOSSES`, and no shift.
+
+    Weights and gradients of its solvers are arrays of the library of the rows, on their device, of ``dtype``; `model`
+    gives NumPy's. Targets and sample weights are given as NumPy arrays, and copied to the device once.
+
+    See `Problem` for parameters and errors.
+    """
+
+    # --- the rows ---------------------------------------------------------------------------------------------------
+
+    @property
+    def x(self) -> Any:
+        """The rows, an array of shape (n, d)."""
+        rows: Any = self.rows
+        return rows.x
+
+    @cached_property
+    def foreign(self) -> bool:
+        """Whether the rows are an array of another library than NumPy."""
+        return is_foreign(self.x)
+
+    @cached_property
+    def wide(self) -> str:
+        """The type of sums: float64 where the device has it."""
+        return widest(self.x, self.dtype.name)
+
+    def block(self, begin: int, end: int) -> Any:
+        """The rows begin to end - 1, converted to ``dtype``."""
+        part = self.x[begin:end, :]
+        return as_type(detached(part), self.dtype.name) if self.foreign else np.asarray(part, self.dtype)
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Ranges of rows that are computed at a time."""
+        if not self.foreign:
+            return ranges(self.n_samples, max(64, _CACHED // max(1, self.n_features)))
+        on_processor = str(getattr(self.x, "device", "cpu")).lower().startswith("cpu")
+        size = self.n_features + _ARRAYS * self.n_outputs
+        return ranges(self.n_samples, max(256, (_ON_PROCESSOR if on_processor else _ON_DEVICE) // size))
+
+    def _row_norms(self) -> Array:
+        found = np.empty(self.n_samples, self.dtype)
+        for begin, end in self.pieces():
+            part = self.block(begin, end)
+            with np.errstate(over="ignore"):  # told by the caller
+                if self.foreign:
+                    found[begin:end] = to_numpy(namespace(part).sum(part * part, axis=1))
+                else:
+                    np.einsum("ij,ij->i", part, part, out=found[begin:end])
+        return found
+
+    def _only_zeros(self) -> bool:
+        return not any(bool(np.any(to_numpy(self.block(*piece)))) for piece in self.pieces())
+
+    def feature_squares(self) -> Array:
+        """See `Problem.feature_squares`."""
+        step = max(1, self.n_samples // 1000)
+        part = to_numpy(as_type(detached(self.x[::step, :]), self.dtype.name) if self.foreign else self.x[::step])
+        return np.asarray(np.mean(np.square(part.astype(np.float64)), axis=0))
+
+    def taken(self, rows: Array) -> Array:
+        """A NumPy copy of some rows, of ``dtype``."""
+        if not self.foreign:
+            return np.asarray(self.x[rows], self.dtype)
+        found = namespace(self.x).take(detached(self.x), place(rows, self.x, "int64"), axis=0)
+        return to_numpy(as_type(found, self.dtype.name))
+
+    # --- arrays of the size of the weights --------------------------------------------------------------------------
+
+    def blank(self, shape: tuple[int, ...]) -> Any:
+        """An array of zeros of ``dtype`` where the rows are."""
+        return self.there(np.zeros(shape, self.dtype))
+
+    def there(self, array: Array) -> Any:
+        """A NumPy array where the rows are, of ``dtype``."""
+        return place(array, self.x, self.dtype.name) if self.foreign else np.array(array, self.dtype)
+
+    def model(self, W: Any, bias: Any) -> tuple[Array, Array]:
+        """The weights and the intercept as NumPy arrays."""
+        return to_numpy(W), to_numpy(bias)
+
+    def of_model(self, W: Any, bias: Any) -> tuple[Any, Any]:
+        """The inverse of `model`."""
+        return self.there(np.asarray(W)), self.there(np.asarray(bias))
+
+    def inner_product(self, one: Any, two: Any) -> float:
+        """<A, B>, in the widest type."""
+        if not self.foreign:
+            return super().inner_product(one, two)
+        return float(namespace(one).sum(as_type(one, self.wide) * as_type(two, self.wide)))
+
+    def penalty_value(self, W: Any) -> float:
+        """g(W) = ||W||^2 / 2."""
+        return 0.5 * self.inner_product(W, W)
+
+    # --- passes over the rows ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return _OfLibrary(self) if self.foreign else _OfNumpy(self)
+
+    def _responses(self, W: Any, bias: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
+        """First row, last row + 1, rows, negative gradients of the losses, and sum of the losses, by blocks."""
+        for begin, end in self.pieces():
+            part = self.block(begin, end)
+            scores = part @ W
+            if self.intercept:
+                scores += bias
+            yield begin, end, part, *self._blocks.respond(scores, begin, end)
+
+    def descend(self, W: Any, bias: Any) -> Descent:
+        """Losses and their gradients at W, b, of the library and type of `blank`; one pass over the rows."""
+        losses: Any = 0.0
+        spread: Any = 0.0
+        image: Any = 0.0
+        sums: Any = 0.0
+        curved = isinstance(self.loss, MultinomialLoss | LogisticLoss)
+        for begin, end, part, A, lost in self._responses(W, bias):
+            losses = lost + losses
+            if curved:
+                spread = self._blocks.spread(A, begin, end) + spread
+            weighted = self._blocks.weighted(A, begin, end)
+            image = self._widened(part.T @ weighted) + image
+            sums = self._summed(weighted) + sums
+        return Descent(float(losses), image, sums, float(spread) if curved else float("nan"))
+
+    def _widened(self, array: Any) -> Any:
+        return as_type(array, self.wide) if self.foreign else array.astype(np.float64)
+
+    def _summed(self, array: Any) -> Any:
+        """The sums of the columns."""
+        xp = namespace(array) if self.foreign else np
+        return xp.sum(array, axis=0, dtype=getattr(xp, self.wide))
+
+    def value(self, W: Any, bias: Any) -> float:
+        """P(W, b). One pass over the rows."""
+        losses: Any = 0.0
+        for *_, lost in self._responses(W, bias):
+            losses = lost + losses
+        return self.objective(float(losses), self.penalty_value(W))
+
+    def certified(self, W: Any, bias: Any) -> Certificate:
+        """P at W, b, and D at the negative gradients of the losses there, balanced for an intercept.
+
+        Two passes over the rows with an intercept, one without: the dual variables are not kept, but computed again.
+        """
+        moves: Any = None
+        if self.intercept:
+            parts = [self._blocks.masses(A, begin, end) for begin, end, _, A, _ in self._responses(W, bias)]
+            moves = self._moves(*(np.sum(np.asarray(part, np.float64), axis=0) for part in zip(*parts)))
+        losses: Any = 0.0
+        conjugates: Any = 0.0
+        image: Any = 0.0
+        for begin, end, part, A, lost in self._responses(W, bias):
+            losses = lost + losses
+            if moves is not None:
+                A = self._blocks.balanced(A, moves, begin, end)
+            conjugates = self._blocks.conjugate(A, begin, end) + conjugates
+            image = self._widened(part.T @ self._blocks.weighted(A, begin, end)) + image
+        # Half of the square of the dual image V, which is ``image`` / (lam n).
+        penalty = 0.5 * self.inv_lam_n**2 * self.inner_product(image, image)
+        return self.bounds(
+            primal=self.objective(float(losses), self.penalty_value(W)),
+            dual=-float(conjugates) / self.n_samples - self.lam * penalty,
+        )
+
+    def _moves(self, first: Array, second: Array) -> tuple[Array, Array] | None:
+        """How dual vectors are balanced, from the sums of `Masses` over all rows; None: they are.
+
+        Joint losses: see `balancing`. Losses with a free dual: what is subtracted from each column. Others: by what the
+        positive and the negative entries of each column are multiplied.
+        """
+        if isinstance(self.targets, ClassTargets):
+            return balancing(first, second)
+        if self.loss.free_dual:
+            mean = (first - second) / float(np.sum(np.asarray(self.sample_weight), dtype=np.float64))
+            return mean, mean
+        least = np.minimum(first, second)
+        shares = (least / np.where(part > 0, part, 1.0) * (part > 0) for part in (first, second))
+        return next(shares), next(shares)
+
+
+def sliced(targets: Targets, begin: int, end: int) -> Targets:
+    """The targets of the rows begin to end - 1."""
+    if isinstance(targets, SignTargets):
+        return SignTargets(targets.indptr[begin : end + 1], targets.indices, targets.n_outputs)
+    assert not isinstance(targets, SoftTargets)  # whose rows are in float32 or float64
+    return type(targets)(targets.y[begin:end], targets.n_outputs)
+
+
+class _OfNumpy:
+    """Blocks of NumPy arrays, by the kernels."""
+
+    def __init__(self, problem: ArrayProblem) -> None:
+        self._problem = problem
+        self._weights = np.asarray(problem.sample_weight)
+        self._flat = bool(np.all(self._weights == 1))
+
+    def _run(self, kernel: Any, A: Array, begin: int, end: int) -> float:
+        problem = self._problem
+        given = sliced(problem.targets, begin, end), self._weights[begin:end], problem.loss, A
+        return float(sum(run(lambda b, e: kernel(*given, b, e), ranges(end - begin, _ROWS), problem.n_threads)))
+
+    def respond(self, S: Array, begin: int, end: int) -> tuple[Array, float]:
+        losses = self._run(kernels.respond_at, S, begin, end)
+        return S, losses
+
+    def spread(self, A: Array, begin: int, end: int) -> float:
+        sizes, squares = np.abs(A).sum(axis=1), np.einsum("ik,ik->i", A, A)
+        spread = np.maximum((sizes - squares) / self._problem.n_outputs, 1e-6)
+        return float(np.dot(self._weights[begin:end].astype(np.float64), spread))
+
+    def weighted(self, A: Array, begin: int, end: int) -> Array:
+        return A if self._flat else self._weights[begin:end, None] * A
+
+    def masses(self, A: Array, begin: int, end: int) -> Masses:
+        problem, weights = self._problem, self._weights[begin:end]
+        if isinstance(problem.targets, ClassTargets):
+            found = Masses(np.empty(problem.n_outputs), np.empty(problem.n_outputs))
+            class_masses(problem.targets.y[begin:end], weights, A, *found)
+            return found
+        return Masses(weighted_sums(weights, np.maximum(A, 0)), weighted_sums(weights, np.maximum(-A, 0)))
+
+    def balanced(self, A: Array, moves: Any, begin: int, end: int) -> Array:
+        problem = self._problem
+        if isinstance(problem.targets, ClassTargets):
+            balance_classes(problem.targets.y[begin:end], self._weights[begin:end], A, *moves)
+            return A
+        first, second = (move.astype(A.dtype) for move in moves)
+        return np.asarray(A - first if problem.loss.free_dual else A * np.where(A > 0, first, second))
+
+    def conjugate(self, A: Array, begin: int, end: int) -> float:
+        return self._run(respond.conjugate_rows, A, begin, end)
+
+
+class _OfLibrary:
+    """Blocks of another library's arrays, by functions of the array API standard."""
+
+    def __init__(self, problem: ArrayProblem) -> None:
+        self._problem, self._xp = problem, namespace(problem.x)
+        self._loss = ARRAY_LOSSES[type(problem.loss)]
+        self._wide = getattr(self._xp, problem.wide)
+        weights = np.asarray(problem.sample_weight)
+        self._flat = bool(np.all(weights == 1))
+        self._weights = problem.there(weights)
+        targets = problem.targets
+        self._numbers: Any = None
+        #: One number for each row: its class, or with one column for two classes 0 for the second and -1 for the first.
+        if isinstance(targets, ClassTargets):
+            self._numbers = place(targets.y, problem.x, "int64")
+        elif isinstance(targets, SignTargets) and np.all(np.diff(targets.indptr) == 1) and targets.n_outputs > 1:
+            self._numbers = place(targets.indices, problem.x, "int64")
+        elif isinstance(targets, SignTargets) and targets.n_outputs == 1:
+            self._numbers = place(np.diff(targets.indptr) - 1, problem.x, "int64")
+        elif isinstance(targets, RealTargets):
+            self._reals = problem.there(targets.y)
+        self._outputs = self._xp.arange(problem.n_outputs, dtype=self._xp.int64, device=problem.x.device)[None, :]
+
+    def _targets(self, begin: int, end: int, dtype: Any) -> Any:
+        """See `manyclass.objective.array_losses`."""
+        xp, targets = self._xp, self._problem.targets
+        if isinstance(targets, RealTargets):
+            return xp.astype(self._reals[begin:end, :], dtype)
+        if self._numbers is not None:
+            there = self._numbers[begin:end, None] == self._outputs
+            return there if isinstance(targets, ClassTargets) else 2 * xp.astype(there, dtype) - 1
+        assert isinstance(targets, SignTargets)
+        signs = np.full((end - begin, targets.n_outputs), -1, np.int8)
+        indptr = targets.indptr[begin : end + 1]
+        rows = np.repeat(np.arange(end - begin), np.diff(indptr))
+        signs[rows, targets.indices[indptr[0] : indptr[-1]]] = 1
+        return xp.astype(place(signs, self._problem.x), dtype)
+
+    def _sum(self, values: Any, begin: int, end: int) -> Any:
+        """The weighted sum of a value for each row."""
+        values = self._xp.astype(values, self._wide)
+        return self._xp.sum(values if self._flat else values * self._xp.astype(self._weights[begin:end], self._wide))
+
+    def respond(self, S: Any, begin: int, end: int) -> tuple[Any, Any]:
+        targets = self._targets(begin, end, S.dtype)
+        losses, A = self._loss.respond(self._xp, self._wide, self._problem.loss, S, targets)
+        return A, self._sum(losses, begin, end)
+
+    def spread(self, A: Any, begin: int, end: int) -> Any:
+        size = self._xp.abs(A)
+        found = self._xp.sum(size - A * A, axis=1) / self._problem.n_outputs
+        return self._sum(self._xp.where(found > 1e-6, found, self._xp.full_like(found, 1e-6)), begin, end)
+
+    def weighted(self, A: Any, begin: int, end: int) -> Any:
+        return A if self._flat else self._weights[begin:end, None] * A
+
+    def _sums(self, A: Any, begin: int, end: int) -> Array:
+        return to_numpy(self._xp.sum(self.weighted(A, begin, end), axis=0, dtype=self._wide)).astype(np.float64)
+
+    def masses(self, A: Any, begin: int, end: int) -> Masses:
+        xp, zero = self._xp, self._xp.zeros_like(A)
+        if not isinstance(self._problem.targets, ClassTargets):
+            parts = xp.where(A > 0, A, zero), xp.where(A < 0, -A, zero)
+            return Masses(*(self._sums(part, begin, end) for part in parts))
+        wanted = xp.astype(self._targets(begin, end, A.dtype), A.dtype)
+        return Masses(self._sums(wanted, begin, end), self._sums(wanted - A, begin, end))
+
+    def balanced(self, A: Any, moves: Any, begin: int, end: int) -> Any:
+        xp = self._xp
+        first, second = (place(move, A, self._problem.dtype.name)[None, :] for move in moves)
+        if not isinstance(self._problem.targets, ClassTargets):
+            return A - first if self._problem.loss.free_dual else xp.where(A > 0, A * first, A * second)
+        there, zero = self._targets(begin, end, A.dtype), xp.zeros_like(A)
+        p = xp.where(there, 1 - A, -A)
+        taken = xp.sum(first * p, axis=1, keepdims=True)
+        rivals = xp.where(there, zero, p * (1 - first) + taken * second)
+        return xp.where(there, xp.sum(rivals, axis=1, keepdims=True), -rivals)
+
+    def conjugate(self, A: Any, begin: int, end: int) -> Any:
+        A, targets = self._xp.astype(A, self._wide), self._targets(begin, end, self._wide)
+        return self._sum(self._loss.conjugate(self._xp, self._problem.loss, A, targets), begin, end)

@@ -1,0 +1,109 @@
+"""Batch solvers on rows that are an array of another library, or of half precision: nothing but matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from manyclass.objective.array_problem import ArrayProblem, Descent
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.arrays import as_type, to_numpy
+from manyclass.solvers.base import State
+from manyclass.solvers.least_squares.solver import lipschitz
+from manyclass.solvers.least_squares.systems import Factor
+from manyclass.solvers.primal.base import BatchSolver, constant
+from manyclass.solvers.primal.lbfgs import LBFGS
+from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
+
+__all__ = ["ArrayLBFGS", "ArrayPreconditionedLBFGS", "OnArrays", "root_of"]
+
+
+class OnArrays(BatchSolver):
+    """Mixin of a batch solver: passes by blocks, no array of n rows, and a state beside the rows."""
+
+    def _dual(self, problem: Problem) -> State:
+        return {}
+
+    def nbytes(self, problem: Problem) -> dict[str, int]:
+        needs: dict[str, int] = super().nbytes(problem)  # type: ignore[safe-super]
+        needs.pop("gradients of the losses")
+        return needs
+
+    def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
+        """Checks the memory of NumPy's arrays; what a device has left only its library knows."""
+        if not _of(problem).foreign:
+            super().require_memory(problem, more)
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        return _of(problem).certified(*self.weights(problem, state))
+
+    def pack(self, state: State) -> dict[str, Array]:
+        return {name: to_numpy(array) for name, array in state.items()}
+
+    def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
+        held = self.pack(state)
+        super().unpack(problem, held, arrays)
+        for name, array in held.items():
+            state[name] = array if isinstance(state[name], np.ndarray) else problem.there(array)
+
+    def _descended(self, problem: Problem, point: Any, state: State) -> Descent:
+        """The losses at a point; sets ``state["slope"]`` to the gradient of their mean. One pass."""
+        found, slope = _of(problem).descend(*self._split(problem, point)), state["slope"]
+        slope[:-1, :] = _narrow(problem, found.image / -problem.n_samples)
+        slope[-1, :] = _narrow(problem, found.sums * (-constant(problem) / problem.n_samples))
+        return found
+
+
+class ArrayLBFGS(OnArrays, LBFGS):
+    """`LBFGS` on an `ArrayProblem`."""
+
+    def _descend(self, problem: Problem, point: Any, state: State, gradient: Any) -> float:
+        found = self._descended(problem, point, state)
+        self._add_penalty(problem, point, state, gradient)
+        self._seen = found.spread / problem.n_samples
+        if np.isnan(self._seen) and np.isfinite(found.losses):
+            self._seen = lipschitz(problem) * float(np.mean(np.asarray(problem.sample_weight), dtype=np.float64))
+        return problem.objective(found.losses, problem.penalty_value(self._split(problem, point)[0]))
+
+
+class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
+    """`PreconditionedLBFGS` on an `ArrayProblem`."""
+
+    def _measure(self, problem: Problem) -> None:
+        super()._measure(problem)
+        self._root: tuple[Factor, Any] | None = None
+
+    def _begin(self, problem: Problem, state: State, direction: Any, turn: Any, bend: float) -> None:
+        factor = self._held(problem, state)
+        if self._root is None or self._root[0] is not factor:
+            self._root = factor, root_of(problem, factor)
+        root = self._root[1]
+        stepped = root.T @ (root @ direction)
+        if turn is not None:
+            half = root @ turn
+            stepped *= bend / problem.inner_product(half, half)
+        direction[...] = stepped
+
+
+def root_of(problem: Problem, factor: Factor) -> Any:
+    """R where the rows are, with R'R the inverse of a factored matrix, for points of shape (d + 1, K).
+
+    A system is so solved by two matrix products. R'R is positive semidefinite however much rounding there is, and
+    differs from the inverse by the rounding error times the root of the condition number.
+    """
+    root = factor.inverse_root()
+    padded = np.zeros((len(root), problem.n_features + 1))
+    padded[:, : root.shape[1]] = root  # without an intercept there is no last feature
+    padded[:, -1] /= constant(problem) or 1.0  # the constant feature is 1 in the matrix, and `constant` in a point
+    return problem.there(padded)
+
+
+def _of(problem: Problem) -> ArrayProblem:
+    return cast(ArrayProblem, problem)
+
+
+def _narrow(problem: Problem, array: Any) -> Any:
+    """An array of the type of sums in that of the weights."""
+    return as_type(array, problem.dtype.name) if _of(problem).foreign else array.astype(problem.dtype)
