@@ -42,6 +42,7 @@ class Options:
     memory: float = 4.0
     classes: int | None = None
     base: str = "HEAD"
+    device: str | None = None
     quick: bool = False
     out: Path = Path("benchmarks/results")
 

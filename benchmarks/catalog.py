@@ -90,7 +90,7 @@ def method(name: str) -> Method:
         about=found.about,
         objectives=found.objectives,
         multilabel=found.multilabel,
-        skip_reason=_nothing,
+        skip_reason=getattr(found, "skip_reason", _nothing),
         refuses=found.refuses,
         fit=found.fit,
         python=_nothing,

@@ -16,7 +16,19 @@ import scipy.sparse as sp
 
 from benchmarks import modules
 
-__all__ = ["Data", "Missing", "Split", "compact", "default_folder", "encode", "locate", "read", "shrink", "validation"]
+__all__ = [
+    "Data",
+    "Missing",
+    "Split",
+    "compact",
+    "default_folder",
+    "encode",
+    "locate",
+    "read",
+    "sample",
+    "shrink",
+    "validation",
+]
 
 CACHE = Path(__file__).parent / "cache"
 
@@ -158,6 +170,16 @@ def shrink(data: Data, rows: int) -> Data:
         y, y_test = encode(y, y_test)
     X, X_test = compact(data.X[kept], data.X_test[kept_test])
     return Data(data.name + " (quick)", X, y, X_test, y_test)
+
+
+def sample(data: Data, rows: int) -> Data:
+    """At most ``rows`` training rows, drawn at random, and the test rows of their classes; the columns stay."""
+    if data.n <= rows:
+        return data
+    kept = np.sort(np.random.default_rng(0).permutation(data.n)[:rows])
+    kept_test = np.flatnonzero(np.isin(data.y_test, data.y[kept]))
+    y, y_test = encode(data.y[kept], data.y_test[kept_test])
+    return Data(data.name, data.X[kept], y, data.X_test[kept_test], y_test)
 
 
 def validation(data: Data, share: float = 0.2, group: int = 1, seed: int = 0) -> Data:

@@ -58,9 +58,11 @@ PAPERS: dict[str, tuple[str, tuple[Step, ...]]] = {
         "Least squares revisited",
         (
             Step("Table 1", "ls_mnist --runs 1"),
-            Step("Table 2, Figure 1 (b): 20 Newsgroups", "ls_news20 --runs 1 --threads 2"),
-            Step("Table 2, Figure 1 (b): RCV1", "ls_rcv1 --runs 1 --threads 2"),
+            Step("Table 2: 20 Newsgroups", "ls_news20 --runs 1 --threads 2"),
+            Step("Table 2: RCV1", "ls_rcv1 --runs 1 --threads 2"),
             Step("Figure 1 (a)", "ls_stagewise --runs 1"),
+            Step("Figure 1 (a), predictions appended", "ls_stagewise --runs 1 --only appended"),
+            Step("Figure 1 (b)", "ls_spectra"),
             Step("Figure 2", "ls_peers --runs 1 --budget 100"),
             Step("Figure 3", "ls_cifar --runs 2 --threads 2"),
             Step("MNIST below 1.1 %, with patches", "ls_mnist_features --runs 1 --threads 2"),

@@ -68,6 +68,7 @@ _EXAMPLES = (
     "warm_start",
     "memoir",
     "out_of_core",
+    "word_segmentation",
     "chain_crf",
 )
 sphinx_gallery_conf = {

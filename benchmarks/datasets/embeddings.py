@@ -10,11 +10,16 @@ from benchmarks.data import Split
 
 FILES = ()
 SOURCE = "generated"
-VARIANTS = ("100", "1000", "small")
+VARIANTS = ("100", "1000", "imagenet", "small")
 
 #: rows, features, classes, and standard deviation within classes in units of that of their centers; a fifth of the rows
 #: more are for the test.
-_SIZES = {"100": (50_000, 1024, 100, 5.0), "1000": (100_000, 512, 1000, 3.0), "small": (4000, 64, 10, 2.0)}
+_SIZES = {
+    "100": (50_000, 1024, 100, 5.0),
+    "1000": (100_000, 512, 1000, 3.0),
+    "imagenet": (1_280_000, 1024, 1000, 4.0),
+    "small": (4000, 64, 10, 2.0),
+}
 
 
 def build(folder: Path, variant: str) -> Split:

@@ -268,8 +268,8 @@ def BOUND(rank: int | None = None, **options: Any) -> Entry:
     return Entry("bound" if rank is None else f"bound, rank {rank}", "bound", bound(**options))
 
 
-def batch_entries(rank: int | None = None) -> list[Entry]:
-    """The schedules of the bound and the batch methods; the printed ones are of full rank."""
+def batch_entries(rank: int | None = None, *, one_by_one: bool = False) -> list[Entry]:
+    """The schedules of the bound and the batch methods; ``one_by_one``: also the printed one with m = 1."""
     found = [BOUND(rank)]
     if rank is None:
         found += [
@@ -277,6 +277,9 @@ def batch_entries(rank: int | None = None) -> list[Entry]:
             Entry("bound, restart", "bound", bound(schedule="restart")),
             Entry("batch bound", "bbm", bound(stochastic=False)),
         ]
+    if one_by_one:
+        made = bound(schedule="literal", batch_size=1, **({} if rank is None else {"rank": rank}))
+        found.append(Entry("bound, literal, m = 1", "bound", made, {"batch_size": 1}))
     return [
         *found,
         Entry("L-BFGS", "lbfgs", named("LBFGS")),

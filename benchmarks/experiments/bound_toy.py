@@ -4,9 +4,10 @@ The paper shows its data in a figure only. These have the properties it names: h
 mirror image along a direction that says nothing of the class, and along which nearly all of the rows' length lies), and
 not linearly separable. That direction is no axis, so that no scaling of the features would help. A gradient points
 along it, almost at random: gains above the inverse of its curvature oscillate, gains below never learn the other one.
-lambda 10. SGD with a constant gain, eta_0 / t and 1 / (1 + t): gains 1e-12 ... 1, mini-batches of 1 and 10,
-40 passes each (``--epochs``). The bound takes one example at a time. L-BFGS spends most of its passes on its first
-line search: at the origin the gradients along the idle direction cancel, and the other is ten million times flatter.
+lambda 10. SGD with a constant gain, eta_0 / t and eta_0 tau / (tau + t): gains 1e-12 ... 1, tau 1 ... 1e5, mini-batches
+of 1 and 10, 40 passes each (``--epochs``). The bound takes one example at a time. L-BFGS spends most of its passes on
+its first line search: at the origin the gradients along the idle direction cancel, and the other is ten million times
+flatter.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ LAMBDA = 10.0
 MOST = 40
 GAINS = tuple(10.0**power for power in range(-12, 1))
 BATCHES = (1, 10)
+TAUS = tuple(10.0**power for power in range(6))
 
 
 def toy(rows: int = ROWS) -> Case:
@@ -51,9 +53,10 @@ def run(bench: Bench) -> None:
         Entry("L-BFGS", "lbfgs", _bound.named("LBFGS")),
     ]
     tuned = [
-        _bound.sgd(name, gain, eta0, 1.0, batch)
+        _bound.sgd(name, gain, eta0, tau, batch)
         for name, gain in (("sgd", "constant"), ("asgd", "inverse"), ("asgd", "tau"))
         for eta0 in (GAINS[::4] if quick else GAINS)
+        for tau in (TAUS if gain == "tau" and not quick else TAUS[:1])
         for batch in BATCHES
     ]
     curves: dict[str, list[tuple[Entry, Curve]]] = {}
