@@ -46,7 +46,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def full(session: nox.Session) -> None:
     """The complete set with the newest dependencies."""
-    session.install(".[test]", "array-api-strict>=2.2")
+    session.install(".[test]", "array-api-strict>=2.3")
     # A peer of the benchmarks, compiled when it is installed: where there is no compiler, its tests are skipped.
     session.run("python", "-m", "pip", "install", "liblinear-official", success_codes=[0, 1])
     session.run("pytest", "--full", *session.posargs)
@@ -62,10 +62,19 @@ def oldest(session: nox.Session) -> None:
 @nox.session
 def arrays(session: nox.Session) -> None:
     """Arrays of array-api-strict and PyTorch as input: a large download."""
-    session.install(".[test]", "array-api-strict>=2.2", "torch>=2.4")
+    session.install(".[test]", "array-api-strict>=2.3", "torch>=2.4")
     # Without the variable, scikit-learn skips its checks of estimators with array-api-strict.
-    chosen = ["-n0", "--full", "-k", "arrays_of_other_libraries or array_api"]
+    chosen = ["-n0", "--full", "-k", "arrays_of_other_libraries or array_api or arrays.md"]
     session.run("pytest", *chosen, *session.posargs, env={"SCIPY_ARRAY_API": "1"})
+
+
+@nox.session(python=["3.10", "3.12"])
+def engines(session: nox.Session) -> None:
+    """Distributed fits on PyTorch, Dask and Ray, on Python 3.10 with their oldest versions: large downloads."""
+    oldest = ["--constraint", "constraints-oldest.txt"] if session.python == "3.10" else []
+    session.install(".[test,torch,dask,ray]", *oldest)
+    tests = [f"tests/test_{name}.py" for name in ("torch", "dask", "ray")]
+    session.run("pytest", "-n0", "--full", *tests, *session.posargs)
 
 
 @nox.session

@@ -50,6 +50,8 @@ PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 PART = (*PYTEST, "-n0", "--level", "brief", "-m", "not benchmarks")
 #: What those kernels do that take indices from their input: rows, scores, tables, working sets, readers, indexes.
 KERNELS = ("rows", "scoring", "table", "coordinate", "data_svmlight", "search_laws")
+#: Of the tests: those that skip where the engine is not installed.
+ENGINES = ("torch", "dask", "ray")
 #: numpydoc's checks of the public interface.
 DOCSTRINGS = (*PYTEST, "-n0", "--full", "tests/test_docstrings.py", "-k", "public")
 
@@ -77,7 +79,7 @@ SESSIONS = [
         THIS_PYTHON,
         50,
         [[*PYTEST, "-n", str(LANES), "--dist", "loadfile", "--full", "--durations=20"]],
-        [".[test]", "array-api-strict>=2.2"],
+        [".[test]", "array-api-strict>=2.3"],
         # The benchmarks are compared with the first, which is compiled; the others read and run what is written.
         ["liblinear-official", "pyarrow", "onnx", "onnxruntime", "skl2onnx"],
         {"MANYCLASS_FAULTS": "1"},
@@ -101,10 +103,19 @@ SESSIONS = [
         "arrays of array-api-strict and PyTorch",
         THIS_PYTHON,
         10,
-        [[*PYTEST, "-n0", "--full", "-k", "arrays_of_other_libraries or array_api"]],
-        [".[test]", "array-api-strict>=2.2"],
+        [[*PYTEST, "-n0", "--full", "-k", "arrays_of_other_libraries or array_api or arrays.md"]],
+        [".[test]", "array-api-strict>=2.3"],
         ["torch==2.13.0+cpu"],  # the build for processors alone: the others are of several gigabytes
         {"SCIPY_ARRAY_API": "1"},  # without it, scikit-learn skips its checks of estimators with array-api-strict
+    ),
+    Session(
+        "engines",
+        "distributed fits on PyTorch, Dask and Ray",
+        THIS_PYTHON,
+        15,
+        [[*PYTEST, "-n0", "--full", *(f"tests/test_{name}.py" for name in ENGINES)]],
+        [".[test]"],
+        ["torch==2.13.0+cpu", "dask[distributed]>=2024.8", "ray>=2.40", "pyarrow"],
     ),
     Session(
         "bounds",
