@@ -38,7 +38,8 @@ LANES = 2
 README_SECONDS = (60, 600)
 GRACE = 1.5
 
-#: The commands of README.md and the complete set run on the Python that runs this file, a part on each of the others.
+#: The commands of README.md and the rest of the tests run on the Python that runs this file, a part on each of the
+#: others, on the oldest with the oldest dependencies.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 OLDEST = PYTHONS[0]
 THIS_PYTHON = "{}.{}".format(*sys.version_info)
@@ -46,7 +47,7 @@ THIS_PYTHON = "{}.{}".format(*sys.version_info)
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 #: The first case of one test in eight, without the tests of the benchmarks: these are tools of this repository that no
-#: user installs, and run in the complete set. One process: the other lane has the other core.
+#: user installs, and run with the rest. One process: the other lane has the other core.
 PART = (*PYTEST, "-n0", "--level", "brief", "-m", "not benchmarks")
 #: What those kernels do that take indices from their input: rows, scores, tables, working sets, readers, indexes.
 KERNELS = ("rows", "scoring", "table", "coordinate", "data_svmlight", "search_laws")
@@ -74,11 +75,16 @@ class Session:
 #: In the order in which they begin: the longest first.
 SESSIONS = [
     Session(
-        "full",
-        "the complete set with the newest dependencies; as root on Linux, also ranks that are frozen or cut off",
+        "rest",
+        "what README.md's `pytest` leaves out, but for slow benchmarks; as root on Linux, with frozen and cut ranks",
         THIS_PYTHON,
         50,
-        [[*PYTEST, "-n", str(LANES), "--dist", "loadfile", "--full", "--durations=20"]],
+        [
+            [
+                *(*PYTEST, "-n", str(LANES), "--dist", "loadfile", "--level", "rest", "--durations=20"),
+                *("-m", "not (benchmarks and slow)"),
+            ]
+        ],
         [".[test]", "array-api-strict>=2.3"],
         # The benchmarks are compared with the first, which is compiled; the others read and run what is written.
         ["liblinear-official", "pyarrow", "onnx", "onnxruntime", "skl2onnx"],
@@ -96,7 +102,7 @@ SESSIONS = [
     *(
         Session(f"tests-{version}", "one test in eight, but for the benchmarks", version, 20, [PART], [".[test]"])
         for version in PYTHONS
-        if version != THIS_PYTHON
+        if version not in (OLDEST, THIS_PYTHON)
     ),
     Session(
         "arrays",

@@ -1,10 +1,10 @@
 """Fixtures over the registry, and what a run consists of.
 
-`pytest` runs a sample that is the same on every machine: of each test function the first case, and of the others one in
-`ONE_IN`, chosen by a hash of the case's name; of the tests of the benchmarks only what the next level has.
-`pytest --level brief` runs the first case of one function in `FUNCTIONS_ONE_IN`, `pytest --full` every case and the
-tests marked `slow`; so does `pytest` with names of tests. Where none are named they run in parallel, one process for
-each core, if pytest-xdist is installed.
+`pytest` runs a sample that is the same on every machine: the first case of some test functions (`FUNCTIONS_ONE_IN`),
+and of the other cases one in `ONE_IN`, chosen by a hash of the case's name; of the tests of the benchmarks only what
+the level `brief` has. `pytest --level brief` runs the first case of fewer functions, `pytest --level rest` what the
+sample leaves out, `pytest --full` every case; so does `pytest` with names of tests. Tests marked `slow` are not in a
+sample. Where no tests are named they run in parallel, one process for each core, if pytest-xdist is installed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 
 from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
 
-#: Of the cases of a test function beyond the first, `pytest` runs one in this many.
+#: Of the test functions, one in so many is in a sample with its first case. Of those of the benchmarks, which are tools
+#: of this repository that no user installs, `quick` has what `brief` has.
+FUNCTIONS_ONE_IN = {"brief": 8, "quick": 2}
+#: Of all other cases, `pytest` runs one in so many.
 ONE_IN = 60
-#: Of the test functions, `pytest --level brief` runs the first case of one in this many. So does `pytest` of those of
-#: the benchmarks, which are tools of this repository that no user installs.
-FUNCTIONS_ONE_IN = 8
 
 #: More processes than this gain little: most of the time goes into a few long files and into compiling.
 MOST_PROCESSES = 8
@@ -46,9 +46,10 @@ def pytest_addoption(parser):
     """How many cases are run."""
     parser.addoption(
         "--level",
-        choices=("brief", "quick", "full"),
-        help=f"brief: the first case of one test in {FUNCTIONS_ONE_IN}; quick: the first case of each and one in "
-        f"{ONE_IN} of the others; full: all (default: quick, and full where tests are named)",
+        choices=("brief", "quick", "rest", "full"),
+        help=f"brief: the first case of one test in {FUNCTIONS_ONE_IN['brief']}; quick: that of one in "
+        f"{FUNCTIONS_ONE_IN['quick']}, and one in {ONE_IN} of the other cases; rest: what quick leaves out; full: all "
+        "(default: quick, and full where tests are named)",
     )
     parser.addoption("--full", action="store_const", dest="level", const="full", help="the same as --level full")
 
@@ -84,11 +85,12 @@ def pytest_collection_modifyitems(config, items):
         function = item.nodeid.partition("[")[0]
         first = function not in known
         known.add(function)
-        if level == "quick" and item.get_closest_marker("benchmarks") is None:
-            sampled = first or _chosen(item.nodeid, ONE_IN)
-        else:
-            sampled = first and _chosen(function, FUNCTIONS_ONE_IN)
-        (kept if sampled and item.get_closest_marker("slow") is None else left_out).append(item)
+        size = "brief" if level == "brief" or item.get_closest_marker("benchmarks") else "quick"
+        sampled = first and _chosen(function, FUNCTIONS_ONE_IN[size])
+        if size == "quick":
+            sampled = sampled or _chosen(item.nodeid, ONE_IN)
+        sampled = sampled and item.get_closest_marker("slow") is None
+        (kept if sampled != (level == "rest") else left_out).append(item)
     config.stash[_LEFT_OUT] = len(left_out)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -104,15 +104,15 @@ def test_a_run_says_how_many_cases_it_left_out():
     files = ("tests/test_losses.py", "tests/test_vmath.py")
     brief, _ = _collected("--level", "brief", *files)
     sample, said = _collected("--level", "quick", *files)
+    rest, _ = _collected("--level", "rest", *files)
     every, said_of_all = _collected("--full", *files)
     assert brief < sample < every
-    functions = {case.partition("[")[0] for case in every}
-    of_sample = [case.partition("[")[0] for case in sample]
-    assert set(of_sample) == functions
-    assert 0.5 < ONE_IN * (len(sample) - len(functions)) / (len(every) - len(functions)) < 2.0  # of further cases
-    of_brief = [case.partition("[")[0] for case in brief]
-    assert len(of_brief) == len(set(of_brief))
-    assert 0.5 < FUNCTIONS_ONE_IN * len(of_brief) / len(functions) < 2.0
+    assert rest == every - sample
+    functions = len({case.partition("[")[0] for case in every})
+    firsts = {level: functions / one_in for level, one_in in FUNCTIONS_ONE_IN.items()}
+    assert len(brief) == len({case.partition("[")[0] for case in brief})
+    assert 0.5 < len(brief) / firsts["brief"] < 2.0
+    assert 0.5 < len(sample) / (firsts["quick"] + (len(every) - firsts["quick"]) / ONE_IN) < 2.0
     assert f"{len(every) - len(sample)} further cases were left out: run `nox -s full`" in said
     assert "left out" not in said_of_all
 
