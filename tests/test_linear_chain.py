@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from manyclass import LBFGS, LinearChainCRF, LinearClassifier, LogLinearModel, load
+from manyclass.cli.main import main
 from manyclass.solvers.chain import ChainProblem
 
 WORDS = ("dog", "walk", "the", "runs", "a", "sees", "man")
@@ -167,9 +168,37 @@ def test_a_file_is_the_model_again(tmp_path, named):
         assert dict(zip(names, weights))["first token"] == model.start_[1]
     kept.set_params(warm_start=True).fit(X, y)
     assert kept.n_iter_ == 1 < model.n_iter_
+    assert main(["info", str(tmp_path / "tags.model")]) == 0
     LinearClassifier(random_state=0).fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "linear")
     with pytest.raises(ValueError, match="must have a LinearChainCRF, got a model of LinearClassifier"):
         LinearChainCRF.load(tmp_path / "linear")
+
+
+def test_the_model_of_a_chain_does_not_label_single_rows(tmp_path, capsys):
+    X, y = sentences(20)
+    X = one_hot(X, sp.csr_matrix)
+    LinearChainCRF().fit(X, y).save(tmp_path / "tags.model")
+    model = load(tmp_path / "tags.model")
+    rows = np.ones((2, model.n_features))
+    labels = model.classes[:2]
+    asked = {
+        "scores": lambda: model.scores(rows),
+        "decision_function": lambda: model.decision_function(rows),
+        "predict": lambda: model.predict(rows),
+        "topk": lambda: model.topk(rows, 1),
+        "calibrate": lambda: model.calibrate(rows, labels),
+        "build_index": lambda: model.build_index(),
+        "to_sklearn": lambda: model.to_sklearn(),
+        "prior": lambda: LinearClassifier().fit(rows, labels, prior=model),
+    }
+    for name, ask in asked.items():
+        with pytest.raises(ValueError, match="LinearChainCRF, which labels whole sequences") as found:
+            ask()
+        assert str(found.value), name
+    np.savez(tmp_path / "rows.npz", X=rows, y=labels)
+    for command in ("predict", "score", "certify", "explain"):
+        assert main([command, str(tmp_path / "tags.model"), str(tmp_path / "rows.npz")]) != 0, command
+        assert "LinearChainCRF" in capsys.readouterr().err, command
 
 
 def test_a_warm_start_knows_features_and_labels_by_name():

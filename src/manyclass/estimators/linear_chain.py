@@ -331,7 +331,7 @@ class LinearChainCRF(Watched, Named):
                 self._point,
                 np.zeros(len(self.classes_)),
                 classes=self.classes_,
-                task="multiclass",
+                task="sequence",
                 feature_names=names,
                 **self._facts,
             )

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.models.linear import LinearModel
+from manyclass.models.parts import require_rows
 from manyclass.objective.array_problem import ArrayProblem
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Problem
@@ -46,6 +47,7 @@ def with_prior(problem: Problem, prior: Any, classes: Array | None, names: Any) 
     model = getattr(prior, "model_", prior)
     if not isinstance(model, LinearModel):
         raise TypeError(f"prior must be a LinearModel or a fitted estimator that has one, got {type(prior).__name__}")
+    require_rows(model.task)
     if isinstance(problem.penalty, L1):
         raise ValueError("prior needs a penalty with an l2 part, got l1_ratio=1: choose l1_ratio < 1")
     if isinstance(problem, ArrayProblem):

@@ -24,6 +24,7 @@ from manyclass.models.parts import (
     plain,
     plain_vectorizer,
     positive,
+    require_rows,
     type_name,
 )
 from manyclass.objective.links import LINKS, normalized_sigmoid, sigmoid
@@ -198,8 +199,10 @@ class Model(ABC):
         ------
         ValueError
             If X contains texts or dicts and the model was not fitted on such, or X is a single string or dict; if a
-            data frame has other columns than that of the fit, or columns that are not numbers.
+            data frame has other columns than that of the fit, or columns that are not numbers; if the model is one of
+            sequences.
         """
+        require_rows(self.task)
         if isinstance(X, str):
             raise ValueError("X must be a list of texts, got one text: pass [text]")
         given = kind_of_rows(X)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from manyclass._version import __version__
 from manyclass.models.external import read_external
 from manyclass.models.linear import LinearModel
+from manyclass.models.parts import require_rows
 
 __all__ = ["from_sklearn", "to_sklearn"]
 
@@ -56,6 +57,7 @@ def to_sklearn(model: LinearModel) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.svm import LinearSVC
 
+    require_rows(model.task)
     if model.task == "multilabel":
         raise ValueError(
             "scikit-learn has no linear estimator whose weights for label sets can be set: fit "

@@ -14,6 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from manyclass.kernels.rows import check_sparse
 from manyclass.models.base import Model
 from manyclass.models.linear import LinearModel
+from manyclass.models.parts import require_rows
 from manyclass.objective.losses import (
     CLASSIFICATION,
     REGRESSION,
@@ -141,6 +142,7 @@ def _arrays(coef: Any, intercept: Any, **facts: Any) -> External:
 def _own(model: Any) -> External:
     if not isinstance(model, LinearModel):
         raise ValueError(f"model must be a LinearModel, whose weights are in memory, got a {type(model).__name__}")
+    require_rows(model.task)
     known = model.parameters
     if known.get("standardize"):
         raise ValueError(

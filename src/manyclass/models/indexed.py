@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.models.base import Model
+from manyclass.models.parts import require_rows
 from manyclass.runtime.arrays import is_foreign, to_numpy
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class IndexedModel(Model):
         """
         from manyclass.mips import make_index
 
+        require_rows(self.task)
         if self.task == "binary":
             raise ValueError("two classes share one column of weights: use topk, or predict_topk, without an index")
         weights, intercept = self.weights, self.intercept[None, :]

@@ -22,7 +22,7 @@ from manyclass.models.elsewhere import of_any_library
 from manyclass.models.file import ModelFileError
 from manyclass.models.indexed import IndexedModel
 from manyclass.models.normalizer import Normalizer
-from manyclass.models.parts import check_weights, positive, to_csr, type_name
+from manyclass.models.parts import check_weights, positive, require_rows, to_csr, type_name
 
 if TYPE_CHECKING:
     from manyclass.models.explain import Explanation
@@ -49,9 +49,9 @@ class LinearModel(IndexedModel):
         Intercepts, of the dtype of the weights.
     classes : ndarray of shape (n_classes,), or None
         Labels: one per column, two for the one column of a binary model, None for regression.
-    task : {"multiclass", "binary", "multilabel", "regression"}
+    task : {"multiclass", "binary", "multilabel", "regression", "sequence"}
         A binary model predicts ``classes[1]`` where its score is positive; a multilabel model predicts each class whose
-        score is positive.
+        score is positive. A sequence model has the weights of a `LinearChainCRF` and no predictions of its own.
     link : {"identity", "softmax", "sigmoid"}, default="identity"
         The function from scores to probabilities; a model with identity has none. softmax is for multiclass only.
     parameters : dict, optional
@@ -270,8 +270,10 @@ class LinearModel(IndexedModel):
         Raises
         ------
         ValueError
-            If X is not an array or a CSR matrix, has the wrong number of features, or has NaN or infinity.
+            If X is not an array or a CSR matrix, has the wrong number of features, or has NaN or infinity; if the model
+            is one of sequences.
         """
+        require_rows(self.task)
         return Scorer(self.weights, self.intercept).scores(X, n_jobs)
 
     def _best(

@@ -9,6 +9,7 @@ import numpy as np
 
 from manyclass._version import __version__
 from manyclass.models.linear import LinearModel
+from manyclass.models.parts import require_rows
 from manyclass.runtime.files import atomic_path
 from manyclass.runtime.memory import human
 
@@ -53,6 +54,7 @@ def add_model(graph: Graph, model: LinearModel, rows: str) -> list[str]:
 
     Returns the names of these outputs.
     """
+    require_rows(model.task)
     add, constant = graph.add, graph.constant
     stored: Any = model.weights
     constant("weights", np.asarray(stored.toarray() if model.is_sparse else stored, np.float32))

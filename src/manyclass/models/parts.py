@@ -21,6 +21,7 @@ __all__ = [
     "plain",
     "plain_vectorizer",
     "positive",
+    "require_rows",
     "to_csr",
     "type_name",
 ]
@@ -38,10 +39,20 @@ _TASKS = {
     "binary": ("identity", "sigmoid"),
     "multilabel": ("identity", "sigmoid"),
     "regression": ("identity",),
+    "sequence": ("identity",),
 }
 
 #: Number of weights processed at a time.
 _PIECE = 2**20
+
+
+def require_rows(task: str) -> None:
+    """Raise a ValueError if a model of this task does not score single rows."""
+    if task == "sequence":
+        raise ValueError(
+            "this model has the weights of a LinearChainCRF, which labels whole sequences, not single rows: "
+            "LinearChainCRF.load(path).predict(sequences)"
+        )
 
 
 def check_weights(weights: Any, intercept: Any) -> None:
