@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris
 import helpers
 import references
 import test_losses as laws
-from manyclass import CrammerSinger, LinearClassifier
+from manyclass import CrammerSinger, LinearClassifier, certify, load
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import minimize
@@ -216,3 +216,21 @@ def test_memoir_has_no_costs():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match="solver 'memoir' needs errors that all cost 1"):
         LinearClassifier(CrammerSinger(gamma=0, costs=[1, 2, 3]), solver="memoir").fit(X, y)
+
+
+def test_certify_knows_the_costs_of_a_file_or_asks_for_the_loss(tmp_path, monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    loss = CrammerSinger(costs=np.array([[0, 1, 4], [1, 0, 2], [3, 3, 0]]))
+    model = LinearClassifier(loss, alpha=1e-2, tol=1e-6, max_iter=5000).fit(X, y)
+    model.save(tmp_path / "costs")
+    for known in (model, load(tmp_path / "costs")):
+        found = certify(known, X, y)
+        assert found.primal == pytest.approx(model.objective_, rel=1e-9)
+        assert found.relative_gap <= 2e-6
+    monkeypatch.setattr("manyclass.estimators.base._PLAIN", 8)
+    model.fit(X, y).save(tmp_path / "large")
+    large = load(tmp_path / "large")
+    assert large.parameters["loss__costs"] == "array of 9 numbers"
+    with pytest.raises(ValueError, match="loss must be given"):
+        certify(large, X, y)
+    assert certify(large, X, y, loss=loss).primal == pytest.approx(model.objective_, rel=1e-9)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from manyclass import CrammerSinger, LinearClassifier, LinearRegressor, load
+from manyclass import CrammerSinger, LinearClassifier, LinearRegressor, certify, load
 from manyclass.cli.main import main
 
 
@@ -200,3 +200,14 @@ def test_from_a_shell_texts_have_the_vocabulary_of_the_prior(tmp_path, capsys):
     ):
         assert main([*fitted[:3], str(tmp_path / "x.model"), *fitted[4:], *more]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_certify_refuses_a_model_with_a_prior_whose_objective_it_does_not_know(tmp_path):
+    X, y, _ = data()
+    prior = LinearClassifier().fit(X, y)
+    LinearClassifier().fit(X, y, prior=prior).save(tmp_path / "model")
+    real = LinearRegressor().fit(X, X[:, 0])
+    for model, target in ((load(tmp_path / "model"), y), (LinearRegressor().fit(X, X[:, 0], prior=real), X[:, 0])):
+        with pytest.raises(ValueError, match="fitted with a prior, whose penalty is the distance to that model"):
+            certify(model, X, target)
+    assert certify(prior, X, y).relative_gap <= 1e-3

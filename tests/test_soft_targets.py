@@ -10,7 +10,7 @@ from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import cross_entropy, log_loss_of_probabilities
-from manyclass import CrammerSinger, LinearClassifier, LinearClassifierCV, load, regularization_path
+from manyclass import CrammerSinger, LinearClassifier, LinearClassifierCV, certify, load, regularization_path
 from manyclass.datasets import make_many_classes
 
 
@@ -233,3 +233,22 @@ def test_paths_and_cross_validation():
     assert found.points[-1].objective == pytest.approx(single.objective_, rel=1e-5)
     soft = LinearClassifierCV("log_loss", cv=folds, **options).fit(X, np.minimum(Q, 1.0))
     assert soft.scores_path_.shape == (3, 3)
+
+
+@pytest.mark.parametrize("K", [2, 4])
+@pytest.mark.parametrize("loss", ["multinomial", "log_loss"])
+def test_the_certificate_is_that_of_the_fit(loss, K):
+    X, Y = rows(K=K)
+    Y = Y if loss == "multinomial" else np.minimum(Y, 1.0)
+    weights = np.random.default_rng(1).random(len(X))
+    model = sharp(loss, tol=1e-7).fit(X, Y, sample_weight=weights)
+    for given in (Y, sp.csr_matrix(Y)):
+        found = certify(model, X, given, sample_weight=weights)
+        assert found.primal == pytest.approx(model.objective_, rel=1e-9)
+        assert found.relative_gap <= 1e-6
+    far = LinearClassifier(loss, alpha=1.0).fit(X, Y, sample_weight=weights)
+    assert certify(far, X, Y, alpha=1e-2, sample_weight=weights).best == pytest.approx(model.objective_, rel=1e-2)
+    with pytest.raises(ValueError, match=f"y must have {K} columns"):
+        certify(model, X, np.hstack([Y, Y]), sample_weight=weights)
+    with pytest.raises(ValueError, match="class_weight is not defined for y of weights"):
+        certify(model, X, Y, class_weight="balanced")

@@ -373,10 +373,11 @@ class LinearEstimator(Named):
         return intercept
 
 
-def record_of(result: Result) -> dict[str, Any]:
-    """The training record of a model."""
+def record_of(result: Result, prior: Any = None) -> dict[str, Any]:
+    """The training record of a model, and whether it had a prior."""
     known = math.isfinite(result.certificate.primal)
     return {
+        **({} if prior is None else {"prior": True}),
         "outcome": result.outcome.name.lower(),
         "solver": result.solver.name,
         "objective": float(result.certificate.primal) if known else None,
@@ -470,12 +471,20 @@ def check_number(
         raise ValueError(f"{name} must be a finite number {below}{above}, got {value!r}")
 
 
+#: Largest size of an array that is kept among the parameters of a model.
+_PLAIN = 10_000
+
+
 def plain(value: Any) -> Any:
-    """A parameter as a value for JSON; as a string if JSON has no such value."""
+    """A parameter as a value for JSON; as a string if JSON has no such value, or it would be large."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size <= _PLAIN else f"array of {value.size} numbers"
     return getattr(value, "__name__", None) or str(value)

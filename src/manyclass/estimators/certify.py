@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from manyclass.estimators.base import check_number, check_rows, check_sample_weight
 from manyclass.estimators.labels import coded, is_indicator, read_indicator
 from manyclass.estimators.predicting import binary_targets
+from manyclass.estimators.soft import is_soft, soft_targets
 from manyclass.kernels.rows import check_sparse, make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Targets
 from manyclass.metrics._labels import class_labels, first, positions, same_kind
@@ -120,7 +121,7 @@ def certify(
         intercept), whose intercept may be None.
     X : array or CSR matrix of shape (n_samples, n_features), or list of str
         The rows of the fit; not densified. Texts for a model of texts.
-    y : array of shape (n_samples,), (n_samples, n_outputs), or indicator
+    y : array of shape (n_samples,), (n_samples, n_outputs), indicator, or matrix of weights of the classes
         Their targets.
     loss : str or loss object, optional
         A loss of `LinearClassifier` or `LinearRegressor`; "squared" and "huber" code classes as -1 and 1, as
@@ -183,11 +184,18 @@ def certify(
         raise ValueError(f"X has {X.shape[1]} features, and the model has weights for {known.weights.shape[0]}")
     weights = check_sample_weight(sample_weight, X)
     by_class = known.class_weight if class_weight is None else class_weight
-    if by_class is not None:
-        if is_indicator(y):
-            raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
-        weights = _row_weights(by_class, known, y, weights) * (1.0 if weights is None else weights)
-    targets, compiled = _targets(objective, y, known)
+    asked, K = objective.loss, known.weights.shape[1]
+    targets: Targets
+    if isinstance(asked, ClassificationLoss) and is_soft(y, asked.joint):
+        if y.shape[1] != max(K, 2):
+            raise ValueError(f"y must have {max(K, 2)} columns, as the model has classes, got shape {y.shape}")
+        targets, compiled, weights = soft_targets(y, asked, weights, by_class, np.float64, margin=K == 1)
+    else:
+        if by_class is not None:
+            if is_indicator(y):
+                raise ValueError("class_weight is not defined for multi-label y: use sample_weight")
+            weights = _row_weights(by_class, known, y, weights) * (1.0 if weights is None else weights)
+        targets, compiled = _targets(objective, y, known)
     strength = objective.alpha(X.shape[0], float(X.shape[0] if weights is None else weights.sum()))
     check_number("alpha", strength, low=0.0, low_open=True)
     penalty, lam = make_penalty(strength, float(objective.l1_ratio))

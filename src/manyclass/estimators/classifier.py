@@ -314,7 +314,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
                 W = W.difference(comm)
             if isinstance(W, Columns):
                 facts["comm"] = self.solver.comm
-            self._finish(W, result.intercept, facts, record_of(result))
+            self._finish(W, result.intercept, facts, record_of(result, prior))
             self._certified = result.solver.certified
         return self
 

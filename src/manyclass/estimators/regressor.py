@@ -195,7 +195,7 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
         with advised(problem):
             result = self._watched(problem, self._asked_solver(), facts, watch, settings, checkpoint)()
         self._keep(problem, result, checkpoint)
-        self._finish(result.weights, result.intercept, facts, record_of(result))
+        self._finish(result.weights, result.intercept, facts, record_of(result, prior))
         return self
 
     def _finish(self, W: Any, intercept: Array, facts: dict[str, Any], record: dict[str, Any]) -> None:

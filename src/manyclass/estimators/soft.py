@@ -14,7 +14,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.arrays import is_foreign, is_half
 from manyclass.solvers import Solver
 
-__all__ = ["is_soft", "likely", "refuse_indicator", "soft_problem"]
+__all__ = ["is_soft", "likely", "refuse_indicator", "soft_problem", "soft_targets"]
 
 
 class _Soft(NamedTuple):
@@ -107,6 +107,21 @@ def refuse_indicator(loss: ClassificationLoss, y: Any) -> NoReturn:
     )
 
 
+def soft_targets(
+    y: Any, loss: ClassificationLoss, weights: Array | None, class_weight: Any, dtype: Any, *, margin: bool
+) -> tuple[SoftTargets, Any, Array | None]:
+    """The targets for y of weights (`is_soft`), the compiled loss, and the weights of the rows, which y may change.
+
+    ``margin``: for two classes that share one column of weights.
+    """
+    if class_weight is not None:
+        raise ValueError("class_weight is not defined for y of weights: multiply the columns of y")
+    soft = _read(y, loss)
+    if soft.weights is not None:
+        weights = soft.weights if weights is None else soft.weights * weights
+    return soft.targets(dtype, one_column=margin), SoftLogisticLoss() if margin else loss.compiled_soft(), weights
+
+
 def soft_problem(
     estimator: Any, X: Any, y: Any, weights: Array | None, solver: Solver | None
 ) -> tuple[Problem, dict[str, Any]]:
@@ -118,21 +133,18 @@ def soft_problem(
             f"X is {type(X).__name__} of {X.dtype}, and y is a matrix of weights: pass X as a NumPy array of float32 "
             "or float64"
         )
-    if estimator.class_weight is not None:
-        raise ValueError("class_weight is not defined for y of weights: multiply the columns of y")
     loss: ClassificationLoss = estimator._loss()
-    soft = _read(y, loss)
-    if soft.weights is not None:
-        weights = soft.weights if weights is None else soft.weights * weights
-    estimator._indicator = y.dtype, bool(sp.issparse(y))
     K = y.shape[1]
-    estimator.classes_ = np.arange(K)
     task = "multilabel" if not loss.joint else "binary" if K == 2 else "multiclass"
     margin = task == "binary" and (solver is None or solver.one_margin)
+    dtype = X.dtype if estimator.dtype is None else estimator.dtype
+    targets, compiled, weights = soft_targets(y, loss, weights, estimator.class_weight, dtype, margin=margin)
+    estimator._indicator = y.dtype, bool(sp.issparse(y))
+    estimator.classes_ = np.arange(K)
     problem: Problem = estimator._problem(
         X,
-        soft.targets(X.dtype if estimator.dtype is None else estimator.dtype, one_column=margin),
-        SoftLogisticLoss() if margin else loss.compiled_soft(),
+        targets,
+        compiled,
         weights,
         intercept=estimator._takes_intercept(sp.issparse(X), solver),
         two_columns=task == "binary" and not margin,
