@@ -239,3 +239,18 @@ def test_two_classes_go_on(rows, tmp_path, case):
     rest = model_of(case, tol=0.0, max_iter=3).fit(X, y, checkpoint=path)
     np.testing.assert_array_equal(rest.coef_, whole.coef_)
     assert rest.coef_.shape == (1, 64)
+
+
+@pytest.mark.parametrize("options", [{}, {"early_stopping": True}, {"alpha": "auto"}], ids=["plain", "early", "auto"])
+@pytest.mark.parametrize("make", [LinearClassifier, LinearRegressor])
+def test_a_fit_without_a_seed_goes_on_with_that_of_its_checkpoint(tmp_path, make, options):
+    X, y = load_digits(return_X_y=True)
+    options = {"alpha": 1e-4, "solver": "sdca", "tol": 1e-4, "max_iter": 1000, **options}
+    path = tmp_path / "run"
+    first = make(**options).fit(X / 16, y, checkpoint=path, callback=lambda progress: progress.iteration == 2)
+    whole = make(**options).fit(X / 16, y, checkpoint=path)
+    assert first.n_iter_ == 2 < whole.n_iter_
+    assert whole.alpha_ == first.alpha_
+    assert whole.history_[0].numbers()[:3] == pytest.approx(first.history_[0].numbers()[:3], rel=1e-9)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        make(**options, random_state=0).fit(X / 16, y, checkpoint=path)

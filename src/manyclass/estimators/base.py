@@ -42,6 +42,7 @@ from manyclass.objective.history import History
 from manyclass.objective.penalties import make_penalty
 from manyclass.objective.problem import Array, Problem
 from manyclass.objective.standard import Standard
+from manyclass.optimize.checkpoint import seed_of
 from manyclass.optimize.choice import choose, in_ranges
 from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Result, minimize
@@ -223,9 +224,10 @@ class LinearEstimator(Named):
             )
         return Standard.of(X, weights, center=intercept or not sp.issparse(X))
 
-    def _choose_alpha(self, problem: Problem, solver: Solver | None) -> tuple[Problem, AlphaSearch]:
+    def _choose_alpha(
+        self, problem: Problem, solver: Solver | None, settings: dict[str, Any]
+    ) -> tuple[Problem, AlphaSearch]:
         """For ``alpha="auto"``: the problem (given for alpha = 1) with the chosen alpha, and the search."""
-        settings = self._settings()
         found = search_alpha(
             problem, solver, seed=settings["seed"], max_iter=settings["max_iter"], verbose=settings["verbose"]
         )
@@ -237,10 +239,12 @@ class LinearEstimator(Named):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _settings(self) -> dict[str, Any]:
-        """Arguments of the fitting loop."""
+    def _settings(self, checkpoint: Any = None) -> dict[str, Any]:
+        """Arguments of the fitting loop; without a ``random_state``, the seed of the checkpoint, if there is one."""
         limit = None if self.max_iter is None else int(self.max_iter)
-        return {"tol": float(self.tol), "max_iter": limit, "seed": self._seed(), "verbose": int(self.verbose)}
+        seed = None if checkpoint is None or self.random_state is not None else seed_of(checkpoint)
+        seed = self._seed() if seed is None else seed
+        return {"tol": float(self.tol), "max_iter": limit, "seed": seed, "verbose": int(self.verbose)}
 
     def _loop(
         self,

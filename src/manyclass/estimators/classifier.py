@@ -267,9 +267,9 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         checkpoint : path, optional
             Where to save the state of the fit (a folder with several processes, else a file), after iterations and at
             the end. If it contains the state of a fit with the same data, parameters and seed, the fit is resumed from
-            it, with the same result to the last bit; a finished fit (one that reached ``tol``) returns at once. `save`
-            removes it after it has written the model of a finished fit. ``max_iter`` includes the iterations before the
-            fit was resumed.
+            it, with the same result to the last bit; a finished fit (one that reached ``tol``) returns at once. Without
+            a ``random_state`` the seed is taken from it. `save` removes it after it has written the model of a finished
+            fit. ``max_iter`` includes the iterations before the fit was resumed.
         checkpoint_seconds : float, default=60.0
             Minimum time between two checkpoints in seconds.
 
@@ -284,7 +284,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             if comm.size > 1 or stored:
                 who = f"solver {solver.name!r}" + f" on {comm.size} processes" * (comm.size > 1)
                 watch = watch.shared(self, comm, who)
-            settings = self._settings()
+            settings = self._settings(checkpoint)
             if comm.size > 1:  # one seed for all, even if random_state is None
                 settings["seed"] = int(comm.allreduce(np.int64(settings["seed"]), "max"))
             if stored:

@@ -188,7 +188,7 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
         problem, facts = self._build(X, y, sample_weight)
         if prior is not None:
             problem = with_prior(problem, prior, None, getattr(self, "feature_names_in_", None))
-        settings = self._settings()
+        settings = self._settings(checkpoint)
         if checkpoint is not None:
             settings["checkpoint_seconds"] = checkpoint_seconds
         watch = Watch(X_val, y_val, callback, X, y, sample_weight)

@@ -299,7 +299,7 @@ class WatchedEstimator(Watched, LinearEstimator):
         if watch.judges:
             judge = self._judge(watch, facts["task"], problem.n_outputs, problem.n_threads)
         if self.alpha == "auto":
-            problem, search = self._choose_alpha(problem, solver)
+            problem, search = self._choose_alpha(problem, solver, settings)
             if search.interrupted:
                 watch = watch._replace(callback=_interrupt)
         if judge is None and patience is not None:

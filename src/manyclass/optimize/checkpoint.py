@@ -20,7 +20,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.validation import Validation
 from manyclass.solvers.base import Solver, State
 
-__all__ = ["Keeper", "describe", "remove"]
+__all__ = ["Keeper", "describe", "remove", "seed_of"]
 
 _HISTORY, _SPENT, _STATE, _SCORES, _BEST = "history", "spent", "state.", "validation", "best."
 _REMEDY = "remove it to start afresh"
@@ -142,6 +142,16 @@ def describe(path: str | Path) -> dict[str, Any]:
     with TensorFile(path, _RUN) as file:
         epoch, facts = int(file.read(f"{_STATE}iteration")), file.facts
     return {"epoch": epoch, "library_version": facts["library_version"], **json.loads(facts["run"])}
+
+
+def seed_of(path: str | Path) -> int | None:
+    """The seed of the fit that a checkpoint belongs to; None if there is none, or none that can be read."""
+    if not (Path(path).is_file() or Path(path).is_dir()):
+        return None
+    try:
+        return int(describe(path)["seed"])
+    except (OSError, LookupError, TypeError, ValueError):
+        return None
 
 
 def remove(path: str | Path) -> None:
