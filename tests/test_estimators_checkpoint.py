@@ -152,7 +152,6 @@ def test_another_fit_is_refused(rows, tmp_path):
     for model, data, more in (
         (model_of("sdca", alpha=1e-2), (X, y), {}),
         (model_of("sdca", random_state=1), (X, y), {}),
-        (model_of("sdca", random_state=None), (X, y), {}),
         (model_of("sdca", l1_ratio=0.5), (X, y), {}),
         (model_of("sdca", fit_intercept=False), (X, y), {}),
         (model_of("sdca", dtype=np.float32), (X, y), {}),
