@@ -149,7 +149,8 @@ def seed_of(path: str | Path) -> int | None:
     if not (Path(path).is_file() or Path(path).is_dir()):
         return None
     try:
-        return int(describe(path)["seed"])
+        found = describe(path)
+        return int(found["seed"] if "seed" in found else found["random_state"])  # the latter of `OutOfCore`
     except (OSError, LookupError, TypeError, ValueError):
         return None
 
