@@ -160,6 +160,20 @@ def test_missing_values_are_told():
             LinearClassifier().fit(frame, y)
 
 
+@pytest.mark.parametrize("estimator", [LinearClassifier, LinearClassifierCV, StagewiseClassifier], ids=lambda e: e.__name__)
+@pytest.mark.parametrize("missing", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT], ids=str)
+@pytest.mark.parametrize("kind", [np.asarray, list, tuple, pd.Series])
+def test_missing_labels_are_no_class(estimator, missing, kind):
+    """NumPy would make the text "nan" of them in a list, and a class of that text would be fitted without a word."""
+    labels = WORDS[Y].astype(object)
+    labels[3] = missing
+    with pytest.raises(ValueError, match="y has 1 missing values: leave these rows out"):
+        estimator().fit(X, kind(labels))
+    model = LinearClassifier(random_state=0).fit(X, WORDS[Y])
+    with pytest.raises(ValueError, match="y has 1 missing values: leave these rows out"):
+        model.score(X, kind(labels))
+
+
 @pytest.mark.filterwarnings("ignore:Constructing a DIA matrix")
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("kind", ["matrix", "array"])

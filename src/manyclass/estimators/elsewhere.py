@@ -147,7 +147,7 @@ class ClassScore(ClassifierMixin):  # type: ignore[misc]
         float
             The accuracy, in [0, 1].
         """
-        y, sample_weight = plain_array(y), plain_array(sample_weight)
+        y, sample_weight = plain_labels(plain_array(y)), plain_array(sample_weight)
         if not is_foreign(X):
             return float(super().score(X, y, sample_weight))
         return float(accuracy_score(y, to_numpy(self.predict(X)), sample_weight=sample_weight))

@@ -72,12 +72,33 @@ def plain_labels(y: Any, name: str = "y") -> Any:
     Raises
     ------
     ValueError
-        If a value of a pandas or polars Series is missing.
+        If a value is missing: in a pandas or polars Series, in an array of objects, or among the texts of a list, where
+        NumPy would make it the text "nan" or "None".
     """
-    if not (hasattr(y, "to_numpy") and hasattr(y, "dtype")) or isinstance(y, np.ndarray):
-        return y
-    missing = y.isna().sum() if hasattr(y, "isna") else y.null_count() if hasattr(y, "null_count") else 0
+    series = hasattr(y, "to_numpy") and hasattr(y, "dtype") and not isinstance(y, np.ndarray)
+    if series:
+        missing = y.isna().sum() if hasattr(y, "isna") else y.null_count() if hasattr(y, "null_count") else 0
+    else:
+        missing = _missing_objects(y)
     if missing:
         raise ValueError(f"{name} has {int(missing)} missing values: leave these rows out")
-    nullable = not isinstance(y.dtype, np.dtype) and getattr(y.dtype, "kind", "") in ("i", "u", "b")
+    nullable = series and not isinstance(y.dtype, np.dtype) and getattr(y.dtype, "kind", "") in ("i", "u", "b")
     return y.to_numpy(dtype={"i": "int64", "u": "uint64", "b": "bool"}[y.dtype.kind]) if nullable else y
+
+
+def _missing_objects(y: Any) -> int:
+    """How many entries of an array of objects, or of a list with texts, are None, NaN, NaT or pandas.NA."""
+    objects = isinstance(y, np.ndarray) and y.dtype == object
+    texts = isinstance(y, (list, tuple)) and any(isinstance(label, str) for label in y)
+    return sum(map(_is_missing, y.ravel() if objects else y)) if objects or texts else 0
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)  # NaN, NaT
+    except TypeError:  # pandas.NA, which is neither
+        return True
+    except ValueError:  # an array, which is no label
+        return False
