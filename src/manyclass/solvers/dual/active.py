@@ -228,7 +228,7 @@ class ActiveSetSDCA(SDCA):
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
-        final = self.drifts or float(state["gap"]) < 1.0  # false only for the first pass
+        final = self.drifts or float(state["gap"]) <= 3 * _NEAR  # a pass is likely to find it near now
         found, rivals = self._measure(problem, state, final=final)
         if not final and found.relative_gap <= _NEAR:
             found, rivals = self._measure(problem, state, final=True)
