@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("the run", argument_default=argparse.SUPPRESS)
     run.add_argument("--solver", metavar="NAME", help="see below")
     run.add_argument("--tol", type=float, metavar="T", help="certified relative duality gap to stop at")
-    run.add_argument("--max-iter", type=int, metavar="N", help="most epochs (default: the solver's, as a rule 100)")
+    run.add_argument("--max-iter", type=int, metavar="N", help="most epochs (default: the solver's, 8 to 1000)")
     run.add_argument(
         "--early-stopping",
         type=int,

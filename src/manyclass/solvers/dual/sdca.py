@@ -101,6 +101,7 @@ class SDCA(Solver):
     #: Every penalty; for a pure l1 penalty `SlightL2` takes its place.
     needs_penalty = frozenset({"prox"})
     takes_shift = True
+    default_max_iter = 1000  # as LIBLINEAR; hinge losses take up to 616 at alpha 1e-6
     output: str = "last"
     _step_constraints: ClassVar[dict[str, list[Any]]] = {
         "option": [StrOptions(set(OPTIONS))],
