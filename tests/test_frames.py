@@ -160,7 +160,9 @@ def test_missing_values_are_told():
             LinearClassifier().fit(frame, y)
 
 
-@pytest.mark.parametrize("estimator", [LinearClassifier, LinearClassifierCV, StagewiseClassifier], ids=lambda e: e.__name__)
+@pytest.mark.parametrize(
+    "estimator", [LinearClassifier, LinearClassifierCV, StagewiseClassifier], ids=lambda e: e.__name__
+)
 @pytest.mark.parametrize("missing", [None, np.nan, np.float32("nan"), pd.NA, pd.NaT], ids=str)
 @pytest.mark.parametrize("kind", [np.asarray, list, tuple, pd.Series])
 def test_missing_labels_are_no_class(estimator, missing, kind):

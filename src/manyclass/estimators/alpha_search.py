@@ -82,8 +82,9 @@ def search_alpha(
     The search starts at an alpha that suits the loss (`_center`), tries a tenth of it, then a tenth of that, as long as
     the score gets better by more than chance, or else ten times it, a hundred times it and so on. At last it tries an
     alpha between the best one and its better neighbor, if a parabola through the three scores has its top there; not
-    where the best one is the last that was tried, because the score still rises there. It does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
-    Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
+    where the best one is the last that was tried, because the score still rises there. It does not go on to a smaller
+    alpha from one whose fit is far from its optimum after a limited number of iterations. Held-out rows have sample
+    weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
     With active sets of rivals (`ActiveSetSDCA`) the score is taken before each search for rivals, and the fit ends
     where it no longer rises (`_Settled`), without a certificate: with many classes accuracy is final long before the
