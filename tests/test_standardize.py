@@ -127,6 +127,13 @@ def test_moments_are_those_of_the_scaler(rows):
     np.testing.assert_allclose(found.factor[found.factor > 0] * known.scale_[found.factor > 0], 1.0, rtol=1e-4)
 
 
+@pytest.mark.parametrize("value", [0.1, 1.0, 1e6])
+def test_constant_columns_alone_leave_the_intercept(value):
+    model = LinearClassifier(standardize=True, tol=1e-8, max_iter=1000, random_state=0).fit(np.full((90, 2), value), Y)
+    assert not model.coef_.any()
+    np.testing.assert_allclose(model.predict_proba([[value, value]])[0], np.bincount(Y) / 90, atol=1e-4)
+
+
 def test_held_out_rows_callbacks_and_the_search_see_the_model_for_x():
     told = []
     model = LinearClassifier(standardize=True, alpha="auto", early_stopping=3, tol=1e-6, random_state=0)

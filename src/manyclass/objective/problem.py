@@ -181,7 +181,7 @@ class Problem:
             raise ValueError(
                 f"row {worst} of X has a squared norm that overflows {self.dtype.name}: scale the features{remedy}"
             )
-        if n and norms.max() < np.finfo(self.dtype).tiny and not self._only_zeros():
+        if n and norms.max() < np.finfo(self.dtype).tiny and self.standard is None and not self._only_zeros():
             raise ValueError(f"the squared norms of all rows of X underflow {self.dtype.name}: scale the features")
         assign(self, "norms", norms)
 
