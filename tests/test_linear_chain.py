@@ -294,6 +294,8 @@ def test_every_solver_has_the_same_optimum(solver):
         ([["a", "b"]], [["x"]], r"y\[0\] must have 2 labels, one for each token, got shape \(1,\)"),
         ([["a"], ["b"]], [["x"], [1]], "labels that are all strings, or all integers, got int, str"),
         ([["a"]], [[0.5]], "all strings, or all integers, got float"),
+        ([["a", "b"]], [["x", np.nan]], "all strings, or all integers, got object"),
+        ([["a", "b"]], [["x", 1]], "all strings, or all integers, got object"),
         ([np.ones((1, 2)), np.ones((2, 3))], [[0], [0, 1]], r"X\[1\] must have 2 columns, as X\[0\] has, got 3"),
         ([np.ones((1, 2)), [["a"]]], [[0], [0]], r"X\[1\] must be a matrix of real numbers"),
         ([np.array([[np.inf]])], [[0]], r"X\[0\] must be finite"),

@@ -113,7 +113,7 @@ def read_label_sequences(y: Any, edges: Array, classes: Array | None = None, nam
     if isinstance(y, str) or not hasattr(y, "__len__") or len(y) != n:
         got = f"{len(y)}" if hasattr(y, "__len__") else type(y).__name__
         raise ValueError(f"{name} must be a list of {n} sequences of labels, one for each sequence of X, got {got}")
-    parts = [np.asarray(list(part) if isinstance(part, str) else part) for part in y]
+    parts = [_label_array(part) for part in y]
     for i, part in enumerate(parts):
         size = int(edges[i + 1] - edges[i])
         if part.shape != (size,):
@@ -130,6 +130,15 @@ def read_label_sequences(y: Any, edges: Array, classes: Array | None = None, nam
         return classes, np.asarray(index, np.int64).reshape(-1)
     place = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     return classes, np.where(classes[place] == labels, place, -1).astype(np.int64)
+
+
+def _label_array(labels: Any) -> Array:
+    """The labels of a sequence; an array of objects where NumPy would make texts of the numbers or NaN among them."""
+    found = np.asarray(list(labels) if isinstance(labels, str) else labels)
+    texts = (
+        found.dtype.kind != "U" or not isinstance(labels, (list, tuple)) or all(isinstance(one, str) for one in labels)
+    )
+    return found if texts else np.asarray(labels, object)
 
 
 def _is_matrix(sequence: Any) -> bool:
