@@ -123,6 +123,26 @@ def test_a_saved_pipeline_predicts_raw_texts(kind, tmp_path):
         model.predict(TEXTS[0])
 
 
+@pytest.mark.parametrize("kind", ["tfidf", "hashing"])
+@pytest.mark.parametrize("missing", [None, float("nan"), 3, ["a"]], ids=str)
+def test_what_is_no_text_is_named(kind, missing):
+    fitted = TextVectorizer(kind).fit(TEXTS)
+    with pytest.raises(ValueError, match=r"text 1 must be a string, got .*: leave missing texts out, or replace them"):
+        fitted.transform([TEXTS[0], missing])
+    with pytest.raises(ValueError, match=r"text 1 must be a string, got "):
+        TextVectorizer(kind).fit_transform([TEXTS[0], missing])
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "hashing"])
+def test_the_names_of_columns_and_letters_are_no_texts(kind):
+    frame = pytest.importorskip("pandas").DataFrame({"text": TEXTS})
+    for wrong, got in ((frame, "a data frame: pass one column of it"), (TEXTS[0], r"one text: pass \[text\]")):
+        for method in ("fit_transform", "transform"):
+            with pytest.raises(ValueError, match=f"texts must be an iterable of texts, got {got}"):
+                getattr(TextVectorizer(kind).fit(TEXTS), method)(wrong)
+    assert TextVectorizer(kind).fit_transform(frame["text"]).shape[0] == len(TEXTS)
+
+
 def test_texts_for_a_model_of_numbers_and_pipelines_that_cannot_be_kept(tmp_path):
     model = LinearClassifier().fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="not fitted on texts"):

@@ -87,9 +87,9 @@ def plain_labels(y: Any, name: str = "y") -> Any:
 
 
 def _missing_objects(y: Any) -> int:
-    """How many entries of an array of objects, or of a list with texts, are None, NaN, NaT or pandas.NA."""
+    """How many labels of an array of objects, or of a list with None or texts, are None, NaN, NaT or pandas.NA."""
     objects = isinstance(y, np.ndarray) and y.dtype == object
-    texts = isinstance(y, (list, tuple)) and any(isinstance(label, str) for label in y)
+    texts = isinstance(y, (list, tuple)) and any(label is None or isinstance(label, str) for label in y)
     return sum(map(_is_missing, y.ravel() if objects else y)) if objects or texts else 0
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -25,6 +26,22 @@ __all__ = ["TextVectorizer"]
 _WORD = r"(?u)\b\w\w+\b"
 #: Number of texts that are weighted at a time.
 _PIECE = 1 << 16
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, each of which must be one."""
+    if isinstance(texts, str) or hasattr(texts, "columns"):
+        got, remedy = ("one text", "[text]") if isinstance(texts, str) else ("a data frame", "one column of it")
+        raise ValueError(f"texts must be an iterable of texts, got {got}: pass {remedy}")
+    return map(_text, count(), texts)
+
+
+def _text(number: int, text: Any) -> str:
+    if not isinstance(text, (str, bytes)):
+        raise ValueError(
+            f"text {number} must be a string, got {text!r}: leave missing texts out, or replace them by ''"
+        )
+    return text  # type: ignore[return-value]  # bytes are decoded
 
 
 class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -192,12 +209,12 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If no text has a term.
+            If no text has a term, or a text is missing or none.
         """
         self._build()
         if self.kind == "hashing":
             return self.transform(texts)
-        counts = self._terms.fit_transform(texts)
+        counts = self._terms.fit_transform(_checked(texts))
         counts.sort_indices()
         self._weights.fit(counts)
         return self._weighted(counts)
@@ -239,10 +256,13 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ------
         NotFittedError
             If the vectorizer is not fitted; a ValueError.
+        ValueError
+            If a text is missing or none.
         """
         check_is_fitted(self)
         if not hasattr(self, "_terms"):
             self._build()
+        texts = _checked(texts)
         return self._weighted(self._counts(texts) if self.kind == "tfidf" else self._terms.transform(texts))
 
     def _counts(self, texts: Iterable[str]) -> csr_matrix:
@@ -250,8 +270,6 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         CountVectorizer does the same, but for one text its checks take more time than its work.
         """
-        if isinstance(texts, str):
-            raise ValueError("texts must be an iterable of texts, got one text: pass [text]")
         analyze, column_of = self._terms.build_analyzer(), self._terms.vocabulary_.get
         indices, data, indptr = array("i"), array("i"), array("q", [0])
         for text in texts:
