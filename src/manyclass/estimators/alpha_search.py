@@ -81,14 +81,14 @@ def search_alpha(
 
     The search starts at an alpha that suits the loss (`_center`), tries a tenth of it, then a tenth of that, as long as
     the score gets better by more than chance, or else ten times it, a hundred times it and so on. At last it tries an
-    alpha between the best one and its better neighbor, if a parabola through the three scores has its top there; not
-    where the best one is the last that was tried, because the score still rises there. It does not go on to a smaller
-    alpha from one whose fit is far from its optimum after a limited number of iterations. Held-out rows have sample
-    weight zero, so that no rows are copied, and each fit is warm-started from the best one.
+    alpha between the best one and its better neighbor, if a parabola through the three scores has its top there. It
+    does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
+    Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
     With active sets of rivals (`ActiveSetSDCA`) the score is taken before each search for rivals, and the fit ends
     where it no longer rises (`_Settled`), without a certificate: with many classes accuracy is final long before the
-    gap is small.
+    gap is small. Each fit takes long there: none between the last alpha that was tried and its neighbor, if the score
+    still rises at the last.
 
     Parameters
     ----------
@@ -170,13 +170,10 @@ class _Search:
             self._try(between)
 
     def _between(self) -> int | None:
-        """An alpha beside the best one, on the side where a parabola through the scores around it rises enough.
-
-        None if the best one is the first or last that was tried: the score still rises there.
-        """
+        """An alpha beside the best one, on the side where a parabola through the scores around it rises enough."""
         stronger, weaker = (self._found.get(self.best + step) for step in (-_STRIDE, _STRIDE))
         if stronger is None or weaker is None:
-            return None
+            return None if self._active else self.best + (_STRIDE // 2 if stronger is None else -(_STRIDE // 2))
         best, slope = self._found[self.best].score, 0.5 * (weaker.score - stronger.score)
         bend = 2.0 * best - weaker.score - stronger.score
         rise = 0.5 * slope * slope / bend if bend > 0 else math.inf
