@@ -57,6 +57,19 @@ def test_it_takes_few_fits_and_prefers_the_larger_of_equals(loss):
     assert all(score < scores[model.alpha_] for alpha, score in scores.items() if alpha > model.alpha_)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [1, 2])
+def test_with_active_sets_none_is_fitted_between_where_the_score_still_rises(max_iter):
+    X, y = make_many_classes(1500, 2000, 300, nnz_per_row=20, random_state=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "alpha='auto' took")  # the last one
+        model = LinearClassifier("crammer_singer", alpha="auto", max_iter=max_iter, random_state=0).fit(X, y)
+    assert model.solver_ == "sdca_active"
+    strong, weak = model.validation_scores_
+    assert strong == pytest.approx(10 * weak, rel=1e-5)
+    assert model.alpha_ == weak
+
+
 @pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
 def test_it_does_not_depend_on_the_unit_of_the_features(l1_ratio):
     """X / 4 with the penalty that is equivalent to that for X: alpha / 16, and alpha / 4 for its l1 part alone."""

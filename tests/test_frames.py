@@ -176,6 +176,12 @@ def test_missing_labels_are_no_class(estimator, missing, kind):
         model.score(X, kind(labels))
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.asarray])
+def test_none_is_no_real_target(kind):
+    with pytest.raises(ValueError, match="y has 1 missing values: leave these rows out"):
+        LinearRegressor().fit(X, kind([None, *X[1:, 0]]))
+
+
 @pytest.mark.filterwarnings("ignore:Constructing a DIA matrix")
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("kind", ["matrix", "array"])

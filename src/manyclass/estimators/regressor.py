@@ -56,8 +56,8 @@ class LinearRegressor(RealPredictions, MultiOutputMixin, RegressorMixin, Scored,
     tol : float, default=1e-3
         Relative duality gap at which the fit stops, >= 0.
     max_iter : int, optional
-        Maximum number of iterations, >= 1, see `LinearClassifier`. None: 100; 1000 for "sdca"
-        and "accelerated", 300 for "newton".
+        Maximum number of iterations, >= 1, see `LinearClassifier`. None: 100; 1000 for "sdca",
+        "accelerated" and "preconditioned_lbfgs", 300 for "newton".
     early_stopping : bool or int, default=False
         Number of iterations without a better score on held-out rows after which the fit ends, with the weights of the
         best score; True is 5. The held-out rows are those of ``fit(X_val=, y_val=)``, or else a tenth of the rows, at

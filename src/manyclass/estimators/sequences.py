@@ -135,10 +135,8 @@ def read_label_sequences(y: Any, edges: Array, classes: Array | None = None, nam
 def _label_array(labels: Any) -> Array:
     """The labels of a sequence; an array of objects where NumPy would make texts of the numbers or NaN among them."""
     found = np.asarray(list(labels) if isinstance(labels, str) else labels)
-    texts = (
-        found.dtype.kind != "U" or not isinstance(labels, (list, tuple)) or all(isinstance(one, str) for one in labels)
-    )
-    return found if texts else np.asarray(labels, object)
+    listed = found.dtype.kind == "U" and isinstance(labels, (list, tuple))
+    return np.asarray(labels, object) if listed and not all(isinstance(one, str) for one in labels) else found
 
 
 def _is_matrix(sequence: Any) -> bool:
