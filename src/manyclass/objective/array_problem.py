@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from manyclass.kernels import primal as kernels, respond
+from manyclass.kernels import respond
 from manyclass.kernels.sdca import balance_classes, class_masses, weighted_sums
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, SoftTargets, Targets
 from manyclass.objective.array_losses import ARRAY_LOSSES
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Certificate, Problem, balancing
+from manyclass.objective.respond import responder
 from manyclass.runtime.arrays import as_type, detached, is_foreign, namespace, place, to_numpy, widest
 from manyclass.runtime.threads import ranges, run
 
@@ -288,6 +289,7 @@ class _OfNumpy:
         self._problem = problem
         self._weights = np.asarray(problem.sample_weight)
         self._flat = bool(np.all(self._weights == 1))
+        self._respond = responder(problem.loss, problem.targets)
 
     def _run(self, kernel: Any, A: Array, begin: int, end: int) -> float:
         problem = self._problem
@@ -295,7 +297,7 @@ class _OfNumpy:
         return float(sum(run(lambda b, e: kernel(*given, b, e), ranges(end - begin, _ROWS), problem.n_threads)))
 
     def respond(self, S: Array, begin: int, end: int) -> tuple[Array, float]:
-        losses = self._run(kernels.respond_at, S, begin, end)
+        losses = self._run(self._respond, S, begin, end)
         return S, losses
 
     def spread(self, A: Array, begin: int, end: int) -> float:

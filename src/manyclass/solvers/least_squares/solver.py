@@ -8,20 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from manyclass.kernels.rows import DenseRows
 from manyclass.objective.losses import CrammerSingerLoss
-from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.arrays import copied
-from manyclass.runtime.threads import ranges
 from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
-from manyclass.solvers.primal.base import ROWS, BatchSolver, constant, momentum, respond_to
+from manyclass.solvers.primal.base import BatchSolver, constant, momentum
+from manyclass.solvers.primal.dense import sweep_nbytes
 
-__all__ = ["GeneralizedLeastSquares", "certify", "lipschitz"]
-
-#: Elements of X per matrix product.
-_CHUNK = 2**22
+__all__ = ["GeneralizedLeastSquares", "lipschitz"]
 
 
 class GeneralizedLeastSquares(BatchSolver):
@@ -108,6 +104,7 @@ class GeneralizedLeastSquares(BatchSolver):
         parts = {
             "weights (two points, the next, the extrapolated one, a gradient)": 5 * (problem.n_features + 1) * size,
             "gradients of the losses": problem.n_samples * size,
+            **sweep_nbytes(problem),
         }
         if not self._factors(problem):
             return parts
@@ -146,15 +143,9 @@ class GeneralizedLeastSquares(BatchSolver):
             state["momentum"] = np.asarray(later)
             yield self._ended(state, 1 + products)
 
-    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
-        W, bias = self.weights(problem, state)
-        return certify(problem, W, bias, state["dual"], self._image(state))
-
     def _gradient(self, problem: Problem, point: Array, state: State) -> Array:
         """The gradient of P at a point, in float64."""
-        W, bias = self._split(problem, point)
-        _respond(problem, W, bias, state["dual"])
-        self._slope(problem, state, lambda dual, V: _dual_image(problem, dual, V))
+        self._losses(problem, point, state)
         gradient = state["slope"].astype(np.float64)
         gradient[:-1] += problem.lam * point[:-1].astype(np.float64)
         return gradient
@@ -185,38 +176,3 @@ def lipschitz(problem: Problem) -> float:
     # The smoothness of Crammer and Singer's loss is that in the differences of scores, a map of norm sqrt(K).
     wide = problem.n_outputs if isinstance(problem.loss, CrammerSingerLoss) else 1
     return wide / float(problem.loss.smoothness)
-
-
-def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array) -> Certificate:
-    """The certificate at ``(W, bias)``, by BLAS for dense rows; overwrites ``dual`` (n, K) and ``V`` (d, K)."""
-    losses = _respond(problem, W, bias, dual)
-    return problem.certify(W, bias, losses, dual, V, lambda dual, V: _dual_image(problem, dual, V))
-
-
-def _pieces(problem: Problem) -> list[tuple[int, int]]:
-    return ranges(problem.n_samples, max(ROWS, _CHUNK // max(1, problem.n_features)))
-
-
-def _respond(problem: Problem, W: Array, bias: Array, dual: Array) -> float:
-    """As `Problem.respond`, with the scores of dense rows by BLAS."""
-    if not isinstance(problem.rows, DenseRows):
-        return problem.respond(W, bias, dual)
-    for begin, end in _pieces(problem):
-        np.matmul(np.asarray(problem.rows.x[begin:end], problem.dtype), W, out=dual[begin:end])
-    dual += bias
-    return respond_to(problem, dual)
-
-
-def _dual_image(problem: Problem, dual: Array, V: Array) -> None:
-    """As `Problem.dual_image`, for dense rows by BLAS, summed over blocks of rows in float64."""
-    if not isinstance(problem.rows, DenseRows):
-        problem.dual_image(dual, V)
-        return
-    total = np.zeros(V.shape)
-    weights = np.asarray(problem.sample_weight)
-    for begin, end in _pieces(problem):
-        part = np.asarray(problem.rows.x[begin:end], problem.dtype)
-        total += part.T @ (weights[begin:end, None] * dual[begin:end])
-    V[:] = total * problem.inv_lam_n
-    if problem.shift is not None:
-        V += problem.shift

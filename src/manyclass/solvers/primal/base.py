@@ -8,7 +8,6 @@ bound so far is not kept, because a warm start may continue the state on other d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -17,8 +16,10 @@ from manyclass.kernels.sdca import weighted_sums
 from manyclass.kernels.targets import RealTargets
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.respond import responder
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import PLAIN, Progress, Solver, State
+from manyclass.solvers.primal.dense import Measure, Sweep, at_zero, certify, set_image, suits_sweep, sweep
 
 __all__ = ["ROWS", "BatchSolver", "PrimalSolver", "constant", "curvature", "fill_scores", "momentum", "respond_to"]
 
@@ -34,8 +35,7 @@ class PrimalSolver(Solver):
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
-        losses = problem.respond(W, bias, state["dual"])
-        return problem.certify(W, bias, losses, state["dual"], self._image(state))
+        return certify(problem, W, bias, state["dual"], self._image(state))
 
     def _image(self, state: State) -> Array:
         """The buffer of shape (d, K) for the dual image."""
@@ -51,9 +51,20 @@ class BatchSolver(PrimalSolver):
 
     needs_loss = PrimalSolver.needs_loss | {"smooth_gradient"}
     takes_shift = True
+    #: What passes over dense rows measure besides, and the sum that the last one found.
+    _measure_rows: Measure | None = None
+    _measured = 0.0
+    #: The point of the last pass over dense rows, and what it found, while ``dual`` still has the gradients there.
+    _swept: tuple[Array, Sweep] | None = None
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self._split(problem, state["point"])
+
+    def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        W, bias = self.weights(problem, state)
+        found = self._swept[1] if self._swept is not None and self._swept[0] is state["point"] else None
+        self._swept = None  # the certificate overwrites ``dual``
+        return certify(problem, W, bias, state["dual"], self._image(state), found)
 
     def _image(self, state: State) -> Array:
         return state["slope"][:-1]
@@ -84,21 +95,46 @@ class BatchSolver(PrimalSolver):
         state["passes"] = np.asarray(state["passes"] + passes)
         return Progress(int(state["iteration"]), float(state["passes"]), estimate=estimate)
 
+    def _losses(self, problem: Problem, point: Array, state: State) -> float:
+        """The weighted sum of the losses at ``point``; sets ``state["slope"]`` to the gradient of their mean.
+
+        One pass over the data. ``state["dual"]`` is overwritten.
+        """
+        W, bias = self._split(problem, point)
+        if not suits_sweep(problem):
+            losses = problem.respond(W, bias, state["dual"])
+            self._slope(problem, state)
+            return losses
+        self._swept = None  # an interrupt may leave ``dual`` half written
+        found = None if W.any() else at_zero(problem, bias, self._measure_rows)
+        if found is None:
+            found = sweep(problem, state["dual"], (W, bias), self._measure_rows)
+            self._swept = point, found
+        self._measured = found.measured
+        self._slope(problem, state, found)
+        return found.losses
+
     @staticmethod
     def _split(problem: Problem, point: Array) -> tuple[Array, Array]:
         """``(W, b)`` of a point of shape (d + 1, K)."""
         return point[:-1, :], constant(problem) * point[-1, :]
 
     @staticmethod
-    def _slope(problem: Problem, state: State, image: Callable[[Array, Array], None] | None = None) -> None:
-        """Set ``state["slope"]`` to the gradient of the mean loss, where ``dual`` are its negative loss gradients."""
+    def _slope(problem: Problem, state: State, found: Sweep | None = None) -> None:
+        """Set ``state["slope"]`` to the gradient of the mean loss, from a pass over dense rows if it is given.
+
+        Else ``dual`` are the negative gradients of the losses.
+        """
         dual, slope = state["dual"], state["slope"]
-        (problem.dual_image if image is None else image)(dual, slope[:-1])
-        slope[:-1] *= -problem.lam
-        if problem.intercept:
-            slope[-1] = -constant(problem) / problem.n_samples * weighted_sums(problem.sample_weight, dual)
+        if found is None:
+            problem.dual_image(dual, slope[:-1])
         else:
-            slope[-1] = 0
+            set_image(problem, found.image, slope[:-1])
+        slope[:-1] *= -problem.lam
+        slope[-1] = 0
+        if problem.intercept:
+            sums = weighted_sums(problem.sample_weight, dual) if found is None else found.sums
+            slope[-1] = -constant(problem) / problem.n_samples * sums
 
 
 def fill_scores(problem: Problem, W: Array, bias: Array, scores: Array) -> None:
@@ -110,8 +146,9 @@ def fill_scores(problem: Problem, W: Array, bias: Array, scores: Array) -> None:
 
 def respond_to(problem: Problem, scores: Array) -> float:
     """Replace scores by the negative loss gradients there; returns the weighted sum of the losses."""
+    respond = responder(problem.loss, problem.targets)
     losses = run(
-        lambda b, e: kernels.respond_at(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
+        lambda b, e: respond(problem.targets, problem.sample_weight, problem.loss, scores, b, e),
         ranges(problem.n_samples, ROWS),
         problem.n_threads,
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import DescentSolver
 
 __all__ = ["ConjugateGradient", "GradientDescent"]
@@ -72,6 +73,7 @@ class ConjugateGradient(DescentSolver):
         return {
             "weights (two points, two gradients, a direction, a buffer)": 6 * (problem.n_features + 1) * size,
             "gradients of the losses": problem.n_samples * size,
+            **sweep_nbytes(problem),
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:

@@ -125,11 +125,9 @@ class DescentSolver(BatchSolver):
 
     def _descend(self, problem: Problem, point: Array, state: State, gradient: Array) -> float:
         """P at ``point``; writes its ``gradient``."""
-        W, bias = self._split(problem, point)
-        losses = problem.respond(W, bias, state["dual"])
-        self._slope(problem, state)
+        losses = self._losses(problem, point, state)
         self._add_penalty(problem, point, state, gradient)
-        return problem.objective(losses, problem.penalty_value(W))
+        return problem.objective(losses, problem.penalty_value(self._split(problem, point)[0]))
 
     @staticmethod
     def _add_penalty(problem: Problem, point: Array, state: State, gradient: Array) -> None:

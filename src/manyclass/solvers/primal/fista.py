@@ -12,6 +12,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal.base import ROWS, BatchSolver, curvature, fill_scores, momentum, respond_to
+from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import rounding
 
 __all__ = ["FISTA"]
@@ -80,6 +81,7 @@ class FISTA(BatchSolver):
             * (problem.n_features + 1)
             * size,
             "scores at the last two points, gradients of the losses": 3 * problem.n_samples * size,
+            **sweep_nbytes(problem),
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:

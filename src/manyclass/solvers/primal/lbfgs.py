@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import DescentSolver, Found, set_product
 
 __all__ = ["LBFGS"]
@@ -84,6 +85,7 @@ class LBFGS(DescentSolver):
             * (problem.n_features + 1)
             * size,
             "gradients of the losses": problem.n_samples * size,
+            **sweep_nbytes(problem),
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:

@@ -13,6 +13,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal.base import ROWS, constant, fill_scores, respond_to
+from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import DescentSolver, Found, line_search, rounding
 
 __all__ = ["Newton"]
@@ -74,6 +75,7 @@ class Newton(DescentSolver):
             * (problem.n_features + 1)
             * size,
             "scores, scores of two directions, gradients of the losses": 4 * problem.n_samples * size,
+            **sweep_nbytes(problem),
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:

@@ -16,6 +16,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import run
 from manyclass.solvers.base import PLAIN, STREAM_DECAY, Progress, State, tasks
 from manyclass.solvers.primal.base import PrimalSolver, constant
+from manyclass.solvers.primal.dense import sweep_nbytes
 
 __all__ = ["GAINS", "SGD", "SGDStream"]
 
@@ -138,6 +139,7 @@ class SGD(PrimalSolver):
         found = {
             "weights, and the dual image of the certificates": 2 * problem.n_features * size,
             "gradients of the losses": problem.n_samples * size,
+            **sweep_nbytes(problem),
         }
         if self.average:
             found["mean of the weights"] = problem.n_features * size

@@ -1,0 +1,187 @@
+"""Passes over dense rows: two matrix products for each block of rows, on threads that call the BLAS.
+
+Rows are divided into shards, a shard into blocks that stay in the cache between the two products. A thread takes whole
+shards, whose sums are added in their order: results do not depend on the number of threads, which is that of the fit
+(``n_jobs``) or, if larger, that of the BLAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from manyclass.kernels.rows import DenseRows
+from manyclass.kernels.targets import ClassTargets, SoftTargets, Targets, soft_matrix
+from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.objective.respond import responder
+from manyclass.runtime.threads import blas_threads, ranges, run, single_blas
+
+__all__ = ["Measure", "Sweep", "at_zero", "certify", "set_image", "suits_sweep", "sweep", "sweep_nbytes", "those"]
+
+#: Bytes of a block of rows.
+_BLOCK = 1 << 20
+#: Most shards; fewest multiply-adds in one; rows of a shard per feature, so that the sums of all shards together take
+#: at most half of the memory of the gradients of the losses.
+_SHARDS, _WORK, _ROWS_PER_FEATURE = 32, 1 << 22, 4
+
+
+class Sweep(NamedTuple):
+    """What a pass finds.
+
+    Attributes
+    ----------
+    losses : float
+        The weighted sum of the losses.
+    image : ndarray of shape (d, K)
+        ``X' (c * a)`` in float64, with the negative gradients a of the losses.
+    sums : ndarray of shape (K,)
+        ``sum_i c_i a_i`` in float64.
+    measured : float
+        The sum of ``measure`` over all rows, estimated from the first block of each shard.
+    """
+
+    losses: float
+    image: Array
+    sums: Array
+    measured: float
+
+
+#: A number for m rows, from the negative gradients of their losses (m, K), their sample weights, and their targets: an
+#: array of classes, a CSR matrix of distributions, or None.
+Measure = Callable[[Array, Array, Any], float]
+
+
+def suits_sweep(problem: Problem) -> bool:
+    """Whether the rows of a problem are dense, as they are."""
+    return isinstance(problem.rows, DenseRows) and problem.standard is None
+
+
+def _rows(problem: Problem) -> Array:
+    assert isinstance(problem.rows, DenseRows)
+    return problem.rows.x
+
+
+def _shards(problem: Problem) -> int:
+    n, d = problem.n_samples, problem.n_features
+    work = n * d * problem.n_outputs
+    return max(1, min(_SHARDS, n // max(1, _ROWS_PER_FEATURE * d), work // _WORK))
+
+
+def sweep_nbytes(problem: Problem) -> dict[str, int]:
+    """Size in bytes of the sums of a pass, a product for each thread and a total for each shard, by a description."""
+    if not suits_sweep(problem):
+        return {}
+    shards = _shards(problem)
+    weights = problem.n_features * problem.n_outputs
+    threads = min(shards, max(problem.n_threads, blas_threads()))
+    return {"sums of a pass over the rows": weights * (8 * (shards + 1) + problem.dtype.itemsize * threads)}
+
+
+def sweep(
+    problem: Problem, dual: Array, weights: tuple[Array, Array] | None = None, measure: Measure | None = None
+) -> Sweep:
+    """One pass over dense rows.
+
+    Parameters
+    ----------
+    problem : Problem
+        One for which `suits_sweep`.
+    dual : ndarray of shape (n, K)
+        With ``weights`` it is set to the negative gradients of the losses there; else they are given.
+    weights : tuple of W and b, optional
+        Weights, and intercept.
+    measure : callable, optional
+        See `Measure`.
+    """
+    x, c, K = _rows(problem), np.asarray(problem.sample_weight), problem.n_outputs
+    flat, real = bool(np.all(c == 1)), problem.dtype
+    respond = responder(problem.loss, problem.targets)
+    size = max(16, _BLOCK // max(1, problem.n_features * real.itemsize))
+
+    def shard(first: int, last: int) -> Sweep:
+        losses = measured = 0.0
+        total, sums = np.zeros((K, problem.n_features)), np.zeros(K)
+        product = np.empty(total.shape, real)
+        for begin in range(first, last, size):
+            end = min(begin + size, last)
+            block, a = np.asarray(x[begin:end], real), dual[begin:end]
+            if weights is not None:
+                np.matmul(block, weights[0], out=a)
+                if problem.intercept:
+                    a += weights[1]
+                losses += float(respond(problem.targets, problem.sample_weight, problem.loss, dual, begin, end))
+                if measure is not None and begin == first:
+                    found = measure(a, c[begin:end], those(problem.targets, slice(begin, end)))
+                    measured = found * (last - first) / (end - begin)
+            if not flat:
+                a = c[begin:end, None] * a
+            total += np.matmul(a.T, block, out=product)
+            if problem.intercept:
+                sums += a.sum(axis=0, dtype=np.float64)
+        return Sweep(losses, total.T, sums, measured)
+
+    pieces = ranges(problem.n_samples, max(1, -(-problem.n_samples // _shards(problem))))
+    with single_blas():
+        found = run(shard, pieces, max(problem.n_threads, blas_threads()))
+    image, sums = found[0].image, found[0].sums
+    for part in found[1:]:
+        image += part.image
+        sums += part.sums
+    return Sweep(sum(part.losses for part in found), image, sums, sum(part.measured for part in found))
+
+
+def set_image(problem: Problem, image: Array, V: Array) -> None:
+    """Set ``V`` to the dual image of the negative gradients whose `Sweep` has this ``image``."""
+    np.multiply(image, problem.inv_lam_n, out=V, casting="same_kind")
+    if problem.shift is not None:
+        V += problem.shift
+
+
+def those(targets: Targets, rows: slice) -> Any:
+    """The targets of some rows as a `Measure` takes them."""
+    if isinstance(targets, SoftTargets):
+        return soft_matrix(targets)[rows]
+    return targets.y[rows] if isinstance(targets, ClassTargets) else None
+
+
+def at_zero(problem: Problem, bias: Array, measure: Measure | None = None) -> Sweep | None:
+    """`sweep` at weights of zero, for classes: all rows of a class have the same gradient; None: there is no short cut.
+
+    Takes one addition for each value of the rows.
+    """
+    targets, K = problem.targets, problem.n_outputs
+    if not isinstance(targets, ClassTargets) or problem.n_samples < 4 * K:
+        return None
+    x, c = _rows(problem), np.asarray(problem.sample_weight)
+    sums = np.zeros((K, problem.n_features))
+    size = max(16, _BLOCK // max(1, problem.n_features))
+    for begin, end in ranges(problem.n_samples, size):
+        members = sp.csc_matrix(
+            (c[begin:end].astype(problem.dtype), targets.y[begin:end], np.arange(end - begin + 1)), (K, end - begin)
+        )
+        sums += members @ np.asarray(x[begin:end], problem.dtype)
+    mass = np.bincount(targets.y, weights=c, minlength=K)
+    a = np.tile(bias.astype(problem.dtype), (K, 1)) if problem.intercept else np.zeros((K, K), problem.dtype)
+    classes = ClassTargets(np.arange(K).astype(targets.y.dtype), K)
+    losses = responder(problem.loss, classes)(classes, mass.astype(c.dtype), problem.loss, a, 0, K)
+    measured = 0.0 if measure is None else measure(a, mass, classes.y)
+    return Sweep(float(losses), sums.T @ a, mass @ a, measured)
+
+
+def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array, found: Sweep | None = None) -> Certificate:
+    """The certificate at ``(W, b)``; overwrites ``dual`` (n, K) and ``V`` (d, K).
+
+    ``found``, if given, is the `sweep` there, and ``dual`` what it has written.
+    """
+    if not suits_sweep(problem):
+        return problem.certify(W, bias, problem.respond(W, bias, dual), dual, V)
+    if found is None:
+        found = sweep(problem, dual, (W, bias))
+
+    def image(dual: Array, V: Array) -> None:  # an intercept has changed the dual vectors
+        set_image(problem, sweep(problem, dual).image if problem.intercept else found.image, V)
+
+    return problem.certify(W, bias, found.losses, dual, V, image)
