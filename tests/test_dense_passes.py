@@ -1,4 +1,4 @@
-"""Passes over dense rows: by definition, the same bits on any threads, softmax in blocks, the BLAS limited and freed."""
+"""Passes over dense rows: by definition, the same bits on any threads; softmax in blocks; the limit of the BLAS."""
 
 from __future__ import annotations
 
