@@ -18,7 +18,7 @@ from benchmarks.search import Iterations
 from benchmarks.task import Task
 
 TOLS = (1e-3,)
-ON_PROCESSOR = ("auto", "sklearn_lbfgs", "sklearn_newton_cg", "sklearn_newton_cholesky")
+ON_PROCESSOR = ("auto", "sklearn_lbfgs", "torch_lbfgs", "sklearn_newton_cg", "sklearn_newton_cholesky")
 ON_DEVICE = ("on_device", "torch_lbfgs", "sklearn_array_lbfgs")
 
 

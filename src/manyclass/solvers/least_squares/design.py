@@ -61,7 +61,9 @@ class Design:
         rows: int | None = None,
         n_threads: int = 1,
     ) -> None:
-        self.X, self.block, self.weights, self.intercept = X, block, weights, intercept
+        # Weights of 1 are none: rows times their roots would be a copy of each chunk.
+        self.weights = None if weights is None or bool(np.all(weights == 1)) else weights
+        self.X, self.block, self.intercept = X, block, intercept
         self.dtype = np.dtype(dtype)
         self.n_threads = n_threads
         self.n_samples = int(X.shape[0])

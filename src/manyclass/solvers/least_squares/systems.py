@@ -11,7 +11,7 @@ from scipy.linalg import lapack, qr, solve_triangular
 
 from manyclass.runtime import memory
 from manyclass.runtime.arrays import Array
-from manyclass.runtime.threads import ranges
+from manyclass.runtime.threads import ranges, single_blas
 
 __all__ = ["FACTORED", "SYSTEMS", "ConjugateGradients", "Factor", "System", "is_factored", "needed", "rounding"]
 
@@ -93,6 +93,10 @@ class Factor:
 
     def solve(self, B: Array) -> Array:
         """The solution X of A X = B, of shape (q, K), for B in the range of A."""
+        with single_blas():  # SciPy's would take a core from NumPy's, which computes B
+            return self._solve(B)
+
+    def _solve(self, B: Array) -> Array:
         scaled = np.asarray(B, np.float64) * self._scale[:, None]
         if self._picked is None:
             found: Array = lapack.dpotrs(self._factor, scaled, lower=0)[0]

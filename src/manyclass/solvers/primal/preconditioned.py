@@ -12,7 +12,6 @@ import numpy as np
 from manyclass.kernels.targets import ClassTargets, SoftTargets
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Problem
-from manyclass.runtime.threads import single_blas
 from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.dual.accelerated import is_ill_conditioned
 from manyclass.solvers.least_squares.design import Design, Moments
@@ -136,11 +135,10 @@ class PreconditionedLBFGS(LBFGS):
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
         factor = self._held(problem, state)
-        with single_blas():
-            stepped = self._solved(problem, factor, direction)
-            if turn is not None:
-                stepped *= bend / float(np.vdot(turn, self._solved(problem, factor, turn)))
-            direction[:] = stepped
+        stepped = self._solved(problem, factor, direction)
+        if turn is not None:
+            stepped *= bend / float(np.vdot(turn, self._solved(problem, factor, turn)))
+        direction[:] = stepped
 
     @staticmethod
     def _solved(problem: Problem, factor: Factor, gradient: Array) -> Array:
