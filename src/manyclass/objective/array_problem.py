@@ -152,12 +152,16 @@ class ArrayProblem(Problem):
         part = to_numpy(as_type(detached(self.x[::step, :]), self.dtype.name) if self.foreign else self.x[::step])
         return np.asarray(np.mean(np.square(part.astype(np.float64)), axis=0))
 
+    def picked(self, rows: Array) -> Any:
+        """A copy of some rows, where they are and as they are."""
+        if not self.foreign:
+            return self.x[rows]
+        return namespace(self.x).take(detached(self.x), place(rows, self.x, "int64"), axis=0)
+
     def taken(self, rows: Array) -> Array:
         """A NumPy copy of some rows, of ``dtype``."""
-        if not self.foreign:
-            return np.asarray(self.x[rows], self.dtype)
-        found = namespace(self.x).take(detached(self.x), place(rows, self.x, "int64"), axis=0)
-        return to_numpy(as_type(found, self.dtype.name))
+        found = self.picked(rows)
+        return to_numpy(as_type(found, self.dtype.name)) if self.foreign else np.asarray(found, self.dtype)
 
     # --- arrays of the size of the weights --------------------------------------------------------------------------
 

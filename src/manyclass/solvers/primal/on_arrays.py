@@ -71,8 +71,8 @@ class ArrayLBFGS(OnArrays, LBFGS):
 class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
     """`PreconditionedLBFGS` on an `ArrayProblem`."""
 
-    def _measure(self, problem: Problem, seed: int) -> None:
-        super()._measure(problem, seed)
+    def _measure(self, problem: Problem) -> None:
+        super()._measure(problem)
         self._root: tuple[Factor, Any] | None = None
 
     def _begin(self, problem: Problem, state: State, direction: Any, turn: Any, bend: float) -> None:

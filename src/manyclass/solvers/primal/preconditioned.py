@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import ClassTargets, SoftTargets
+from manyclass.objective.array_problem import ArrayProblem
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.solvers.base import Progress, State, row_matrix
@@ -96,17 +98,19 @@ class PreconditionedLBFGS(LBFGS):
         return {**super().nbytes(problem), "second moments": square, "their factor": square}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        self._measure(problem, seed)
+        self._measure(problem)
         yield from super().iterate(problem, state, seed)
 
-    def _measure(self, problem: Problem, seed: int) -> None:
+    def _measure(self, problem: Problem) -> None:
         """Compute the second moments; one pass, or part of one."""
         X, weights, n = row_matrix(problem), problem.sample_weight, problem.n_samples
         few = _ROWS_PER_FEATURE * problem.n_features
-        if suits_sweep(problem) and 2 * few <= n and not is_ill_conditioned(problem):
-            rows = np.sort(np.random.default_rng(seed).choice(n, few, replace=False))
-            X, weights = X[rows], np.asarray(weights)[rows]
-            weights = weights / weights.mean()
+        if not isinstance(problem.rows, CSRRows) and 2 * few <= n and not is_ill_conditioned(problem):
+            # Whatever the seed, so that a fit without one has the same bits again.
+            rows = np.sort(np.random.default_rng(0).choice(n, few, replace=False))
+            X = problem.picked(rows) if isinstance(problem, ArrayProblem) else X[rows]
+            weights = np.asarray(weights)[rows]
+            weights = weights / (weights.mean() or 1.0)
         design = Design(
             X, weights=weights, intercept=problem.intercept, dtype=problem.dtype, n_threads=problem.n_threads
         )
