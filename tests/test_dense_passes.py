@@ -16,7 +16,9 @@ from manyclass.kernels.primal import respond_at
 from manyclass.kernels.softmax import softmax_at
 from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import MultinomialLoss
+from manyclass.optimize.loop import minimize
 from manyclass.runtime.threads import blas_threads, single_blas
+from manyclass.solvers import SOLVERS
 from manyclass.solvers.primal import dense
 from registry import LOSSES
 
@@ -90,6 +92,57 @@ def test_a_pass_has_the_same_bits_on_any_number_of_threads(monkeypatch):
         np.testing.assert_array_equal(found.image, results[0][0].image)
         np.testing.assert_array_equal(dual, results[0][1])
         assert found.losses == results[0][0].losses
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_some_rows_tell_how_the_loss_bends(name, intercept, monkeypatch):
+    monkeypatch.setattr(dense, "_EVERY", 3)
+    monkeypatch.setattr(dense, "_LEAST", 1)
+    case, data, problem, W, b = problem_and_weights(name, intercept=intercept)
+    rng = np.random.default_rng(8)
+    D, e = rng.normal(size=W.shape), rng.normal(size=b.shape) * intercept
+    change = dense.changes_along(problem, (W, b), (D, e))
+    few = slice(None, None, 3)
+    c = (data.weights / data.weights.mean())[few]
+
+    def mean_loss(t):
+        losses, slopes = case.formula(data.X[few] @ (W + t * D) + b + t * e, data.T[few])
+        return c @ losses / c.sum(), float(c @ (slopes * (data.X[few] @ D + e)).sum(axis=1)) / c.sum()
+
+    loss, slope = mean_loss(0.0)
+    for t in (0.0, 0.3, 2.0):
+        later, steeper = mean_loss(t)
+        np.testing.assert_allclose(change(t), (later - loss - t * slope, steeper - slope), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("solver", ["lbfgs", "preconditioned_lbfgs"])
+def test_fits_with_steps_of_some_rows_are_certified_at_the_same_optimum(name, solver, monkeypatch):
+    _, _, problem, _, _ = problem_and_weights(name, n=200)
+    plain = minimize(problem, SOLVERS[solver](), tol=1e-7, max_iter=2000)
+    monkeypatch.setattr(dense, "_EVERY", 5)
+    monkeypatch.setattr(dense, "_LEAST", 1)
+    found = minimize(problem, SOLVERS[solver](), tol=1e-7, max_iter=2000)
+    assert found.history.last.relative_gap <= 1e-7
+    assert found.history.last.primal == pytest.approx(plain.history.last.primal, rel=1e-6)
+
+
+def test_few_rows_and_rows_without_weight_tell_nothing(monkeypatch):
+    _, _, problem, W, b = problem_and_weights("multinomial")
+    assert dense.changes_along(problem, (W, b), (W, b)) is None
+
+
+def test_steps_of_some_rows_save_passes():
+    """Softmax of weak penalty: the first steps along the directions are far from 1."""
+    X, y = make_many_classes(10_000, 40, 20, random_state=0, dtype=np.float32)
+    X = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X)
+    model = LinearClassifier(solver="preconditioned_lbfgs", alpha=1e-5, fit_intercept=False).fit(X, y)
+    assert model.duality_gap_ <= 1e-3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "_LEAST", 1 << 40)
+        plain = LinearClassifier(solver="preconditioned_lbfgs", alpha=1e-5, fit_intercept=False).fit(X, y)
+    assert model.history_.last.passes < plain.history_.last.passes
 
 
 @settings(deadline=None, max_examples=60)

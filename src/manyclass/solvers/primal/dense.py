@@ -14,15 +14,27 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels.rows import DenseRows
-from manyclass.kernels.targets import ClassTargets, SoftTargets, Targets, soft_matrix
+from manyclass.kernels.targets import ClassTargets, RealTargets, SoftTargets, Targets, soft_matrix
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.objective.respond import responder
 from manyclass.runtime.threads import blas_threads, ranges, run, single_blas
 
-__all__ = ["Measure", "Sweep", "at_zero", "certify", "set_image", "suits_sweep", "sweep", "sweep_nbytes", "those"]
+__all__ = [
+    "Measure",
+    "Sweep",
+    "at_zero",
+    "certify",
+    "set_image",
+    "suits_sweep",
+    "sweep",
+    "sweep_nbytes",
+    "those",
+]
 
 #: Bytes of a block of rows.
 _BLOCK = 1 << 20
+#: Every so many rows tell of the objective along a direction, from so many rows on.
+_EVERY, _LEAST = 16, 1 << 13
 #: Most shards; fewest multiply-adds in one; rows of a shard per feature, so that the sums of all shards together take
 #: at most half of the memory of the gradients of the losses.
 _SHARDS, _WORK, _ROWS_PER_FEATURE = 32, 1 << 22, 4
@@ -165,8 +177,8 @@ def at_zero(problem: Problem, bias: Array, measure: Measure | None = None) -> Sw
         sums += members @ np.asarray(x[begin:end], problem.dtype)
     mass = np.bincount(targets.y, weights=c, minlength=K)
     a = np.tile(bias.astype(problem.dtype), (K, 1)) if problem.intercept else np.zeros((K, K), problem.dtype)
-    classes = ClassTargets(np.arange(K).astype(targets.y.dtype), K)
-    losses = responder(problem.loss, classes)(classes, mass.astype(c.dtype), problem.loss, a, 0, K)
+    classes = ClassTargets(_like(targets.y, np.arange(K)), K)
+    losses = responder(problem.loss, classes)(classes, _like(c, mass), problem.loss, a, 0, K)
     measured = 0.0 if measure is None else measure(a, mass, classes.y)
     return Sweep(float(losses), sums.T @ a, mass @ a, measured)
 
@@ -185,3 +197,70 @@ def certify(problem: Problem, W: Array, bias: Array, dual: Array, V: Array, foun
         set_image(problem, sweep(problem, dual).image if problem.intercept else found.image, V)
 
     return problem.certify(W, bias, found.losses, dual, V, image)
+
+
+def changes_along(
+    problem: Problem, weights: tuple[Array, Array], direction: tuple[Array, Array]
+) -> Callable[[float], tuple[float, float]] | None:
+    """How the mean loss bends along a direction, by every sixteenth row; None: there are too few rows.
+
+    Returns a function of t: the mean loss of these rows at t less its linear approximation at 0, and the derivative.
+
+    Parameters
+    ----------
+    problem : Problem
+        One for which `suits_sweep`.
+    weights, direction : tuple of W and b
+        The weights at t = 0, and by what they change.
+    """
+    x, c = _rows(problem)[::_EVERY], _like(problem.sample_weight, np.asarray(problem.sample_weight)[::_EVERY])
+    total = float(c.sum(dtype=np.float64))
+    if problem.n_samples < _LEAST or not total > 0:
+        return None
+    targets, respond = _every(problem.targets), responder(problem.loss, problem.targets)
+
+    def scores(W: Array, bias: Array) -> Array:
+        S = np.empty((len(x), problem.n_outputs), problem.dtype)
+        run(
+            lambda b, e: np.matmul(np.asarray(x[b:e], problem.dtype), W, out=S[b:e]),
+            ranges(len(S), -(-len(S) // 8)),
+            max(problem.n_threads, blas_threads()),
+        )
+        return S + bias if problem.intercept else S
+
+    with single_blas():
+        S, moves = scores(*weights), scores(*direction)
+    weighted = c[:, None] * moves
+
+    def at(t: float) -> tuple[float, float]:
+        a = S + problem.dtype.type(t) * moves
+        losses = float(respond(targets, c, problem.loss, a, 0, len(a)))
+        return losses / total, -float(np.vdot(a, weighted)) / total
+
+    loss, slope = at(0.0)
+
+    def change(t: float) -> tuple[float, float]:
+        later, steeper = at(t)
+        return later - loss - t * slope, steeper - slope
+
+    return change
+
+
+def _every(targets: Targets) -> Targets:
+    """The targets of every sixteenth row."""
+    if isinstance(targets, ClassTargets | RealTargets):
+        return targets._replace(y=_like(targets.y, targets.y[::_EVERY]))
+    rows = np.arange(0, len(targets.indptr) - 1, _EVERY)
+    sizes = np.diff(targets.indptr)[rows]
+    at = np.repeat(targets.indptr[rows] - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())
+    indptr = _like(targets.indptr, np.concatenate([[0], np.cumsum(sizes)]))
+    if isinstance(targets, SoftTargets):
+        targets = targets._replace(data=_like(targets.data, targets.data[at]))
+    return targets._replace(indptr=indptr, indices=_like(targets.indices, targets.indices[at]))
+
+
+def _like(given: Any, array: Any) -> Array:
+    """A contiguous copy of an array, of the type and as writable as ``given``: kernels are compiled for both."""
+    found = np.array(array, np.asarray(given).dtype, order="C")
+    found.flags.writeable = np.asarray(given).flags.writeable
+    return found

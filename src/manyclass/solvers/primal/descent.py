@@ -11,6 +11,7 @@ import numpy as np
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import State
 from manyclass.solvers.primal.base import BatchSolver, curvature
+from manyclass.solvers.primal.dense import changes_along, suits_sweep
 
 __all__ = ["OPTIMISM", "DescentSolver", "Found", "line_search", "rounding", "set_product"]
 
@@ -18,6 +19,8 @@ __all__ = ["OPTIMISM", "DescentSolver", "Found", "line_search", "rounding", "set
 _DECREASE, _CURVATURE = 1e-4, 0.9
 #: Maximum number of trial steps of a line search; further steps would differ by rounding only.
 _TRIALS = 40
+#: Slope at the step that some of the rows find, relative to that at 0.
+_CLOSE = 0.1
 #: The first step size is this divided by `curvature`, which overestimates the largest eigenvalue.
 OPTIMISM = 16.0
 
@@ -157,6 +160,24 @@ class DescentSolver(BatchSolver):
             return new, problem.inner_product(gradient, direction)
 
         return line_search(evaluate, value, fall, rounding(problem.dtype, value), first=first, within=within)
+
+    def _likely_step(self, problem: Problem, point: Array, direction: Array, value: float, fall: float) -> float:
+        """A first trial step: near the minimum along ``direction`` as some of many dense rows tell it, else 1."""
+        if not suits_sweep(problem):
+            return 1.0
+        W, bias = self._split(problem, point)
+        move, shift = self._split(problem, direction)
+        changes = changes_along(problem, (W, bias), (move, shift))
+        if changes is None:
+            return 1.0
+        bend = problem.lam * problem.inner_product(move, move)
+
+        def evaluate(step: float) -> tuple[float, float]:
+            # Value and slope at 0 are known of all rows: near the optimum the few are asked for the curvature alone.
+            loss, slope = changes(step)
+            return value + step * fall + loss + 0.5 * bend * step * step, fall + slope + bend * step
+
+        return line_search(evaluate, value, fall, rounding(problem.dtype, value), within=_CLOSE).step or 1.0
 
     @staticmethod
     def _estimate(problem: Problem, gradient: Array, value: float) -> Certificate:

@@ -25,6 +25,8 @@ class LBFGS(DescentSolver):
     hides differences of the objective, Hager and Zhang's approximate decrease is tested instead.
 
     Passes over the data: one per trial step (scores and gradient), and one at the start; usually one per iteration.
+    With many dense rows the first trial step is near the minimum along the direction, estimated from every sixteenth
+    row.
 
     Parameters
     ----------
@@ -101,7 +103,8 @@ class LBFGS(DescentSolver):
             fall = problem.inner_product(gradient, direction)
             found = Found(0.0, value, 0)
             if fall < 0:
-                found = self._search(problem, state, direction, value, fall, trial, buffer)
+                first = self._likely_step(problem, point, direction, value, fall)
+                found = self._search(problem, state, direction, value, fall, trial, buffer, first=first)
             if found.step:
                 value = found.value
                 self._remember(problem, state, trial, gradient, buffer)
