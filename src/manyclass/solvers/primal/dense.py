@@ -35,6 +35,8 @@ __all__ = [
 _BLOCK = 1 << 20
 #: Every so many rows tell of the objective along a direction, from so many rows on.
 _EVERY, _LEAST = 16, 1 << 13
+#: Arrays of scores of these rows: at the weights, of the direction, that weighted, and gradients.
+_SCORES = 4
 #: Most shards; fewest multiply-adds in one; rows of a shard per feature, so that the sums of all shards together take
 #: at most half of the memory of the gradients of the losses.
 _SHARDS, _WORK, _ROWS_PER_FEATURE = 32, 1 << 22, 4
@@ -83,13 +85,21 @@ def _shards(problem: Problem) -> int:
 
 
 def sweep_nbytes(problem: Problem) -> dict[str, int]:
-    """Size in bytes of the sums of a pass, a product for each thread and a total for each shard, by a description."""
+    """Size in bytes of the sums of a pass, a product for each thread and a total for each shard, by a description.
+
+    With what comes before and between passes: a gradient for each class, scores of some rows.
+    """
     if not suits_sweep(problem):
         return {}
     shards = _shards(problem)
     weights = problem.n_features * problem.n_outputs
     threads = min(shards, max(problem.n_threads, blas_threads()))
-    return {"sums of a pass over the rows": weights * (8 * (shards + 1) + problem.dtype.itemsize * threads)}
+    K, n = problem.n_outputs, problem.n_samples
+    other = max(K * K if _has_short_cut(problem) else 0, _SCORES * K * -(-n // _EVERY) if n >= _LEAST else 0)
+    return {
+        "sums of a pass over the rows": weights * (8 * (shards + 1) + problem.dtype.itemsize * threads),
+        "gradients of the classes, scores of every sixteenth row": problem.dtype.itemsize * other,
+    }
 
 
 def sweep(
@@ -159,13 +169,17 @@ def those(targets: Targets, rows: slice) -> Any:
     return targets.y[rows] if isinstance(targets, ClassTargets) else None
 
 
+def _has_short_cut(problem: Problem) -> bool:
+    return isinstance(problem.targets, ClassTargets) and problem.n_samples >= 4 * problem.n_outputs
+
+
 def at_zero(problem: Problem, bias: Array, measure: Measure | None = None) -> Sweep | None:
     """`sweep` at weights of zero, for classes: all rows of a class have the same gradient; None: there is no short cut.
 
     Takes one addition for each value of the rows.
     """
     targets, K = problem.targets, problem.n_outputs
-    if not isinstance(targets, ClassTargets) or problem.n_samples < 4 * K:
+    if not _has_short_cut(problem) or not isinstance(targets, ClassTargets):
         return None
     x, c = _rows(problem), np.asarray(problem.sample_weight)
     sums = np.zeros((K, problem.n_features))
