@@ -77,6 +77,9 @@ class _OnValues(DescentSolver):
     def _descend(self, problem: Any, point: Array, state: State, gradient: Array) -> float:
         return float(problem.value(point, gradient))
 
+    def _likely_step(self, problem: Any, point: Array, direction: Array, value: float, fall: float) -> float:
+        return 1.0  # there are no rows to ask
+
     def _cautious(self, problem: Any) -> float:
         return float(OPTIMISM / (problem.curvature + problem.lam))
 
