@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,9 +14,12 @@ from helpers import make_data, make_problem
 from manyclass import LinearClassifier
 from manyclass.datasets import make_many_classes
 from manyclass.kernels.primal import respond_at
+from manyclass.kernels.rows import make_rows
 from manyclass.kernels.softmax import softmax_at
 from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import MultinomialLoss
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Problem
 from manyclass.optimize.loop import minimize
 from manyclass.runtime.threads import blas_threads, single_blas
 from manyclass.solvers import SOLVERS
@@ -238,3 +242,24 @@ def test_a_fit_has_the_same_bits_whatever_the_blas_may_use(solver):
             models.append(LinearClassifier(solver=solver, n_jobs=n_jobs, random_state=0).fit(X, y))
     for model in models[1:]:
         np.testing.assert_array_equal(model.coef_, models[0].coef_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_plan_counts_the_rows_of_the_second_moments(dtype):
+    """Well-conditioned, 16 rows per feature: those that estimate the second moments take more than the factor."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6400, 400)).astype(dtype), rng.integers(0, 3, 6400)
+    problem = Problem(
+        rows=make_rows(X), targets=ClassTargets(y, 3), loss=MultinomialLoss(), penalty=L2(), lam=10.0,
+        n_features=400, dtype=dtype,
+    )  # fmt: skip
+    solver = SOLVERS["preconditioned_lbfgs"]()
+    minimize(problem, solver, max_iter=2)  # compiled, and norms of the rows kept
+    tracemalloc.start()
+    try:
+        result = minimize(problem, solver, max_iter=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.history.last.relative_gap <= 1e-3
+    assert peak <= sum(solver.nbytes(problem).values()) + (1 << 20)

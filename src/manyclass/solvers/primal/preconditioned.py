@@ -93,9 +93,18 @@ class PreconditionedLBFGS(LBFGS):
         return {**super().state(problem), "curvature": np.zeros(())}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        # The temporary arrays of the second moments are smaller than the factor, which is allocated after them.
+        # The other temporary arrays of the second moments are smaller than the factor, which is allocated after them.
         square = 8 * (problem.n_features + 1) ** 2
-        return {**super().nbytes(problem), "second moments": square, "their factor": square}
+        found = {**super().nbytes(problem), "second moments": square, "their factor": square}
+        if self._may_sample(problem):
+            found["rows of the second moments"] = 8 * _ROWS_PER_FEATURE * problem.n_features**2
+        return found
+
+    @staticmethod
+    def _may_sample(problem: Problem) -> bool:
+        """Whether there are enough dense rows to estimate the second moments from some of them."""
+        enough = 2 * _ROWS_PER_FEATURE * problem.n_features <= problem.n_samples
+        return enough and not isinstance(problem.rows, CSRRows)
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         self._measure(problem)
@@ -105,7 +114,7 @@ class PreconditionedLBFGS(LBFGS):
         """Compute the second moments; one pass, or part of one."""
         X, weights, n = row_matrix(problem), problem.sample_weight, problem.n_samples
         few = _ROWS_PER_FEATURE * problem.n_features
-        if not isinstance(problem.rows, CSRRows) and 2 * few <= n and not is_ill_conditioned(problem):
+        if self._may_sample(problem) and not is_ill_conditioned(problem):
             # Whatever the seed, so that a fit without one has the same bits again.
             rows = np.sort(np.random.default_rng(0).choice(n, few, replace=False))
             X = problem.picked(rows) if isinstance(problem, ArrayProblem) else X[rows]
