@@ -21,7 +21,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from manyclass.distributed import Communicator, SerialCommunicator, opened
 from manyclass.estimators.base import check_rows, check_sample_weight, record_of
 from manyclass.estimators.frames import check_frame, plain_labels
-from manyclass.estimators.labels import is_indicator, one_class, read_indicator
+from manyclass.estimators.labels import is_indicator, one_class, read_indicator, with_distinct
 from manyclass.estimators.path_plot import Scored
 from manyclass.estimators.pixels import advised
 from manyclass.estimators.predicting import IndexedPredictions, binary_targets
@@ -364,6 +364,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         apart = comm is not None and (solver is None or solver.partitions_rows)
         comm = comm if comm is not None and apart else SerialCommunicator()
         X, y = self._check_fit_input(X, y)
+        y = with_distinct(y)
         weights = check_sample_weight(sample_weight, X)
         require_alike(comm, X)
         if is_soft(y, self._loss().joint):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils._unique import attach_unique, cached_unique
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
@@ -14,12 +15,40 @@ from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, Ta
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from manyclass.objective.problem import Array
 
-__all__ = ["coded", "is_indicator", "loss_of_link", "one_class", "read_indicator", "read_labels"]
+__all__ = [
+    "coded",
+    "distinct",
+    "is_indicator",
+    "loss_of_link",
+    "one_class",
+    "read_indicator",
+    "read_labels",
+    "with_distinct",
+]
 
 
 def is_indicator(y: Any) -> bool:
     """Whether y is a multilabel indicator matrix."""
     return bool(sp.issparse(y)) or type_of_target(y, input_name="y") == "multilabel-indicator"
+
+
+def with_distinct(y: Any) -> Any:
+    """Labels with their distinct values attached, which `distinct` and scikit-learn's checks look for four times.
+
+    Anything but a vector of labels is returned as it is. Parts of the result have the values of the whole attached.
+    """
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "iubUO":
+        try:
+            return attach_unique(y)
+        except TypeError:  # labels that cannot be compared, which the checks name
+            pass
+    return y
+
+
+def distinct(y: Any) -> Array:
+    """The sorted distinct values of an array of labels."""
+    found: Array = cached_unique(y)
+    return found
 
 
 def read_labels(y: Any) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 
 from manyclass.distributed import Communicator
+from manyclass.estimators.labels import distinct
 from manyclass.objective.history import FitProgress
 from manyclass.objective.problem import Array
 
@@ -31,7 +32,7 @@ def require_alike(comm: Communicator, X: Any) -> None:
 
 def all_classes(comm: Communicator, y: Array) -> Array:
     """The distinct labels of all processes, sorted."""
-    own = np.unique(y)
+    own = distinct(y)
     if comm.size == 1:
         return own
     # A common dtype, for strings with the largest length. Objects are converted: nothing is pickled.

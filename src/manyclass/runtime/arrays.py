@@ -12,6 +12,8 @@ scikit-learn has from version 1.7 on.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -70,13 +72,20 @@ def namespace(array: Any) -> Any:
         return np
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
+    return _names(_library(array))(array)
+
+
+@cache
+def _names(library: str) -> Callable[[Any], Any]:
+    """What gives the namespace of an array of PyTorch or CuPy; searched for once."""
     for name in ("array_api_compat", "sklearn.externals.array_api_compat"):
         try:
-            return import_module(name).array_namespace(array)
+            found: Callable[[Any], Any] = import_module(name).array_namespace
         except ImportError:
             continue
+        return found
     raise ImportError(
-        f"an array of {_library(array)} needs the package array-api-compat, which is not installed: run pip install "
+        f"an array of {library} needs the package array-api-compat, which is not installed: run pip install "
         "manyclass[arrays], or pass a NumPy array"
     )
 
