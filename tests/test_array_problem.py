@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import GeneralizedLeastSquaresClassifier, LinearClassifier, LinearClassifierCV, LinearRegressor, load
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets
+from manyclass.objective import array_problem
 from manyclass.objective.array_losses import ARRAY_LOSSES
 from manyclass.objective.array_problem import ArrayProblem, ArrayRows
 from manyclass.objective.losses import (
@@ -25,6 +28,7 @@ from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
 from manyclass.runtime.arrays import namespace, to_numpy
 from manyclass.solvers import LBFGS, GeneralizedLeastSquares, PreconditionedLBFGS
+from manyclass.solvers.primal import dense, on_arrays
 
 
 def strict(array):
@@ -114,7 +118,8 @@ def test_passes_over_arrays_of_other_libraries(name, kind, intercept, weighted, 
     descent = found.descend(*there)
     assert descent.losses == pytest.approx(losses, rel=1e-13)
     np.testing.assert_allclose(to_numpy(descent.image), X.T @ (c * dual), atol=1e-10)
-    np.testing.assert_allclose(to_numpy(descent.sums), (c * dual).sum(axis=0), atol=1e-10)
+    sums = to_numpy(descent.sums) if intercept else descent.sums
+    np.testing.assert_allclose(sums, (c * dual).sum(axis=0) if intercept else 0.0, atol=1e-10)
     if name in ("multinomial", "log_loss"):
         p = np.abs(dual)  # p (1 - p), by a = y - p
         spread = np.maximum((p * (1 - p)).mean(axis=1), 1e-6)
@@ -125,6 +130,106 @@ def test_passes_over_arrays_of_other_libraries(name, kind, intercept, weighted, 
     assert certificate.primal == pytest.approx(right.primal, rel=1e-13)
     assert certificate.dual == pytest.approx(right.dual, rel=1e-12, abs=1e-13)
     assert certificate.resolution == right.resolution
+
+
+@pytest.mark.parametrize("library", [*LIBRARIES, numpy])
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_some_rows_tell_how_the_loss_bends(name, kind, library, monkeypatch):
+    """As those of NumPy's arrays do, of every sixteenth row."""
+    rng = np.random.default_rng(CASES.index((name, kind)))
+    n, d = 600, 7
+    X, targets = rng.normal(size=(n, d)), targets_of(kind, n, 4, rng)
+    K = targets.n_outputs
+    given = {"targets": targets, "loss": LOSSES[name], "penalty": L2(), "lam": 0.03, "n_features": d}
+    given |= {"sample_weight": rng.choice([0.0, 0.5, 3.0], n), "intercept": True}
+    found = ArrayProblem(rows=ArrayRows(library(X)), **given)
+    points = [(rng.normal(size=(d, K)), rng.normal(size=K)) for _ in range(2)]
+    there = [part for point in points for part in found.of_model(*point)]
+    assert found.changes_along(*there) is None  # too few rows
+    found = ArrayProblem(rows=ArrayRows(library(X)), **given)
+    monkeypatch.setattr(array_problem, "_TELLING", 1)
+    for module in (array_problem, dense):
+        monkeypatch.setattr(module, "_LEAST", 1)
+    change, expected = found.changes_along(*there), dense.changes_along(Problem(rows=make_rows(X), **given), *points)
+    for t in (0.0, 0.4, 2.0):
+        np.testing.assert_allclose(change(t), expected(t), rtol=1e-9, atol=1e-12)
+
+
+def rounded(array):
+    """Numbers of 10 bits, as TF32 has them."""
+    mantissa, exponent = np.frexp(array)
+    return np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent).astype(array.dtype)
+
+
+@pytest.fixture
+def short_products(monkeypatch):
+    """A device whose short products round the rows; the fixture is how often passes were short, and exact."""
+    counts = {True: 0, False: 0}
+    plain, now = ArrayProblem.block, []
+
+    @contextmanager
+    def products(array, *, short):
+        counts[short] += 1
+        now.append(short)
+        yield
+        now.pop()
+
+    def block(self, begin, end):
+        found = plain(self, begin, end)
+        return torch(rounded(found.numpy())) if now and now[-1] else found
+
+    for module in (array_problem, on_arrays):
+        monkeypatch.setattr(module, "products", products)
+    monkeypatch.setattr(ArrayProblem, "has_short_products", True)
+    monkeypatch.setattr(ArrayProblem, "block", block)
+    return counts
+
+
+def rows_for_a_device():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 20)).astype(np.float32)
+    return X, (X @ rng.normal(size=(20, 6)) + rng.gumbel(size=(3000, 6))).argmax(axis=1)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "preconditioned_lbfgs"])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("tol", [1e-3, 1e-5])
+def test_certificates_after_short_products_are_exact(solver, intercept, tol, short_products):
+    """Whatever the passes were; a gap that short products cannot reach takes exact passes at the end."""
+    X, y = rows_for_a_device()
+    given = {"alpha": 1e-4, "fit_intercept": intercept, "solver": solver, "tol": tol, "max_iter": 2000}
+    model = LinearClassifier("multinomial", **given).fit(torch(X), y)
+    assert model.duality_gap_ <= tol
+    assert short_products[True] > 2
+    if tol == 1e-3:  # certificates alone are exact
+        assert short_products[False] == len(model.history_) <= 3
+    exact = LinearClassifier("multinomial", **given | {"tol": 1e-7}).fit(X.astype(np.float64), y)
+    true = exact._build(X.astype(np.float64), y, None)[0]
+    objective = true.certify(
+        model.coef_.T.astype(np.float64),
+        model.intercept_.astype(np.float64),
+        true.respond(
+            model.coef_.T.astype(np.float64), model.intercept_.astype(np.float64), dual := np.zeros((len(y), 6))
+        ),
+        dual,
+        np.zeros((20, 6)),
+    ).primal
+    assert model.objective_ == pytest.approx(objective, rel=2e-6)
+    assert (objective - exact.objective_) / objective <= tol + 1e-6
+
+
+def test_a_fit_by_short_products_is_resumed_with_the_same_bits(short_products, tmp_path):
+    X, y = rows_for_a_device()
+    given = {"alpha": 1e-4, "tol": 1e-5, "random_state": 0}
+    whole = LinearClassifier("multinomial", **given).fit(torch(X), y)
+    for stop in range(1, whole.n_iter_ + 1):
+        path = tmp_path / f"{stop}"
+        with pytest.warns(ConvergenceWarning) if stop < whole.n_iter_ else nullcontext():
+            LinearClassifier("multinomial", **given, max_iter=stop).fit(
+                torch(X), y, checkpoint=path, checkpoint_seconds=0
+            )
+        found = LinearClassifier("multinomial", **given).fit(torch(X), y, checkpoint=path)
+        np.testing.assert_array_equal(found.coef_, whole.coef_)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

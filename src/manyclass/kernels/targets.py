@@ -14,7 +14,17 @@ import scipy.sparse as sp
 
 from manyclass.kernels.jit import implements, is_a
 
-__all__ = ["ClassTargets", "RealTargets", "SignTargets", "SoftTargets", "Targets", "soft_matrix", "target_row"]
+__all__ = [
+    "ClassTargets",
+    "RealTargets",
+    "SignTargets",
+    "SoftTargets",
+    "Targets",
+    "alike",
+    "of_rows",
+    "soft_matrix",
+    "target_row",
+]
 
 
 class ClassTargets(NamedTuple):
@@ -52,6 +62,25 @@ class SoftTargets(NamedTuple):
 
 
 Targets = ClassTargets | SignTargets | RealTargets | SoftTargets
+
+
+def of_rows(targets: Targets, rows: np.ndarray[Any, Any]) -> Targets:
+    """The targets of some rows, as arrays for which the kernels of the whole are compiled."""
+    if isinstance(targets, ClassTargets | RealTargets):
+        return targets._replace(y=alike(targets.y, targets.y[rows]))
+    sizes = np.diff(targets.indptr)[rows]
+    at = np.repeat(targets.indptr[rows] - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())
+    indptr = alike(targets.indptr, np.concatenate([[0], np.cumsum(sizes)]))
+    if isinstance(targets, SoftTargets):
+        targets = targets._replace(data=alike(targets.data, targets.data[at]))
+    return targets._replace(indptr=indptr, indices=alike(targets.indices, targets.indices[at]))
+
+
+def alike(given: Any, array: Any) -> np.ndarray[Any, Any]:
+    """A contiguous copy of an array, of the type and as writable as ``given``: kernels are compiled for both."""
+    found = np.array(array, np.asarray(given).dtype, order="C")
+    found.flags.writeable = np.asarray(given).flags.writeable
+    return found
 
 
 def soft_matrix(targets: SoftTargets) -> Any:

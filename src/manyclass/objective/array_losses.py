@@ -1,9 +1,11 @@
 """Losses in functions of the array API standard: values, gradients and conjugates of a block of rows at once.
 
 They are those of `manyclass.objective.losses`, where the formulas are; a `ArrayLoss` is the counterpart of a compiled
-loss. S are the scores of a block, (m, K). The targets T of a joint loss are where the class of each row is, a boolean
-array (m, K); of a loss of signs, 1 and -1, (m, K); of a regression, (m, K). Sums over the outputs are computed in the
-widest type that the device has.
+loss. S are the scores of a block, (m, K). The targets T of a joint loss are the numbers of the classes, (m,); of a loss
+of signs, 1 and -1, (m, K); of a regression, (m, K).
+
+On a device an operation on a block takes the time to read and write it, and matrix products little more: the fewer
+operations, the better.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from manyclass.objective.losses import (
     SquaredHingeLoss,
     SquaredLoss,
 )
+from manyclass.runtime.arrays import entries, with_entries
 
 __all__ = ["ARRAY_LOSSES", "ArrayLoss", "has_array_loss"]
 
@@ -29,7 +32,8 @@ class ArrayLoss(NamedTuple):
     Attributes
     ----------
     respond : callable
-        ``respond(xp, wide, loss, S, T)``: the losses, (m,) of type ``wide``, and their negative gradients, (m, K).
+        ``respond(xp, wide, loss, S, T)``: the losses, (m,) of type ``wide``, and their negative gradients, (m, K). S
+        may be overwritten.
     conjugate : callable
         ``conjugate(xp, loss, A, T)``: ``phi*(-a)`` of each row, (m,). A and T of signs or numbers are of the type
         that the sums are to have.
@@ -52,28 +56,30 @@ def _total(xp: Any, wide: Any, values: Any) -> Any:
 
 
 def _multinomial(xp: Any, wide: Any, loss: Any, S: Any, T: Any) -> tuple[Any, Any]:
-    zero = xp.zeros_like(S)
+    own = entries(S, T)
     if loss.margin:
-        S = xp.where(T, S - float(loss.margin), S)
+        own = own - float(loss.margin)
+        S = with_entries(S, T, own)
     top = xp.max(S, axis=1, keepdims=True)
-    shares = xp.exp(S - top)
-    own = xp.sum(xp.where(T, S, zero), axis=1, keepdims=True)
+    S -= top
     # Small probabilities are exact in float32 because that of the class is never a summand, and log(1 + x) its loss.
-    rivals = xp.where(T, zero, shares)
-    others = xp.sum(rivals, axis=1, keepdims=True, dtype=wide)
+    A = with_entries(xp.exp(S), T, xp.zeros_like(own))
+    others = xp.astype(xp.sum(A, axis=1, keepdims=True), wide)
     ahead = xp.astype(top - own, wide)
     total = others + xp.exp(-ahead)
     values = xp.where(ahead > 0, xp.log(total) + ahead, xp.log1p(others))
-    rivals = rivals / xp.astype(total, S.dtype)
-    return values[:, 0], xp.where(T, xp.astype(others / total, S.dtype), -rivals)
+    A *= xp.astype(-1 / total, A.dtype)
+    return values[:, 0], with_entries(A, T, xp.astype(others / total, A.dtype))
 
 
 def _entropy(xp: Any, loss: Any, A: Any, T: Any) -> Any:
-    p = xp.where(T | (A > 0), xp.zeros_like(A), -A)
-    logs = xp.log(xp.where(p > 0, p, xp.ones_like(p)))
+    p = with_entries(-A, T, xp.zeros_like(A[:, :1]))
+    p = xp.where(p > 0, p, xp.zeros_like(p))
     rivals = xp.sum(p, axis=1)
+    # p is zero, or so much larger than the smallest number that this changes no digit which counts.
+    p *= xp.log(p + float(xp.finfo(p.dtype).smallest_normal))
     gone = xp.where(rivals < 1, rivals, xp.zeros_like(rivals))
-    return xp.sum(p * logs, axis=1) + (1 - gone) * xp.log1p(-gone) - float(loss.margin) * rivals
+    return xp.sum(p, axis=1) + (1 - gone) * xp.log1p(-gone) - float(loss.margin) * rivals
 
 
 # --- losses of signs ----------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ scikit-learn has from version 1.7 on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -28,16 +29,20 @@ __all__ = [
     "as_type",
     "copied",
     "detached",
+    "entries",
+    "has_short_products",
     "is_foreign",
     "is_half",
     "like",
     "namespace",
     "place",
     "plain_array",
+    "products",
     "scores_there",
     "to_numpy",
     "type_of",
     "widest",
+    "with_entries",
 ]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -122,6 +127,59 @@ def place(array: Array, other: Any, name: str | None = None) -> Any:
     library = namespace(other)
     on_device = {} if _library(other) == "cupy" else {"device": other.device}
     return library.asarray(np.ascontiguousarray(array), dtype=getattr(library, name or array.dtype.name), **on_device)
+
+
+def entries(array: Any, columns: Any) -> Any:
+    """``array[i, columns[i]]`` for each row i, (m, 1); ``columns`` are int64 numbers (m,) in its library."""
+    library = namespace(array)
+    if hasattr(library, "take_along_axis"):
+        return library.take_along_axis(array, columns[:, None], axis=1)
+    return library.sum(library.where(_mask(array, columns), array, library.zeros_like(array)), axis=1, keepdims=True)
+
+
+def with_entries(array: Any, columns: Any, values: Any) -> Any:
+    """``array`` with ``values`` (m, 1) at ``array[i, columns[i]]``; in place where its library can do that."""
+    if _library(array) == "torch":
+        return array.scatter_(1, columns[:, None], values)
+    if _library(array) == "cupy":
+        array[namespace(array).arange(len(columns)), columns] = values[:, 0]
+        return array
+    return namespace(array).where(_mask(array, columns), values, array)
+
+
+def _mask(array: Any, columns: Any) -> Any:
+    return (
+        namespace(array).arange(array.shape[1], dtype=columns.dtype, device=array.device)[None, :] == columns[:, None]
+    )
+
+
+def has_short_products(array: Any) -> bool:
+    """Whether `products` can be ``short``: PyTorch's, on an Nvidia GPU."""
+    return _library(array) == "torch" and array.device.type == "cuda"
+
+
+@contextmanager
+def products(array: Any, *, short: bool) -> Iterator[None]:
+    """Matrix products of float32 in TF32, with 10 bits of each factor's fraction, or in float32, whatever is set.
+
+    Changes what PyTorch has set for the process, and restores it; of other arrays than those of `has_short_products`
+    nothing is changed.
+    """
+    if not has_short_products(array):
+        yield
+        return
+    setting = sys.modules["torch"].backends.cuda.matmul
+    # PyTorch before 2.9 has the other one, which raises an error where both were used.
+    name: str = "allow_tf32"
+    value: bool | str = short
+    if hasattr(setting, "fp32_precision"):
+        name, value = "fp32_precision", "tf32" if short else "ieee"
+    before = getattr(setting, name)
+    setattr(setting, name, value)
+    try:
+        yield
+    finally:
+        setattr(setting, name, before)
 
 
 def scores_there(X: Any, W: Array, intercept: Array) -> Array:

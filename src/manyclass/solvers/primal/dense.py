@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels.rows import DenseRows
-from manyclass.kernels.targets import ClassTargets, RealTargets, SoftTargets, Targets, soft_matrix
+from manyclass.kernels.targets import ClassTargets, SoftTargets, Targets, alike, of_rows, soft_matrix
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.objective.respond import responder
 from manyclass.runtime.threads import blas_threads, ranges, run, single_blas
@@ -24,6 +24,7 @@ __all__ = [
     "Sweep",
     "at_zero",
     "certify",
+    "changes_along",
     "set_image",
     "suits_sweep",
     "sweep",
@@ -191,8 +192,8 @@ def at_zero(problem: Problem, bias: Array, measure: Measure | None = None) -> Sw
         sums += members @ np.asarray(x[begin:end], problem.dtype)
     mass = np.bincount(targets.y, weights=c, minlength=K)
     a = np.tile(bias.astype(problem.dtype), (K, 1)) if problem.intercept else np.zeros((K, K), problem.dtype)
-    classes = ClassTargets(_like(targets.y, np.arange(K)), K)
-    losses = responder(problem.loss, classes)(classes, _like(c, mass), problem.loss, a, 0, K)
+    classes = ClassTargets(alike(targets.y, np.arange(K)), K)
+    losses = responder(problem.loss, classes)(classes, alike(c, mass), problem.loss, a, 0, K)
     measured = 0.0 if measure is None else measure(a, mass, classes.y)
     return Sweep(float(losses), sums.T @ a, mass @ a, measured)
 
@@ -227,11 +228,12 @@ def changes_along(
     weights, direction : tuple of W and b
         The weights at t = 0, and by what they change.
     """
-    x, c = _rows(problem)[::_EVERY], _like(problem.sample_weight, np.asarray(problem.sample_weight)[::_EVERY])
+    x, c = _rows(problem)[::_EVERY], alike(problem.sample_weight, np.asarray(problem.sample_weight)[::_EVERY])
     total = float(c.sum(dtype=np.float64))
     if problem.n_samples < _LEAST or not total > 0:
         return None
-    targets, respond = _every(problem.targets), responder(problem.loss, problem.targets)
+    targets = of_rows(problem.targets, np.arange(0, problem.n_samples, _EVERY))
+    respond = responder(problem.loss, problem.targets)
 
     def scores(W: Array, bias: Array) -> Array:
         S = np.empty((len(x), problem.n_outputs), problem.dtype)
@@ -258,23 +260,3 @@ def changes_along(
         return later - loss - t * slope, steeper - slope
 
     return change
-
-
-def _every(targets: Targets) -> Targets:
-    """The targets of every sixteenth row."""
-    if isinstance(targets, ClassTargets | RealTargets):
-        return targets._replace(y=_like(targets.y, targets.y[::_EVERY]))
-    rows = np.arange(0, len(targets.indptr) - 1, _EVERY)
-    sizes = np.diff(targets.indptr)[rows]
-    at = np.repeat(targets.indptr[rows] - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())
-    indptr = _like(targets.indptr, np.concatenate([[0], np.cumsum(sizes)]))
-    if isinstance(targets, SoftTargets):
-        targets = targets._replace(data=_like(targets.data, targets.data[at]))
-    return targets._replace(indptr=indptr, indices=_like(targets.indices, targets.indices[at]))
-
-
-def _like(given: Any, array: Any) -> Array:
-    """A contiguous copy of an array, of the type and as writable as ``given``: kernels are compiled for both."""
-    found = np.array(array, np.asarray(given).dtype, order="C")
-    found.flags.writeable = np.asarray(given).flags.writeable
-    return found

@@ -159,25 +159,32 @@ class DescentSolver(BatchSolver):
             new = self._descend(problem, trial, state, gradient)
             return new, problem.inner_product(gradient, direction)
 
-        return line_search(evaluate, value, fall, rounding(problem.dtype, value), first=first, within=within)
+        return line_search(evaluate, value, fall, self._rounding(problem, value), first=first, within=within)
+
+    def _rounding(self, problem: Problem, value: float) -> float:
+        """The rounding error of differences between objectives near ``value``."""
+        return rounding(problem.dtype, value)
 
     def _likely_step(self, problem: Problem, point: Array, direction: Array, value: float, fall: float) -> float:
         """A first trial step: near the minimum along ``direction`` as some of many dense rows tell it, else 1."""
-        if not suits_sweep(problem):
-            return 1.0
-        W, bias = self._split(problem, point)
-        move, shift = self._split(problem, direction)
-        changes = changes_along(problem, (W, bias), (move, shift))
+        move = self._split(problem, direction)
+        changes = self._changes(problem, self._split(problem, point), move)
         if changes is None:
             return 1.0
-        bend = problem.lam * problem.inner_product(move, move)
+        bend = problem.lam * problem.inner_product(move[0], move[0])
 
         def evaluate(step: float) -> tuple[float, float]:
             # Value and slope at 0 are known of all rows: near the optimum the few are asked for the curvature alone.
             loss, slope = changes(step)
             return value + step * fall + loss + 0.5 * bend * step * step, fall + slope + bend * step
 
-        return line_search(evaluate, value, fall, rounding(problem.dtype, value), within=_CLOSE).step or 1.0
+        return line_search(evaluate, value, fall, self._rounding(problem, value), within=_CLOSE).step or 1.0
+
+    def _changes(
+        self, problem: Problem, weights: tuple[Array, Array], direction: tuple[Array, Array]
+    ) -> Callable[[float], tuple[float, float]] | None:
+        """See `manyclass.solvers.primal.dense.changes_along`."""
+        return changes_along(problem, weights, direction) if suits_sweep(problem) else None
 
     @staticmethod
     def _estimate(problem: Problem, gradient: Array, value: float) -> Certificate:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from manyclass.objective.problem import Array, Problem
+from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import DescentSolver, Found, set_product
@@ -99,6 +99,8 @@ class LBFGS(DescentSolver):
         value = self._descend(problem, point, state, gradient)
         while True:
             point = state["point"]
+            if self._outdated(state):
+                value = self._descend(problem, point, state, gradient)
             self._direct(problem, state, gradient, direction)
             fall = problem.inner_product(gradient, direction)
             found = Found(0.0, value, 0)
@@ -113,7 +115,16 @@ class LBFGS(DescentSolver):
             else:
                 # The limit of rounding, or a bad approximation of the Hessian: restart from the gradient.
                 state["pairs"] = np.zeros((), np.int64)
-            yield self._ended(state, found.tried, self._estimate(problem, gradient, value))
+            estimate = self._estimate(problem, gradient, value)
+            self._judge(state, found, estimate)
+            yield self._ended(state, found.tried, estimate)
+
+    def _outdated(self, state: State) -> bool:
+        """Whether the gradient is to be computed again: another one is known to be more exact."""
+        return False
+
+    def _judge(self, state: State, found: Found, estimate: Certificate) -> None:
+        """Decide how exact the next pass is, after a line search."""
 
     def _start(self, problem: Problem, state: State, seed: int) -> None:
         """Set what iterations change, of the state of a new run; its ``passes`` include that of the first gradient."""
