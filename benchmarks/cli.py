@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--memory", type=_above_zero, default=4.0, metavar="GIB", help="where it is limited (default 4)")
     run.add_argument("--classes", type=_positive, help="one_vs_rest: peers are timed on this many classes")
     run.add_argument("--base", default="HEAD", metavar="REVISION", help="revisions: the other one (default HEAD)")
-    run.add_argument("--device", help="embeddings: the device of PyTorch, such as cuda, that all methods run on")
+    run.add_argument("--device", help="embeddings, ls_default: the device of PyTorch, such as cuda")
     run.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")
     run.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="where CSV and figure go")
     return parser

@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from benchmarks.data import Data, shrink
-from benchmarks.devices import device_facts, device_of, matrix_peak, moved, no_torch, settled
 from benchmarks.measure import Stopwatch, quiet
 from benchmarks.problem import OBJECTIVES, loss_of, make_problem
 from benchmarks.task import Fit, Stop, Task
@@ -128,55 +127,6 @@ class Ours:
         return task.l1_ratio if self.l1_ratio is None else self.l1_ratio
 
 
-@dataclass(frozen=True)
-class OnDevice(Ours):
-    """A method of ours on PyTorch's tensors, on the device that the task's option "device" names.
-
-    The time is that of ``fit`` with the rows on the device. Facts: operations per second of the matrix products that
-    the passes over the rows need, and as a fraction of those of such products alone.
-    """
-
-    def skip_reason(self) -> str | None:
-        """None, or why it cannot run on this machine."""
-        return no_torch()
-
-    def fit(self, data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) -> Fit:
-        import torch
-
-        torch.set_num_threads(threads)
-        device = device_of(task)
-        X, y = moved(data, device)
-        peak = matrix_peak(X, data.n_classes)
-        with quiet():
-            self._estimator(task, Stop(0.0, 2), threads, seed).fit(X[:200], y[:200])
-            model = self._estimator(task, stop, threads, seed)
-            with Stopwatch() as watch:
-                model.fit(X, y)
-                settled(device)
-        last = model.history_.last
-        n, d = data.X.shape
-        # One of the passes is that of the second moments.
-        work = 4.0 * n * d * data.n_classes * (last.passes - 1) + 2.0 * n * d * d
-        return Fit(
-            seconds=watch.seconds,
-            cpu_seconds=watch.cpu_seconds,
-            predict=model.predict,
-            weights=model.model_.weights,
-            intercept=np.asarray(model.model_.intercept),
-            model_bytes=model.model_.nbytes,
-            iterations=int(model.n_iter_),
-            solver_seconds=last.seconds,
-            certificate={"primal": last.primal, "dual": last.dual, "relative_gap": last.relative_gap},
-            facts={
-                **device_facts(device),
-                "solver": model.solver_,
-                "gflops": work / last.seconds / 1e9,
-                "peak_gflops": peak / 1e9,
-                "peak_share": work / last.seconds / peak,
-            },
-        )
-
-
 def _default_limit(solver: Solver | None) -> int | None:
     """Most iterations where the caller sets none; None: the solver's default."""
     return None if solver is None or isinstance(solver, SDCA) or not solver.certified else _MOST
@@ -241,7 +191,6 @@ METHODS: Mapping[str, Ours] = {
         for name, kind in SOLVERS.items()
         if issubclass(kind, Solver)
     },
-    "on_device": OnDevice(None, "the solver that the library chooses for PyTorch's tensors on a device"),
     "sdca_rounds": Ours(SDCA(sampling="rounds"), "sdca, in rounds of rows whose steps threads share"),
     "asgd": Ours(SGD(average=True), "sgd, the mean of the weights after the first pass"),
     "bbm": Ours(BoundMajorization(stochastic=False), "bound, the batch method"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -38,8 +40,14 @@ def strict(array):
 
 
 def torch(array):
+    """On a GPU where there is one."""
     library = pytest.importorskip("torch")
-    return library.from_numpy(np.ascontiguousarray(array))
+    device = "cuda" if library.cuda.is_available() else "cpu"
+    return library.from_numpy(np.ascontiguousarray(array)).to(device)
+
+
+def cupy(array):
+    return import_module("cupy").asarray(array)
 
 
 def numpy(array):
@@ -47,7 +55,7 @@ def numpy(array):
     return array
 
 
-LIBRARIES = [strict, torch]
+LIBRARIES = [strict, torch, *([cupy] if find_spec("cupy") else [])]
 
 LOSSES = {
     "multinomial": MultinomialLoss(0.0),
@@ -176,7 +184,7 @@ def short_products(monkeypatch):
 
     def block(self, begin, end):
         found = plain(self, begin, end)
-        return torch(rounded(found.numpy())) if now and now[-1] else found
+        return torch(rounded(to_numpy(found))) if now and now[-1] else found
 
     for module in (array_problem, on_arrays):
         monkeypatch.setattr(module, "products", products)

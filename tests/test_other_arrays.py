@@ -36,9 +36,9 @@ def strict(array):
 
 
 def torch(array):
-    """Floats with a gradient, which NumPy itself refuses."""
+    """Floats with a gradient, which NumPy itself refuses; on a GPU where there is one."""
     library = pytest.importorskip("torch")
-    found = library.from_numpy(np.ascontiguousarray(array))
+    found = library.from_numpy(np.ascontiguousarray(array)).to("cuda" if library.cuda.is_available() else "cpu")
     return found.requires_grad_() if found.is_floating_point() else found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ _SIZES = {
     "imagenet": (1_280_000, 1024, 1000, 4.0),
     "small": (4000, 64, 10, 2.0),
 }
+#: Rows that are made at a time on a device.
+_AT_ONCE = 1 << 17
 
 
 def build(folder: Path, variant: str) -> Split:
@@ -39,3 +42,23 @@ def build(folder: Path, variant: str) -> Split:
     X = X @ turn
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     return Split(X[:n], y[:n], X[n:], y[n:])
+
+
+def on_device(variant: str, device: str) -> tuple[Any, Any, Any, Any]:
+    """Rows and classes as `build` makes them, by PyTorch on a device: X, y, and those of the test. Other numbers."""
+    import torch
+
+    n, d, K, within = _SIZES[variant]
+    generator = torch.Generator(device).manual_seed(0)
+    how: dict[str, Any] = {"generator": generator, "device": device}
+    spectrum = torch.arange(1, d + 1, device=device) ** -0.5
+    centers = torch.randn((K, d), **how) * spectrum
+    turn = torch.linalg.qr(torch.randn((d, d), dtype=torch.float64, **how))[0].float()
+    y = torch.cat([torch.arange(K, device=device), torch.randint(K, (n + n // 5 - K,), **how)])
+    X = torch.empty((len(y), d), device=device)
+    for begin in range(0, len(y), _AT_ONCE):
+        part = X[begin : begin + _AT_ONCE]
+        made = torch.randn(part.shape, **how) * (within * spectrum) + centers[y[begin : begin + _AT_ONCE]]
+        made = made @ turn
+        part[...] = made / torch.linalg.vector_norm(made, dim=1, keepdim=True)
+    return X[:n], y[:n], X[n:], y[n:]

@@ -4,7 +4,8 @@
 ``tuned`` are blocks whose bandwidth, alpha and number were chosen for the data set on held-out training rows, ``svc``
 is scikit-learn's SVC with bandwidth and C chosen likewise (not for CIFAR-10, which would take an hour). Rows are
 float32 pixels, without the shape of the image, or standardized columns. Each fit has a process of its own, ended after
-the budget; kernels are loaded by a small fit before.
+the budget; kernels are loaded by a small fit before. ``twice``, which runs if asked for, is the default with twice as
+many blocks. With ``--device`` rows are PyTorch's tensors there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import children, data, measure
+from benchmarks import children, data, devices, measure
 from benchmarks.bench import Bench, DataFile
 
 _FOURIER = {"features": {"make": "RandomFourier", "bandwidth": 0.8}, "prepare": "pca:50", "alpha": 1e-5}
@@ -29,7 +30,7 @@ TUNED: dict[str, tuple[Any, tuple[float, float] | None]] = {
     "mnist": (_FOURIER | {"block_size": 2048, "n_blocks": 35}, (0.25, 10.0)),
     "cifar10": ((0.5, 5e-6, 2048, 8), None),
 }
-ENTRIES = ("default", "fourier", "tuned", "svc")
+ENTRIES = ("default", "fourier", "tuned", "svc", "twice")
 #: Rows whose scores are computed at a time.
 _ROWS = 2000
 
@@ -37,7 +38,10 @@ _ROWS = 2000
 def run(bench: Bench) -> None:
     for source in bench.datasets(*TUNED):
         for number in range(bench.options.runs):
-            for method in bench.options.only or ENTRIES:
+            for method in bench.options.only or ENTRIES[:-1]:
+                if method == "svc" and bench.options.device is not None:
+                    bench.skip("has no fit on a device", data=source.name, method=method)
+                    continue
                 tuned, svc = TUNED.get(source.name, (None, None))
                 if {"tuned": tuned, "svc": svc}.get(method, True) is None:
                     bench.skip("no settings are known", data=source.name, method=method)
@@ -54,6 +58,7 @@ def _measure(bench: Bench, source: DataFile, method: str, number: int) -> None:
         "budget": bench.options.budget,
         "threads": bench.options.threads,
         "seed": number,
+        "device": bench.options.device,
     }
     try:
         facts = children.call("benchmarks.experiments.ls_default:fit", arguments)
@@ -66,24 +71,37 @@ def _measure(bench: Bench, source: DataFile, method: str, number: int) -> None:
         bench.say(f"{source.name:16} {method:8} {100 * facts['test_error']:6.2f} % {facts['seconds']:8.2f} s")
 
 
-def fit(source: dict[str, Any], method: str, budget: float, threads: int, seed: int) -> dict[str, Any]:
+def fit(
+    source: dict[str, Any], method: str, budget: float, threads: int, seed: int, device: str | None = None
+) -> dict[str, Any]:
     """One fit, in this process: for `benchmarks.children`."""
+    from manyclass.runtime.arrays import to_numpy
+
     rows = data.read(Path(source["path"]), source["name"], quick=source["quick"]).cast("float32")
+    where: dict[str, Any] = {}
+    X, y, X_test = rows.X, rows.y, rows.X_test
+    if device is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+        X, y, X_test = (torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in (X, y, X_test))
+        where = devices.device_facts(device)
     model = _make(source["name"], method, rows, seed)
     if method != "svc":  # loads the kernels
         few = slice(None, None, max(1, rows.n // 300))
         with measure.quiet():
-            _make(source["name"], method, rows, seed).fit(rows.X[few], rows.y[few])
+            _make(source["name"], method, rows, seed).fit(X[few], y[few])
     before = measure.resident_memory()
     measure.reset_peak_memory()
     with measure.threads_limited(threads), measure.time_limit(budget):
         with measure.quiet(), measure.Stopwatch() as watch:
-            model.fit(rows.X, rows.y)
+            model.fit(X, y)
         peak = measure.peak_memory()
         with measure.Stopwatch() as later:
-            parts = [model.predict(rows.X_test[b : b + _ROWS]) for b in range(0, len(rows.y_test), _ROWS)]
+            parts = [to_numpy(model.predict(X_test[b : b + _ROWS])) for b in range(0, len(X_test), _ROWS)]
     facts = {
         **rows.facts,
+        **where,
         "seconds": watch.seconds,
         "cpu_seconds": watch.cpu_seconds,
         "predict_seconds": later.seconds,
@@ -105,6 +123,10 @@ def _make(name: str, method: str, rows: data.Data, seed: int) -> Any:
     settings, svc = TUNED.get(name, (None, None))
     if method == "default":
         return StagewiseClassifier(random_state=seed)
+    if method == "twice":
+        from manyclass.estimators.dense import BLOCK_SIZE, n_blocks
+
+        return StagewiseClassifier(n_blocks=2 * n_blocks(rows.n, BLOCK_SIZE), random_state=seed)
     if method == "fourier":
         return StagewiseClassifier("fourier", random_state=seed)
     if method == "svc":

@@ -1,11 +1,11 @@
-"""PyTorch's own L-BFGS on full batches, with its strong Wolfe line search: softmax on the device of the option."""
+"""PyTorch's own L-BFGS on full batches, with its strong Wolfe line search: softmax."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from benchmarks.data import Data
-from benchmarks.devices import device_facts, device_of, moved, no_torch, settled
+from benchmarks.devices import no_torch
 from benchmarks.measure import Stopwatch
 from benchmarks.task import Fit, Stop, Task
 
@@ -30,11 +30,10 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
     import torch
 
     torch.set_num_threads(threads)
-    device, K = device_of(task), data.n_classes
-    X, y = moved(data, device)
+    K, X, y = data.n_classes, torch.from_numpy(data.X), torch.from_numpy(data.y.astype(np.int64))
     with Stopwatch() as watch:
-        W = torch.zeros((X.shape[1], K), dtype=X.dtype, device=device, requires_grad=True)
-        b = torch.zeros(K, dtype=X.dtype, device=device, requires_grad=task.intercept)
+        W = torch.zeros((X.shape[1], K), dtype=X.dtype, requires_grad=True)
+        b = torch.zeros(K, dtype=X.dtype, requires_grad=task.intercept)
         # A line search takes evaluations, of which only iterations are to be limited.
         most = int(stop.max_iter or 100)
         how = {"max_iter": most, "max_eval": 30 * most, "history_size": 10, "line_search_fn": "strong_wolfe"}
@@ -47,7 +46,6 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
             return loss
 
         solver.step(evaluate)
-        settled(device)
     weights, intercept = W.detach().cpu().numpy(), b.detach().cpu().numpy().astype(np.float64)
     return Fit(
         seconds=watch.seconds,
@@ -57,5 +55,4 @@ def fit(data: Data, task: Task, stop: Stop, *, threads: int = 1, seed: int = 0) 
         intercept=intercept,
         model_bytes=int(weights.nbytes + intercept.nbytes),
         iterations=int(solver.state[W]["n_iter"]),
-        facts=device_facts(device),
     )

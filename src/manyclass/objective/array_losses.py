@@ -35,8 +35,7 @@ class ArrayLoss(NamedTuple):
         ``respond(xp, wide, loss, S, T)``: the losses, (m,) of type ``wide``, and their negative gradients, (m, K). S
         may be overwritten.
     conjugate : callable
-        ``conjugate(xp, loss, A, T)``: ``phi*(-a)`` of each row, (m,). A and T of signs or numbers are of the type
-        that the sums are to have.
+        ``conjugate(xp, loss, A, T)``: ``phi*(-a)`` of each row, (m,).
     """
 
     respond: Callable[..., tuple[Any, Any]]

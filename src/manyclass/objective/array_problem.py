@@ -499,5 +499,6 @@ class _OfLibrary:
         return with_entries(rivals, numbers, -xp.sum(rivals, axis=1, keepdims=True))
 
     def conjugate(self, A: Any, begin: int, end: int) -> Any:
-        A, targets = self._xp.astype(A, self._wide), self._targets(begin, end, self._wide)
-        return self._sum(self._loss.conjugate(self._xp, self._problem.loss, A, targets), begin, end)
+        # In its own type: the rounding of a row is below what the certificate resolves.
+        conjugates = self._loss.conjugate(self._xp, self._problem.loss, A, self._targets(begin, end, A.dtype))
+        return self._sum(conjugates, begin, end)
