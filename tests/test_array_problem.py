@@ -28,7 +28,7 @@ from manyclass.objective.losses import (
 )
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
-from manyclass.runtime.arrays import namespace, to_numpy
+from manyclass.runtime.arrays import in_parts, namespace, to_numpy
 from manyclass.solvers import LBFGS, GeneralizedLeastSquares, PreconditionedLBFGS
 from manyclass.solvers.primal import dense, on_arrays
 
@@ -164,16 +164,16 @@ def test_some_rows_tell_how_the_loss_bends(name, kind, library, monkeypatch):
 
 
 def rounded(array):
-    """Numbers of 10 bits, as TF32 has them."""
-    mantissa, exponent = np.frexp(array)
-    return np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent).astype(array.dtype)
+    """Numbers of 11 bits, as TF32 has them."""
+    mantissa, exponent = np.frexp(to_numpy(array))
+    return torch(np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent).astype(np.float32))
 
 
 @pytest.fixture
 def short_products(monkeypatch):
-    """A device whose short products round the rows; the fixture is how often passes were short, and exact."""
-    counts = {True: 0, False: 0}
-    plain, now = ArrayProblem.block, []
+    """A device whose short products round all factors; the fixture is how often passes were short, and exact."""
+    counts, now = {True: 0, False: 0}, []
+    block, responses, weighted = ArrayProblem.block, ArrayProblem._responses, array_problem._OfLibrary.weighted
 
     @contextmanager
     def products(array, *, short):
@@ -182,15 +182,28 @@ def short_products(monkeypatch):
         yield
         now.pop()
 
-    def block(self, begin, end):
-        found = plain(self, begin, end)
-        return torch(rounded(to_numpy(found))) if now and now[-1] else found
+    def short_if(array):
+        return rounded(array) if now and now[-1] else array
 
     for module in (array_problem, on_arrays):
         monkeypatch.setattr(module, "products", products)
     monkeypatch.setattr(ArrayProblem, "has_short_products", True)
-    monkeypatch.setattr(ArrayProblem, "block", block)
+    monkeypatch.setattr(ArrayProblem, "block", lambda self, *rows: short_if(block(self, *rows)))
+    monkeypatch.setattr(
+        ArrayProblem, "_responses", lambda self, parts, bias: responses(self, tuple(map(short_if, parts)), bias)
+    )
+    monkeypatch.setattr(array_problem._OfLibrary, "weighted", lambda self, *given: short_if(weighted(self, *given)))
     return counts
+
+
+def test_weights_in_parts_are_exact():
+    W = np.random.default_rng(0).normal(size=1000) * 10.0 ** np.arange(-20, 20).repeat(25)
+    W = W.astype(np.float32)
+    for library in LIBRARIES:
+        first, rest = (to_numpy(part) for part in in_parts(library(W)))
+        np.testing.assert_array_equal(first + rest, W)
+        np.testing.assert_array_equal(to_numpy(rounded(first)), first)
+        np.testing.assert_array_less(np.abs(rest), np.abs(W) * 2.0**-10)
 
 
 def rows_for_a_device():
@@ -224,6 +237,32 @@ def test_certificates_after_short_products_are_exact(solver, intercept, tol, sho
     ).primal
     assert model.objective_ == pytest.approx(objective, rel=2e-6)
     assert (objective - exact.objective_) / objective <= tol + 1e-6
+
+
+def test_the_rounding_of_weights_moves_no_optimum(short_products):
+    """Of rows with a large mean and a weak penalty, for which weights of 11 bits leave a gap of more than 1e-3."""
+    X, y = rows_for_a_device()
+    X += 3
+    model = LinearClassifier("multinomial", alpha=1e-4, fit_intercept=False).fit(torch(X), y)
+    assert short_products == {True: short_products[True], False: 1}
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_passes_after_three_certificates_are_exact(short_products):
+    """At a penalty so weak that the rounding of the rows moves the optimum."""
+    X, y = rows_for_a_device()
+    X += 3
+    model = LinearClassifier("multinomial", alpha=1e-6, fit_intercept=False).fit(torch(X), y)
+    assert model.duality_gap_ <= 1e-3
+    assert len(model.history_) < short_products[False] - 5  # the others are passes
+
+
+def test_passes_after_many_iterations_are_exact(short_products, monkeypatch):
+    monkeypatch.setattr(on_arrays, "_MOST_SHORT", 3)
+    X, y = rows_for_a_device()
+    model = LinearClassifier("multinomial", alpha=1e-6, solver="lbfgs").fit(torch(X), y)
+    assert model.n_iter_ > 5
+    assert short_products[True] < 10 < short_products[False]
 
 
 def test_a_fit_by_short_products_is_resumed_with_the_same_bits(short_products, tmp_path):

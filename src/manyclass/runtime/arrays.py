@@ -31,6 +31,7 @@ __all__ = [
     "detached",
     "entries",
     "has_short_products",
+    "in_parts",
     "is_foreign",
     "is_half",
     "like",
@@ -151,6 +152,16 @@ def _mask(array: Any, columns: Any) -> Any:
     return (
         namespace(array).arange(array.shape[1], dtype=columns.dtype, device=array.device)[None, :] == columns[:, None]
     )
+
+
+def in_parts(array: Any) -> tuple[Any, Any]:
+    """Two arrays of float32 that sum to this one: its first 11 bits, which products in TF32 do not round, and the rest.
+
+    By Veltkamp's splitting, for numbers below 1e34.
+    """
+    larger = array * 8193.0  # 2^13 + 1
+    first = larger - (larger - array)
+    return first, array - first
 
 
 def has_short_products(array: Any) -> bool:

@@ -20,8 +20,16 @@ from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
 
 __all__ = ["ArrayLBFGS", "ArrayPreconditionedLBFGS", "OnArrays", "root_of"]
 
-#: Estimated relative gap to which passes by short products are made, and how much more than others they round.
-_SHORT, _SHORTER = 1e-4, 8.0
+#: Estimated relative gap to which passes by short products are made, most iterations with them, and how much more than
+#: others they round.
+_SHORT, _MOST_SHORT, _SHORTER = 1e-4, 100, 8.0
+#: Certificates that were not good enough, after which passes are exact.
+_DOUBTS = 3.0
+
+
+def is_exact(state: State) -> bool:
+    """Whether the next pass takes exact products."""
+    return bool(state.get("doubts", _DOUBTS) >= _DOUBTS)
 
 
 class OnArrays(BatchSolver):
@@ -41,6 +49,8 @@ class OnArrays(BatchSolver):
             super().require_memory(problem, more)
 
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
+        if "doubts" in state:  # the estimate said that it would be the last
+            state["doubts"] = np.asarray(state["doubts"] + 1)
         return _of(problem).certified(*self.weights(problem, state))
 
     def pack(self, state: State) -> dict[str, Array]:
@@ -54,7 +64,7 @@ class OnArrays(BatchSolver):
 
     def _descended(self, problem: Problem, point: Any, state: State) -> Descent:
         """The losses at a point; sets ``state["slope"]`` to the gradient of their mean. One pass."""
-        short = not state.get("exact", True)
+        short = not is_exact(state)
         found, slope = _of(problem).descend(*self._split(problem, point), short=short), state["slope"]
         slope[:-1, :] = _narrow(problem, found.image / -problem.n_samples)
         slope[-1, :] = (
@@ -67,21 +77,21 @@ class ArrayLBFGS(OnArrays, LBFGS):
     """`LBFGS` on an `ArrayProblem`.
 
     Where a device has short products (`ArrayProblem.has_short_products`), passes take them until the estimated relative
-    gap is 1e-4 or a line search fails; later passes are exact, and certificates always are. The rounding of factors to
-    2^-11 is random from row to row: in a gradient it is far below what a gap of 1e-4 leaves.
+    gap is 1e-4, a line search fails, a hundred iterations are made, or three certificates were not good enough; later
+    passes are exact, and certificates always are.
     """
 
     def state(self, problem: Problem) -> State:
         state = super().state(problem)
-        return {**state, "exact": np.zeros(())} if _of(problem).has_short_products else state
+        return {**state, "doubts": np.zeros(())} if _of(problem).has_short_products else state
 
     def _start(self, problem: Problem, state: State, seed: int) -> None:
         super()._start(problem, state, seed)
-        if "exact" in state:
-            state["exact"] = np.zeros(())
+        if "doubts" in state:
+            state["doubts"] = np.zeros(())
 
     def _descend(self, problem: Problem, point: Any, state: State, gradient: Any) -> float:
-        self._exact = bool(state.get("exact", True))
+        self._exact = is_exact(state)
         found = self._descended(problem, point, state)
         self._add_penalty(problem, point, state, gradient)
         self._seen = found.spread / problem.n_samples
@@ -90,11 +100,12 @@ class ArrayLBFGS(OnArrays, LBFGS):
         return problem.objective(found.losses, problem.penalty_value(self._split(problem, point)[0]))
 
     def _outdated(self, state: State) -> bool:
-        return not self._exact and bool(state["exact"])
+        return is_exact(state) and not self._exact
 
     def _judge(self, state: State, found: Found, estimate: Certificate) -> None:
-        if not self._exact and (not found.step or estimate.relative_gap <= _SHORT):
-            state["exact"] = np.ones(())
+        late = int(state["iteration"]) + 1 >= _MOST_SHORT
+        if not self._exact and (late or not found.step or estimate.relative_gap <= _SHORT):
+            state["doubts"] = np.asarray(_DOUBTS)
 
     def _rounding(self, problem: Problem, value: float) -> float:
         return super()._rounding(problem, value) * (1.0 if self._exact else _SHORTER)
