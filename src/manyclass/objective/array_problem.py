@@ -205,10 +205,11 @@ class ArrayProblem(Problem):
         return self.there(np.asarray(W)), self.there(np.asarray(bias))
 
     def inner_product(self, one: Any, two: Any) -> float:
-        """<A, B>, in the widest type."""
+        """<A, B>: products of the entries in their own type, summed in the widest."""
         if not self.foreign:
             return super().inner_product(one, two)
-        return float(namespace(one).sum(as_type(one, self.wide) * as_type(two, self.wide)))
+        xp = namespace(one)
+        return float(xp.sum(one * two, dtype=getattr(xp, self.wide)))
 
     def penalty_value(self, W: Any) -> float:
         """g(W) = ||W||^2 / 2."""

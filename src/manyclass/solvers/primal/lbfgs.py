@@ -132,8 +132,7 @@ class LBFGS(DescentSolver):
 
     def _direct(self, problem: Problem, state: State, gradient: Array, direction: Array) -> None:
         """Set ``direction = -H gradient`` by the two-loop recursion."""
-        pairs = int(state["pairs"])
-        slots = [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
+        slots = self._slots(state)
         moves, turns = state["moves"], state["turns"]
         set_product(direction, -1.0, gradient)
         bends = {slot: problem.inner_product(moves[slot, ...], turns[slot, ...]) for slot in slots}
@@ -148,6 +147,11 @@ class LBFGS(DescentSolver):
         for slot in slots:
             share = shares[slot] - problem.inner_product(turns[slot, ...], direction) / bends[slot]
             direction += share * moves[slot, ...]
+
+    def _slots(self, state: State) -> list[int]:
+        """The slots of the pairs, the oldest first."""
+        pairs = int(state["pairs"])
+        return [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
 
     def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
         """Multiply ``direction`` by the initial inverse Hessian: the identity, scaled by the newest pair."""

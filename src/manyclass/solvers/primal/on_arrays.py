@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 
 from manyclass.objective.array_problem import ArrayProblem, Descent
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.runtime.arrays import as_type, products, to_numpy
-from manyclass.solvers.base import State
+from manyclass.runtime.arrays import as_type, namespace, products, to_numpy
+from manyclass.solvers.base import Progress, State
 from manyclass.solvers.least_squares.solver import lipschitz
 from manyclass.solvers.least_squares.systems import Factor
 from manyclass.solvers.primal.base import BatchSolver, constant
-from manyclass.solvers.primal.descent import Found
+from manyclass.solvers.primal.descent import Found, set_product
 from manyclass.solvers.primal.lbfgs import LBFGS
 from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
 
@@ -98,6 +98,54 @@ class ArrayLBFGS(OnArrays, LBFGS):
         if np.isnan(self._seen) and np.isfinite(found.losses):
             self._seen = lipschitz(problem) * float(np.mean(np.asarray(problem.sample_weight), dtype=np.float64))
         return problem.objective(found.losses, problem.penalty_value(self._split(problem, point)[0]))
+
+    def _direct(self, problem: Problem, state: State, gradient: Any, direction: Any) -> None:
+        """The two-loop recursion on numbers, with all pairs at once: on a device an operation costs a launch.
+
+        With S and Y the moves and the turns: the recursion needs S'g, S'Y above the diagonal, and Y'r in its middle.
+        """
+        if not _of(problem).foreign:
+            super()._direct(problem, state, gradient, direction)
+            return
+        slots = self._slots(state)
+        count = len(slots)
+        moves, turns = (state[name] for name in ("moves", "turns"))
+        S, Y = (namespace(array).reshape(array, (array.shape[0], -1)) for array in (moves, turns))
+        flat = namespace(gradient).reshape(gradient, (-1,))
+        G = np.zeros((count, count))
+        for j, slot in enumerate(slots):
+            if slot not in self._columns:
+                self._columns[slot] = to_numpy(S @ Y[slot, :]).astype(np.float64)
+            G[:, j] = self._columns[slot][slots]
+        heads, shares = -to_numpy(S @ flat).astype(np.float64)[slots], np.zeros(count)
+        for i in reversed(range(count)):
+            shares[i] = (heads[i] - G[i, i + 1 :] @ shares[i + 1 :]) / G[i, i]
+        set_product(direction, -1.0, gradient)
+        if count:
+            direction -= namespace(flat).reshape(self._spread_out(problem, slots, shares) @ Y, direction.shape)
+        newest = turns[slots[-1], ...] if count else None
+        self._begin(problem, state, direction, newest, float(G[-1, -1]) if count else 0.0)
+        if count:
+            tails = to_numpy(Y @ namespace(flat).reshape(direction, (-1,))).astype(np.float64)[slots]
+            later = np.zeros(count)
+            for i in range(count):
+                later[i] = shares[i] - (tails[i] + G[:i, i] @ later[:i]) / G[i, i]
+            direction += namespace(flat).reshape(self._spread_out(problem, slots, later) @ S, direction.shape)
+
+    def _spread_out(self, problem: Problem, slots: list[int], shares: Array) -> Any:
+        """A number for each slot of the history, where the rows are."""
+        found = np.zeros(self.history_size)
+        found[slots] = shares
+        return problem.there(found)
+
+    def _remember(self, problem: Problem, state: State, new: Any, old_gradient: Any, new_gradient: Any) -> None:
+        self._columns.pop(int(state["pairs"]) % self.history_size, None)
+        super()._remember(problem, state, new, old_gradient, new_gradient)
+
+    def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
+        #: Slot of a pair -> the products of all moves with its turn.
+        self._columns: dict[int, Array] = {}
+        yield from super().iterate(problem, state, seed)
 
     def _outdated(self, state: State) -> bool:
         return is_exact(state) and not self._exact
