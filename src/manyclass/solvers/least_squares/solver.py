@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.arrays import copied
+from manyclass.runtime.threads import single_blas
 from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.least_squares.design import Design
 from manyclass.solvers.least_squares.systems import SYSTEMS, ConjugateGradients, System, is_factored, needed
@@ -137,8 +138,9 @@ class GeneralizedLeastSquares(BatchSolver):
             new[:] = start
             new[:q] -= step
             products = system.n_products - before if isinstance(system, ConjugateGradients) else 0
-            if float(np.vdot(gradient, np.subtract(new, point, out=start))) > 0:
-                later = 1.0
+            with single_blas():  # or threads of the BLAS would wait, at full speed, for more of it during the next pass
+                if float(np.vdot(gradient, np.subtract(new, point, out=start))) > 0:
+                    later = 1.0
             state["last"], state["point"], new = point, new, last
             state["momentum"] = np.asarray(later)
             yield self._ended(state, 1 + products)

@@ -251,7 +251,7 @@ def changes_along(
     def at(t: float) -> tuple[float, float]:
         a = S + problem.dtype.type(t) * moves
         losses = float(respond(targets, c, problem.loss, a, 0, len(a)))
-        return losses / total, -float(np.vdot(a, weighted)) / total
+        return losses / total, -problem.inner_product(a, weighted) / total
 
     loss, slope = at(0.0)
 

@@ -14,6 +14,7 @@ from manyclass.kernels.targets import ClassTargets, SoftTargets
 from manyclass.objective.array_problem import ArrayProblem
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Problem
+from manyclass.runtime.threads import single_blas
 from manyclass.solvers.base import Progress, State, row_matrix
 from manyclass.solvers.dual.accelerated import is_ill_conditioned
 from manyclass.solvers.least_squares.design import Design, Moments
@@ -150,7 +151,8 @@ class PreconditionedLBFGS(LBFGS):
         factor = self._held(problem, state)
         stepped = self._solved(problem, factor, direction)
         if turn is not None:
-            stepped *= bend / float(np.vdot(turn, self._solved(problem, factor, turn)))
+            with single_blas():  # or threads of the BLAS would wait, at full speed, for more of it during the next pass
+                stepped *= bend / float(np.vdot(turn, self._solved(problem, factor, turn)))
         direction[:] = stepped
 
     @staticmethod
