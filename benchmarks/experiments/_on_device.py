@@ -3,14 +3,17 @@
 Generated embeddings are made on the device. Ours is fitted to a certified gap of 1e-3, once per run with a seed of its
 own; the worst of the objectives is the target. PyTorch's L-BFGS ends at the evaluation that is at the target;
 scikit-learn's, which cannot be watched, gets the least number of iterations that reaches it, found off the clock.
-Objectives are computed in float64 on the device.
+What a row calls iterations are of PyTorch evaluations of the objective. Objectives are computed in float64 on the
+device.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -195,11 +198,8 @@ METHODS = (*OURS, *PEERS)
 
 def _refusal(name: str, device: str) -> str | None:
     """Why a method cannot run on this device."""
-    import importlib.util
-    import os
-
     cuda = device.startswith("cuda")
-    if name == "on_device_cupy" and not (cuda and importlib.util.find_spec("cupy")):
+    if name == "on_device_cupy" and not (cuda and find_spec("cupy")):
         return "needs CuPy and a CUDA device"
     if name == "torch_lbfgs_tf32" and not cuda:
         return "TF32 is of CUDA devices"
@@ -217,11 +217,11 @@ def _refusal(name: str, device: str) -> str | None:
 
 def run(bench: Bench) -> None:
     """See the module."""
-    import torch
-
     if no_torch():
         bench.skip(str(no_torch()))
         return
+    import torch
+
     device = str(bench.options.device)
     torch.set_num_threads(bench.options.threads)
     chosen = []
@@ -231,6 +231,9 @@ def run(bench: Bench) -> None:
             bench.skip(reason, method=name)
         else:
             chosen.append(name)
+    if not set(chosen) & set(OURS):
+        bench.skip(f"no fit of ours that sets the target: add one of {', '.join(OURS)}")
+        return
     for name in bench.options.datasets or ("mnist", "embeddings/100", "embeddings/1000", "embeddings/imagenet"):
         parts = _parts(bench, name, device)
         if parts is None:
