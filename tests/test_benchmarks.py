@@ -122,7 +122,9 @@ class TestExperiments:
                 assert float(row["gflops"]) > 0
             else:
                 assert row["reached"] == "True"
-                assert float(row["objective"]) <= float(row["target"]) * (1 + 1e-6)  # theirs are in float32
+                # PyTorch's ends by an objective in float32.
+                rounding = 2e-7 if row["method"] == "torch_lbfgs" else 1e-12
+                assert float(row["objective"]) <= float(row["target"]) * (1 + rounding)
         assert "of products in float32" in capsys.readouterr().out
 
     def test_beyond_the_budget_and_beyond_the_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

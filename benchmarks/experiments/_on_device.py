@@ -93,8 +93,9 @@ def _ours(X: Any, y: Any, case: Case, seed: int) -> Fitted:
             settled(device)
     last = model.history_.last
     n, d = case.X.shape
-    # One of the passes is that of the second moments.
-    work = 4.0 * n * d * case.n_classes * (last.passes - 1)
+    # One of the passes is that of the second moments; of NumPy's rows the first, at weights of 0, has no products.
+    others = 2 if isinstance(X, np.ndarray) else 1
+    work = 4.0 * n * d * case.n_classes * (last.passes - others)
     facts = {
         "solver": model.solver_,
         "relative_gap": last.relative_gap,

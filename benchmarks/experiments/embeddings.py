@@ -28,6 +28,9 @@ def run(bench: Bench) -> None:
     if bench.options.device is not None:
         _on_device.run(bench)
         return
+    for name in set(bench.options.only or ()) - {*catalog.ours(), *modules.names("peers")}:
+        bench.skip("runs on a device: name it with --device", method=name)
+        return
     chosen = bench.methods(*ON_PROCESSOR)
     for source in bench.datasets("mnist", "embeddings/100", "embeddings/1000"):
         data = source.read()
