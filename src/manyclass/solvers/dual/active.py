@@ -40,6 +40,8 @@ _ROWS = 512
 _SLICE = 1 << 18
 #: Features that occur in more classes than this are not used to find the first rivals.
 _SHARED = 500
+#: Part of the entries of the centroids from which on rivals are found by an exact pass with the centroids as weights.
+_FULL = 0.2
 #: Number of epochs after which a rival without a positive dual variable is removed.
 _TRIAL = 2
 #: Relative gap above which rounding errors of the updates of the dual image do not matter.
@@ -336,6 +338,8 @@ class ActiveSetSDCA(SDCA):
                 (share[y], y, np.arange(problem.n_samples + 1)), shape=(problem.n_samples, K), dtype=problem.dtype
             )
             centroids = (row_matrix(problem).T.tocsr() @ member).tocsr()
+            if centroids.nnz > _FULL * problem.n_features * K:
+                return self._propose(problem, state, make_mixed(centroids), self.first)[1]
             run(
                 lambda begin, end: proposals.centroid_rivals(
                     rows.data,
