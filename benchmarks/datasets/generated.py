@@ -9,7 +9,7 @@ from benchmarks.data import Split, encode
 
 FILES = ()
 SOURCE = "generated"
-VARIANTS = ("text", "small", "wide", "many", "100k")
+VARIANTS = ("text", "small", "wide", "many", "tall", "100k")
 
 #: rows, features, classes, words a row; a fifth of the rows more are for the test.
 _SIZES = {
@@ -17,6 +17,7 @@ _SIZES = {
     "small": (2000, 3000, 30, 20),
     "wide": (20000, 20000, 500, 80),
     "many": (100000, 50000, 10000, 20),
+    "tall": (500000, 5000, 300, 20),
     "100k": (500000, 200000, 100000, 20),
 }
 
