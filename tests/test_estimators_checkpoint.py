@@ -29,6 +29,7 @@ from registry import SOLVERS as IN_MEMORY
 #: The loss of a solver, where it does not take the default.
 LOSS_OF: dict[str, Any] = {
     "sdca_active": "crammer_singer",
+    "sdca_dp": "crammer_singer",
     "cd": "log_loss",
     "interior_point": "hinge",
     "memoir": CrammerSinger(gamma=0),

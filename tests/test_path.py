@@ -459,6 +459,7 @@ def test_every_solver_walks_a_path(name):
     X, y = load("multinomial")
     loss = {
         "sdca_active": "crammer_singer",
+        "sdca_dp": "crammer_singer",
         "cd": "log_loss",
         "interior_point": "hinge",
         "memoir": CrammerSinger(gamma=0),

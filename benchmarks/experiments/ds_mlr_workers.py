@@ -13,18 +13,15 @@ sizes (211 532 359 x 1 348 182, 33 225 classes, 0.0036 % stored), with the memor
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import processes
 from benchmarks.bench import Bench, DataFile
+from benchmarks.children import ChildFailed
 from benchmarks.experiments import _ds_mlr
 from benchmarks.experiments._ds_mlr import ALPHAS, Case
 from benchmarks.measure import quiet, threads_limited
@@ -150,14 +147,9 @@ def _record(bench: Bench, case: Case, name: str, size: int, curves: list[Any]) -
 def _processes(bench: Bench, source: DataFile, case: Case, size: int, way: str, width: int) -> list[Any]:
     """The same by processes: this file is their program."""
     about = {"method": f"processes, {way}", "workers": size, "data": source.name}
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    program = str(mpiexec) if mpiexec.exists() else shutil.which("mpiexec")
-    try:
-        import mpi4py  # noqa: F401
-    except ImportError:
-        program = None
-    if program is None:
-        bench.skip("needs mpi4py and mpiexec: python -m pip install 'manyclass[mpi]'", **about)
+    reason = processes.missing()
+    if reason:
+        bench.skip(reason, **about)
         return []
     task = {
         **source.arguments(),
@@ -168,19 +160,12 @@ def _processes(bench: Bench, source: DataFile, case: Case, size: int, way: str, 
         "budget": bench.options.budget,
         "runs": bench.options.runs,
     }
-    done = subprocess.run(
-        [program, "-n", str(size), sys.executable, "-m", "mpi4py", "-m", "benchmarks.experiments.ds_mlr_workers"],
-        input="",
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "DS_MLR_TASK": json.dumps(task)},
-        capture_output=True,
-        text=True,
-        timeout=60 + 4 * bench.options.budget * bench.options.runs,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        bench.fail(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no result", **about)
+    try:
+        found = processes.run(__name__, size, task, 60 + 4 * bench.options.budget * bench.options.runs)
+    except ChildFailed as failure:
+        bench.fail(str(failure), **about)
         return []
-    return [_ds_mlr.Curve(**json.loads(line)) for line in lines]
+    return [_ds_mlr.Curve(**row) for row in found]
 
 
 def _process() -> None:
@@ -190,7 +175,7 @@ def _process() -> None:
     from manyclass.solvers import DSMLR
     from manyclass.solvers.ds_mlr import make_grid
 
-    task = json.loads(os.environ["DS_MLR_TASK"])
+    task = processes.task()
     comm = MPICommunicator()
     data = read(Path(task["path"]), task["name"], quick=task["quick"])
     grid = make_grid(data.n, data.n_classes, comm.size, block_classes=task["width"])
@@ -202,8 +187,7 @@ def _process() -> None:
         solver = DSMLR(comm=comm, schedule=task["way"], block_classes=task["width"])
         curve = _together(case, solver, comm, task["budget"], max(number, 0), 4 if number < 0 else 5000)
         if comm.rank == 0 and number >= 0:
-            sys.stdout.write(json.dumps(curve.__dict__) + "\n")
-            sys.stdout.flush()
+            processes.tell(curve.__dict__)
     comm.close()
 
 

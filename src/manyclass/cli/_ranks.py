@@ -42,7 +42,7 @@ def prepare(size: int) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The option of several processes."""
     group = parser.add_argument_group(
-        "several processes (mpiexec, torchrun; --solver ds_mlr, log_concavity, out_of_core)"
+        "several processes (mpiexec, torchrun; --solver ds_mlr, sdca_dp, log_concavity, out_of_core)"
     )
     group.add_argument(
         "--comm",
@@ -123,13 +123,13 @@ def refuse_size(args: argparse.Namespace, estimator: Any, comm: Communicator, sc
 
     from manyclass.io.survey import survey
     from manyclass.runtime.memory import human
-    from manyclass.solvers.ds_mlr.on_communicator import on_communicator
+    from manyclass.solvers.on_communicator import on_communicator
 
-    found = survey(args.data, args.format)
-    if found is None:
+    solver: Any = on_communicator(estimator.solver, (), comm)
+    found = survey(args.data, args.format) if hasattr(solver, "refuse_size") else None
+    if found is None:  # the fit itself refuses, when the rows are read
         return
     size = job_size(found, args.n_features, np.dtype(estimator.dtype or np.float32).itemsize, comm.size)
-    solver: Any = on_communicator(estimator.solver, (), comm)
     try:
         solver.refuse_size(*size)
         if found.classes:

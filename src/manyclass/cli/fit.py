@@ -132,7 +132,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     solver = solver_class(_estimators.given(args))
     if not (solver and solver.distributed):
         raise CommandError(
-            f"{size} processes were started, and this fit is for one: try --solver ds_mlr, or out_of_core on a store"
+            f"{size} processes were started, and this fit is for one: try --solver ds_mlr, sdca_dp for "
+            "Crammer-Singer, or out_of_core on a store"
         )
     if "alphas" in args or "cv" in args:
         raise CommandError(f"{size} processes were started, and --alphas and --cv are for one: give an --alpha")
@@ -150,6 +151,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) -> int:
     from manyclass.kernels.jit import compile_clock
     from manyclass.models.loading import load
+    from manyclass.models.partitioned import PartitionedModel
 
     _check(args, screen)
     if _stays_on_disk(args):
@@ -196,9 +198,10 @@ def _run(args: argparse.Namespace, screen: Screen, comm: Communicator | None) ->
     model = estimator.model_ = _fitted.completed(estimator, data, apart)
     if args.sparsify is not None:
         model = estimator.model_ = model.sparsify(args.sparsify)
-    if apart is not None or comm is None or comm.rank == 0:
+    if isinstance(model, PartitionedModel) or comm is None or comm.rank == 0:
         estimator.save(args.output)  # and remove the checkpoint of a finished fit
     if apart is not None:
+        apart.barrier()
         model = estimator.model_ = load(args.output)
     metrics = None if apart is None or args.valid else _ranks.judged(model, data, apart, estimator.n_jobs)
     if comm is not None and comm.rank:

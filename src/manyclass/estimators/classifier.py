@@ -39,7 +39,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.arrays import plain_array
 from manyclass.solvers import SOLVERS, BaseSolver, Solver, StoreSolver
 from manyclass.solvers.base import Keeping
-from manyclass.solvers.ds_mlr.on_communicator import on_communicator
+from manyclass.solvers.on_communicator import on_communicator
 
 __all__ = ["LinearClassifier", "without_intercept"]
 

@@ -15,8 +15,9 @@ from manyclass.io.streams import StrPath
 from manyclass.models.linear import LinearModel
 from manyclass.models.loading import load
 from manyclass.models.partitioned import Columns, PartitionedModel
+from manyclass.objective.losses import CrammerSinger
 from manyclass.runtime.memory import require
-from manyclass.solvers import DSMLR
+from manyclass.solvers import DSMLR, DataParallelSDCA
 from manyclass.solvers.base import Solver
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ Part: TypeAlias = tuple[Any, Any, Any]
 
 
 def check_solver(estimator: LinearClassifier) -> Any:
-    """The solver for several workers that have their own rows: "auto" is `DSMLR`.
+    """The solver for several workers that have their own rows: "auto" is `DSMLR`, for Crammer-Singer
+    `DataParallelSDCA`.
 
     Raises
     ------
@@ -39,11 +41,11 @@ def check_solver(estimator: LinearClassifier) -> Any:
     estimator._check_parameters()
     solver = estimator._asked_solver()
     if solver is None:
-        return DSMLR()
+        return DataParallelSDCA() if isinstance(estimator._loss(), CrammerSinger) else DSMLR()
     if not (isinstance(solver, Solver) and solver.distributed and solver.partitions_rows):
         raise ValueError(
-            f"solver must be 'auto' or one whose processes have their own rows, got {solver.name!r}: give 'ds_mlr' or "
-            "'lbfgs_dp'"
+            f"solver must be 'auto' or one whose processes have their own rows, got {solver.name!r}: give 'ds_mlr', "
+            "or 'sdca_dp' for Crammer-Singer"
         )
     return solver
 

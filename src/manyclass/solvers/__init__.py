@@ -5,6 +5,7 @@ from manyclass.solvers.bound.majorization import BoundMajorization
 from manyclass.solvers.ds_mlr import DSMLR, LogConcavity
 from manyclass.solvers.dual.accelerated import AcceleratedSDCA
 from manyclass.solvers.dual.active import ActiveSetSDCA, AsyncActiveSetSDCA
+from manyclass.solvers.dual.data_parallel import DataParallelSDCA
 from manyclass.solvers.dual.interior import InteriorPoint
 from manyclass.solvers.dual.sdca import SDCA, AsyncSDCA
 from manyclass.solvers.dual.slight_l2 import SlightL2
@@ -36,6 +37,7 @@ __all__ = [
     "BoundMajorization",
     "ConjugateGradient",
     "CoordinateDescent",
+    "DataParallelSDCA",
     "GeneralizedLeastSquares",
     "GradientDescent",
     "InteriorPoint",
@@ -76,6 +78,7 @@ SOLVERS: dict[str, type[BaseSolver]] = {
         BoundMajorization,
         DSMLR,
         LogConcavity,
+        DataParallelSDCA,
         Memoir,
         OutOfCore,
     )

@@ -13,7 +13,7 @@ from manyclass.distributed.opening import ENGINES
 from manyclass.kernels import respond, sdca as kernels
 from manyclass.objective.problem import Array, Certificate, Problem, balancing
 from manyclass.solvers.base import State
-from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
+from manyclass.solvers.on_communicator import DistributedSolver
 from manyclass.solvers.primal.descent import OPTIMISM
 from manyclass.solvers.primal.lbfgs import LBFGS
 

@@ -17,7 +17,7 @@ from manyclass.kernels import ds_mlr as kernels
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import PLAIN, Progress, State
-from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
+from manyclass.solvers.on_communicator import DistributedSolver
 from manyclass.solvers.primal.base import BatchSolver, constant
 
 __all__ = ["LogConcavity"]

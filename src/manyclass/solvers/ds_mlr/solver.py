@@ -25,12 +25,12 @@ from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descen
 from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import FolderKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
-from manyclass.solvers.ds_mlr.on_communicator import DistributedSolver
 from manyclass.solvers.ds_mlr.plan import Job, needs, refuse
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, literal_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Worker
+from manyclass.solvers.on_communicator import DistributedSolver
 from manyclass.solvers.primal.descent import OPTIMISM
 
 if TYPE_CHECKING:

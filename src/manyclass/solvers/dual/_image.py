@@ -15,7 +15,7 @@ from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
 
-__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image", "table_matrix"]
+__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "add_matrix", "image_of", "make_image", "table_matrix"]
 
 STORAGES = ("auto", "dense", "sparse")
 
@@ -42,6 +42,9 @@ class Image(Protocol):
 
     def rebuild(self, problem: Problem, state: State) -> None:
         """Recompute the image from the sparse dual variables of the state."""
+
+    def clear(self, state: State) -> None:
+        """Make the image zero."""
 
     def scale(self, state: State, factor: float) -> None:
         """Multiply the image by a number."""
@@ -93,6 +96,9 @@ class DenseImage:
             problem.n_threads,
         )
 
+    def clear(self, state: State) -> None:
+        state["V"][:] = 0
+
     def scale(self, state: State, factor: float) -> None:
         state["V"] *= state["V"].dtype.type(factor)
 
@@ -133,12 +139,15 @@ class TableImage:
         tables.move_table(old, new)
         state.update(new.arrays())
 
-    def rebuild(self, problem: Problem, state: State) -> None:
+    def clear(self, state: State) -> None:
         table = self.view(state)
         table.capacity[:] = 0
         table.held[:] = 0
         table.keys[: 2 * table.used[0]] = -1
         table.used[0] = 0
+
+    def rebuild(self, problem: Problem, state: State) -> None:
+        self.clear(state)
         done, n = 0, problem.n_samples
         while done < n:
             done = kernels.table_dual_image(
@@ -178,6 +187,19 @@ class TableImage:
         known = (classes >= -1) & (classes < problem.n_outputs)
         if len(keys) % 2 or not inside.all() or not known.all() or not 0 <= state["used"][0] <= slots:
             raise ValueError("the table of weights is not one of this problem")
+
+
+def add_matrix(state: State, matrix: sp.csr_matrix[Any]) -> None:
+    """Add a CSR matrix of shape (d, K) to the image of a state."""
+    image, d = image_of(state), matrix.shape[0]
+    ones = np.arange(d + 1)
+    unit = CSRRows(np.ones(d, matrix.dtype), ones[:d].astype(np.int32), ones)
+    parts = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
+    done = 0
+    while done < d:
+        done = kernels.add_entries(image.view(state), unit, *parts, done)
+        if done < d:
+            image.enlarge(state)
 
 
 def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int) -> sp.csr_matrix[Any]:

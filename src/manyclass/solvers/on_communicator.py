@@ -46,7 +46,7 @@ def on_communicator(solver: S, facts: tuple[str, ...] = ("scale",), comm: Commun
 
 
 class DistributedSolver(Solver):
-    """A solver for softmax regression with a parameter ``comm``, the processes that run it together."""
+    """A solver with a parameter ``comm``, the processes that run it together; for softmax regression."""
 
     distributed = True
     one_margin = False
@@ -81,6 +81,9 @@ class DistributedSolver(Solver):
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
+        self._check_loss(problem)
+
+    def _check_loss(self, problem: Problem) -> None:
         if not isinstance(problem.loss, MultinomialLoss) or problem.loss.margin:
             raise ValueError(
                 f"solver {self.name!r} is for softmax regression, got loss {problem.loss.name!r}: give "

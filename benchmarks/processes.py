@@ -1,0 +1,65 @@
+"""An experiment's module as the program of several processes, started by mpiexec: rank 0 writes rows as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.children import ChildFailed
+
+__all__ = ["missing", "run", "task", "tell"]
+
+#: Where the processes find what they are to do.
+_TASK = "MANYCLASS_BENCHMARK_TASK"
+
+
+def _program() -> str | None:
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def missing() -> str | None:
+    """Why no processes can be started here."""
+    there = find_spec("mpi4py") and _program()
+    return None if there else "needs mpi4py and mpiexec: python -m pip install 'manyclass[mpi]'"
+
+
+def run(module: str, size: int, task: Mapping[str, Any], timeout: float) -> list[dict[str, Any]]:
+    """``python -m module`` in ``size`` processes of one thread; the rows that rank 0 tells.
+
+    Raises
+    ------
+    ChildFailed
+        If they fail, or tell nothing.
+    """
+    done = subprocess.run(
+        [str(_program()), "-n", str(size), sys.executable, "-m", "mpi4py", "-m", module],
+        input="",
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", _TASK: json.dumps(dict(task))},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        raise ChildFailed(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no result")
+    return [json.loads(line) for line in lines]
+
+
+def task() -> dict[str, Any]:
+    """In a process: what `run` was given."""
+    found: dict[str, Any] = json.loads(os.environ[_TASK])
+    return found
+
+
+def tell(row: Mapping[str, Any]) -> None:
+    """Of rank 0: a row for the process that started these."""
+    sys.stdout.write(json.dumps(dict(row)) + "\n")
+    sys.stdout.flush()
