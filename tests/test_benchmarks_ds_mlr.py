@@ -66,6 +66,31 @@ class TestExperiments:
         times = [float(r["seconds_an_iteration"]) for r in rows if r["kind"] == "simulated" and r["data"] == "Reddit"]
         assert all(one > two for one, two in zip(times, times[1:]))
 
+    def test_rows_partitioned_over_processes(self, tmp_path: Path) -> None:
+        from benchmarks import processes
+
+        rows = run(tmp_path, "sdca_workers", "--data", "digits", "--alpha", "1e-1")
+        if processes.missing():
+            assert [row["status"] for row in rows] == ["skipped"]
+            return
+        assert [(row["method"], row["processes"]) for row in rows] == [
+            ("sdca_active", "1"),
+            ("sdca_dp", "1"),
+            ("sdca_dp", "2"),
+        ]
+        assert all(float(row["certified_relative_gap"]) <= 1e-3 for row in rows)
+        objectives = [float(row["objective"]) for row in rows]
+        assert max(objectives) <= min(objectives) * 1.002
+
+    def test_processes_that_fail_say_why(self) -> None:
+        from benchmarks import processes
+        from benchmarks.children import ChildFailed
+
+        if processes.missing():
+            pytest.skip(str(processes.missing()))
+        with pytest.raises(ChildFailed):
+            processes.run("benchmarks.experiments.sdca_workers", 1, {"path": "nowhere"}, 60)
+
     def test_simulation_of_free_messages_is_linear(self) -> None:
         from benchmarks.experiments.ds_mlr_workers import Costs, Shape, memory, simulate
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from joblib import parallel_config
 from sklearn.datasets import load_digits
 
-from manyclass import DSMLR, LinearClassifier, LinearClassifierCV, LinearRegressor, OutOfCore
+from manyclass import DSMLR, LinearClassifier, LinearClassifierCV, LinearRegressor, OutOfCore, load
 from manyclass.distributed import PeerLostError
 from manyclass.distributed.dask import fit
 
@@ -68,6 +68,20 @@ def test_it_fits_what_one_process_fits(client, rows, kind):
     assert found.objective_ == pytest.approx(expected.objective_, rel=2e-4)
     assert found.duality_gap_ <= 1e-4
     assert np.mean(found.predict(X) == expected.predict(X)) > 0.99
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_crammer_singer_has_a_solver_of_its_own(client, rows, saved, tmp_path):
+    X, y = rows
+    X, y = X[:300], y[:300]
+    given = {"loss": "crammer_singer", "alpha": 0.1, "tol": 1e-3, "fit_intercept": False}
+    path = tmp_path / "model" if saved else None
+    found = fit(model(**given), *spread(client, (X, y)), client=client, path=path)
+    expected = model(**given).fit(X, y)
+    assert found.solver_ == "sdca_dp"
+    assert found.objective_ == pytest.approx(expected.objective_, rel=2e-3)
+    assert np.mean(found.predict(X) == expected.predict(X)) > 0.99
+    assert not saved or load(path).predict(X).tolist() == found.predict(X).tolist()
 
 
 def test_rows_stay_where_they_are(client, rows):
