@@ -44,6 +44,9 @@ class Method:
     memory : callable, optional
         ``memory(data, task, itemsize) -> int``: an estimate of the bytes it holds besides the data, with numbers of
         ``itemsize`` bytes.
+    watch : callable, optional
+        ``watch(data, task, target, *, threads, seed) -> int | None``: the iterations after which the objective that it
+        computes itself is at ``target``, in one fit; None: it ends before.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Method:
     version: str
     fit_classes: Callable[..., Fit] | None = None
     memory: Callable[[Data, Task, int], int] | None = None
+    watch: Callable[..., int | None] | None = None
 
 
 def ours() -> list[str]:
@@ -122,6 +126,7 @@ def _peer(name: str) -> Method:
         version=_version(found.PACKAGE),
         fit_classes=getattr(found, "fit_classes", None),
         memory=getattr(found, "memory", None),
+        watch=getattr(found, "watch", None),
     )
 
 

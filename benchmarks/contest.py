@@ -3,8 +3,9 @@
 Per case (a data set, a task, a tolerance):
 1. Ours is fitted to the tolerance, once per run with a seed of its own, and judged in float64 by
    `benchmarks.objective`. The WORST of these objectives is the target: the easiest for the peers.
-2. Each peer's cheapest setting that reaches the target is searched for (`benchmarks.search`), off the clock. A fit
-   longer than the budget is stopped; what was not reached then stands with its time as a lower bound.
+2. Each peer's cheapest setting that reaches the target is searched for (`benchmarks.search`), off the clock, from what
+   a watched fit tells where a peer can be watched. A fit longer than the budget is stopped; what was not reached then
+   stands with its time as a lower bound.
 3. Ours and the peers, each at its setting, are timed in turn, the order swapped from run to run: the whole of fit().
    What took longer than a minute is not timed again: that fit of the search is its only run.
 All of this happens in one worker process with the same threads for everyone; a peer is given what types of number it is
@@ -134,7 +135,15 @@ class Contest:
                     return None
 
             self._searches[key] = self.search(fit, self.bench.options.budget)
-        found = self._searches[key].search(target, self._near.get(peer.name))
+        near = self._near.get(peer.name)
+        if peer.watch is not None and self.search is Iterations:
+            about = {"source": self.source.arguments(), "method": peer.name, "task": asdict(self.task), "dtype": dtype}
+            limits = {"threads": self.bench.options.threads, "seed": 0, "budget": self.bench.options.budget}
+            try:
+                near = self._worker.call("benchmarks.fitting:watch", {**about, **limits, "target": target}) or near
+            except TimedOut:
+                return Found(Iterations.MOST, False, None, self.bench.options.budget)
+        found = self._searches[key].search(target, near)
         if found.reached:
             self._near[peer.name] = found.setting
         return found

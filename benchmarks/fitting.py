@@ -19,7 +19,7 @@ from benchmarks.objective import objective
 from benchmarks.scores import quality
 from benchmarks.task import Fit, Stop, Task
 
-__all__ = ["describe", "fit_and_judge", "judge"]
+__all__ = ["describe", "fit_and_judge", "judge", "watch"]
 
 
 def fit_and_judge(
@@ -74,6 +74,24 @@ def fit_and_judge(
     held = {"memory_before": before, "memory_peak": measure.peak_memory()}
     facts = {**rows.facts, "version": found.version, **made}
     return {**facts, **describe(fit), **held, **judge(rows, problem, fit, classes)}
+
+
+def watch(
+    source: dict[str, Any],
+    method: str,
+    task: dict[str, Any],
+    target: float,
+    threads: int,
+    seed: int,
+    dtype: str | None,
+    budget: float,
+) -> int | None:
+    """See `benchmarks.catalog.Method`; this process ends itself after ``budget`` seconds."""
+    rows = _read(source["path"], source["name"], source["quick"], dtype)
+    found = catalog.method(method)
+    assert found.watch is not None
+    with measure.threads_limited(threads), measure.time_limit(budget):
+        return found.watch(rows, Task(**task), target, threads=threads, seed=seed)
 
 
 # A worker that fits again and again reads its data once; no more than one data set in two types of number.

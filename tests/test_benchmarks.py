@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
@@ -105,6 +106,30 @@ class TestExperiments:
             assert row["reached"] == "True"
             assert float(row["objective"]) <= float(row["target"]) * (1 + 1e-12)
             assert row["method"] != "auto" or float(row["certified_relative_gap"]) <= 1e-3
+
+    @pytest.mark.parametrize("peer", ["sklearn_lbfgs", "torch_lbfgs"])
+    def test_a_watched_fit_tells_the_least_number_of_iterations(self, peer: str) -> None:
+        from benchmarks import catalog
+        from benchmarks.data import Data, Split
+        from benchmarks.objective import objective
+        from benchmarks.task import Stop, Task
+
+        method, task = catalog.method(peer), Task("multinomial", alpha=1e-3)
+        if method.skip_reason():
+            pytest.skip(str(method.skip_reason()))
+        X, y = load_digits(return_X_y=True)
+        data = Data("digits", *Split(X / 16, y, X[:1] / 16, y[:1]))
+
+        def reached(m: int) -> float:
+            fit = method.fit(data, task, Stop(1e-12, m))
+            return objective(data, task, fit.weights, fit.intercept)
+
+        target = reached(17)
+        assert method.watch is not None
+        found = method.watch(data, task, target * (1 + 1e-9))
+        assert found is not None
+        assert reached(found) <= target * (1 + 1e-9) < reached(found - 1)
+        assert method.watch(data, task, 0.0) is None
 
     def test_embeddings_on_a_device(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,8 @@ def fit(
     Parameters
     ----------
     estimator : LinearClassifier
-        Not changed. Its solver is "auto" (`DSMLR`) or another whose processes have their own rows.
+        Not changed. Its solver is "auto" (`DSMLR`; `DataParallelSDCA` for Crammer-Singer) or another whose processes
+        have their own rows.
     X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features), or list
         Rows in partitions: of an array blocks of rows, which may be SciPy CSR matrices. A list has futures or delayed
         objects, one for each partition.

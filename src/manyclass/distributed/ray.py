@@ -35,7 +35,8 @@ def fit(
     Parameters
     ----------
     estimator : LinearClassifier
-        Not changed. Its solver is "auto" (`DSMLR`) or another whose processes have their own rows.
+        Not changed. Its solver is "auto" (`DSMLR`; `DataParallelSDCA` for Crammer-Singer) or another whose processes
+        have their own rows.
     X : list of ray.ObjectRef, or ray.data.Dataset
         Rows in partitions: references of arrays, CSR matrices or data frames; or a data set, of which all columns but
         those of the labels and weights are features.
