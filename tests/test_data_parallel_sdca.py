@@ -109,7 +109,7 @@ def test_two_classes_have_one_column():
 def test_a_table_and_an_array_of_weights_hold_the_same(exchanges):
     """Rows with few features in common, and more classes than rows of some processes have."""
     rng = np.random.default_rng(0)
-    n, K = 600, 40
+    n, K = 600, 200
     y = np.sort(rng.integers(K, size=n))
     columns = 7 * y[:, None] + rng.integers(9, size=(n, 3))
     X = sp.csr_matrix((np.ones(3 * n), (np.repeat(np.arange(n), 3), columns.ravel())))
@@ -127,7 +127,7 @@ def test_a_table_and_an_array_of_weights_hold_the_same(exchanges):
     (table, sent), (array, _) = once("sparse")[0], once("dense")[0]
     np.testing.assert_allclose(np.asarray(table.sparse_coef_.toarray()), array.coef_, atol=1e-6)
     assert table.duality_gap_ <= 1e-4
-    assert sent / table.n_iter_ < 12 * X.shape[1] * K * exchanges  # entries, not arrays
+    assert sent / table.n_iter_ < 0.5 * 8 * X.shape[1] * K * exchanges  # half of the arrays: entries are sent
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from benchmarks.measure import Stopwatch, quiet, spread_text
 
 ENTRIES = ("sdca_active", "sdca_dp")
 TOL = 1e-3
-DATA = ("icd10cm/3", "icd10cm/4", "news20")
+DATA = ("generated/tall", "icd10cm/3", "icd10cm/4", "news20")
 _ALPHA = 1e-5
 #: Rows of the fit that compiles.
 _FEW = 200

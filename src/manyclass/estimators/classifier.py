@@ -100,8 +100,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
     max_iter : int, optional
         Maximum number of iterations (epochs, for a stochastic solver), >= 1: of each call of ``fit`` with
         ``warm_start``, of all calls together that resume one ``checkpoint``. None: 100; 1000 for "sdca",
-        "sdca_async", "accelerated" and "preconditioned_lbfgs", 300 for "sdca_active", "newton" and "ds_mlr", 8 for
-        "memoir", 10 for "out_of_core".
+        "sdca_async", "accelerated" and "preconditioned_lbfgs", 300 for "sdca_active", "sdca_dp", "newton"
+        and "ds_mlr", 8 for "memoir", 10 for "out_of_core".
     early_stopping : bool or int, default=False
         Number of iterations without a better score on held-out rows after which the fit ends, with the weights of the
         best score; True is 5. The held-out rows are those of ``fit(X_val=, y_val=)``, or else a tenth of each class, at
