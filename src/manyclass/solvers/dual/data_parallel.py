@@ -56,8 +56,16 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
         an error if they cannot be connected.
     exchanges : int, default=4
         How often in an epoch changes are added up, >= 1. More of them need fewer epochs and more communication.
-    first, more, epochs, slack, storage
-        As of `ActiveSetSDCA`.
+    first : int, default=16
+        As of `ActiveSetSDCA`, as all that follow.
+    more : int, default=16
+        Maximum number of rivals that a pass adds per sample.
+    epochs : int, default=6
+        Epochs between two passes that add rivals.
+    slack : float, default=0.5
+        A rival is added if its score is at most this much below the largest violation of its sample.
+    storage : {"auto", "dense", "sparse"}, default="auto"
+        How the weights are stored during the fit.
 
     Attributes
     ----------
