@@ -16,11 +16,12 @@ from manyclass.datasets import make_many_classes
 from manyclass.estimators import alpha_search
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
-from manyclass.objective.losses import MultinomialLoss
+from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
 from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
 from manyclass.optimize.loop import Outcome
 from manyclass.optimize.validation import held_out_rows
+from manyclass.solvers.base import row_matrix
 
 LOSSES = ("multinomial", "crammer_singer", "squared_hinge", "log_loss", "hinge")
 
@@ -194,3 +195,66 @@ def test_early_stopping_after_the_search_judges_on_rows_that_no_fit_has_seen(los
     model = LinearClassifier(loss, alpha="auto", early_stopping=True, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.8
     assert max(found.score for found in model.history_.validation) < 0.5
+
+
+@pytest.fixture
+def few_are_enough(monkeypatch):
+    """Problems of a test are large enough for a search with some of the classes: each has half of these."""
+    monkeypatch.setattr(alpha_search, "_ROWS", 700)
+    monkeypatch.setattr(alpha_search, "_CLASSES", 100)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("costs", ["none", "of classes", "of pairs"])
+def test_the_problem_of_some_classes_is_a_part_of_that_of_all(few_are_enough, costs, sparse):
+    """With weights of zero for the other classes' rows, and scores of these classes that are no rivals, P is the same
+    function, up to a factor."""
+    X, y = make_many_classes(2400, 300, 240, random_state=0)
+    y = np.unique(y, return_inverse=True)[1]
+    rng, K = np.random.default_rng(0), y.max() + 1
+    weights = rng.random(2400) + 0.5
+    given = {"none": (), "of classes": rng.random((1, K)) + 0.5, "of pairs": rng.random((K, K)) + 0.5}[costs]
+    loss, rows = CrammerSingerLoss(0.1, given), make_rows(X if sparse else X.toarray())
+    whole = Problem(rows, ClassTargets(y, K), loss, L2(), 0.01, X.shape[1], sample_weight=weights, intercept=True)
+    some = alpha_search._some_classes(whole, np.random.default_rng(1))
+    assert 700 <= some.n_samples < 1200
+    assert 100 <= some.n_outputs < K
+    # Which classes they are, by their rows: these have all that they have in the whole problem, in the same order.
+    sums, all_sums = (row_matrix(problem).sum(axis=1).ravel() for problem in (some, whole))
+    rows = np.flatnonzero(np.isin(all_sums, sums))
+    chosen = np.unique(y[rows])
+    assert np.array_equal(y[rows], chosen[some.targets.y])
+    assert np.array_equal(np.flatnonzero(np.isin(y, chosen)), rows)
+    W, bias = rng.normal(size=(X.shape[1], some.n_outputs)), rng.normal(size=some.n_outputs)
+    all_W, all_bias = np.zeros((X.shape[1], K)), np.full(K, -1e6)
+    all_W[:, chosen], all_bias[chosen] = W, bias
+    alone = replace(whole, sample_weight=np.where(np.isin(y, chosen), weights, 0.0))
+    part = weights[rows].sum() / weights.sum()
+    # `alone` has mean weight 1 for the rows of these classes; in `whole` they have this part of the weight.
+    expected = part * (alone.value(all_W, all_bias) - whole.lam * whole.penalty_value(all_W))
+    expected += whole.lam * whole.penalty_value(all_W)
+    assert part * some.value(W, bias) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_a_search_with_some_classes_chooses_as_one_with_all(few_are_enough, monkeypatch, early_stopping):
+    X, y = make_many_classes(3000, 800, 300, nnz_per_row=20, random_state=0)
+    settings = {"alpha": "auto", "early_stopping": early_stopping, "tol": 1e-2, "random_state": 0}
+    sizes, minimize = [], alpha_search.minimize
+
+    def counted(problem, *args, **kept):
+        sizes.append((problem.n_samples, problem.n_outputs))
+        return minimize(problem, *args, **kept)
+
+    monkeypatch.setattr(alpha_search, "minimize", counted)
+    models = [LinearClassifier("crammer_singer", n_jobs=n, **settings).fit(X[:2400], y[:2400]) for n in (1, 2)]
+    assert all(n <= 1200 and K <= 150 for n, K in sizes)
+    assert np.array_equal(models[0].coef_, models[1].coef_)  # the threads choose nothing
+    monkeypatch.setattr(alpha_search, "_ROWS", 30_000)
+    of_all = LinearClassifier("crammer_singer", **settings).fit(X[:2400], y[:2400])
+    assert sizes[-1] == (2400, len(of_all.classes_))
+    # One standard error of an accuracy on 600 rows.
+    best = of_all.score(X[2400:], y[2400:])
+    assert models[0].score(X[2400:], y[2400:]) >= best - (best * (1 - best) / 600) ** 0.5
+    if early_stopping:
+        assert models[0].history_.validation

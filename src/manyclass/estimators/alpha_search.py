@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from manyclass.kernels.targets import RealTargets
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets, RealTargets, alike
 from manyclass.objective.history import FitProgress
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.penalties import L1, L2
@@ -24,6 +25,7 @@ from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.optimize.validation import Judge, Score, held_out_rows
 from manyclass.runtime.arrays import copied
 from manyclass.solvers import Solver, State
+from manyclass.solvers.base import row_matrix
 from manyclass.solvers.dual.active import ActiveSetSDCA
 from manyclass.solvers.dual.warm import lineage, warm_state
 
@@ -39,6 +41,8 @@ _TOL, _TOL_REAL = 3e-2, 3e-3
 #: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`; with
 #: active sets `_FEW`, because fits of this length rank alphas as longer ones do.
 _ITERATIONS, _FEW = 30, 6
+#: Rows and classes that are enough for a search with active sets of rivals.
+_ROWS, _CLASSES = 30_000, 200
 #: Standard errors by which a weaker penalty must be better; if its fit is far from its optimum; and the rise of the
 #: score for which one more fit is worth while.
 _ERRORS, _ERRORS_FAR, _RISE = 1.0, 2.0, 0.002
@@ -57,8 +61,9 @@ class AlphaSearch(NamedTuple):
         Score by alpha, the largest alpha first.
     state : tuple or None
         Warm start for the fit on all rows.
-    held : ndarray of int
-        The held-out rows, sorted: no fit of the search, and so not ``state`` either, knows them.
+    held : ndarray of int or None
+        The held-out rows, sorted: no fit of the search, and so not ``state`` either, knows them. None, and no
+        ``state``, of a search with some of the classes.
     interrupted : bool
         Whether Ctrl-C ended the search.
     rising : str or None
@@ -69,7 +74,7 @@ class AlphaSearch(NamedTuple):
     alpha: float
     scores: dict[float, float]
     state: tuple[str, State] | None
-    held: Array
+    held: Array | None
     interrupted: bool
     rising: str | None = None
 
@@ -88,7 +93,8 @@ def search_alpha(
     With active sets of rivals (`ActiveSetSDCA`) the score is taken before each search for rivals, and the fit ends
     where it no longer rises (`_Settled`), without a certificate: with many classes accuracy is final long before the
     gap is small. Each fit takes long there: none between the last alpha that was tried and its neighbor, if the score
-    still rises at the last.
+    still rises at the last. Of many rows and classes the search takes some of the classes with all their rows, see
+    `_some_classes`.
 
     Parameters
     ----------
@@ -108,7 +114,8 @@ def search_alpha(
         search.run()
     scores = dict(sorted(search.scores.items(), reverse=True))
     rising = None if search.interrupted else search.rising()
-    return AlphaSearch(search.alpha(search.best), scores, search.kept, search.held, search.interrupted, rising)
+    kept, held = (search.kept, search.held) if search.whole else (None, None)
+    return AlphaSearch(search.alpha(search.best), scores, kept, held, search.interrupted, rising)
 
 
 class _Interrupted(Exception):
@@ -135,13 +142,17 @@ class _Search:
 
     def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None, verbose: int) -> None:
         rng = np.random.default_rng([seed, unit.n_samples])
-        self.held = held = held_out_rows(unit.targets, unit.sample_weight, rng, FRACTION, "alpha='auto'")
-        weights = np.array(unit.sample_weight, np.float64)
+        self._center, self._solver, self._seed, self._max_iter = _center(unit), solver, seed, max_iter
+        ready = _ready(unit, solver)
+        part = _some_classes(unit, rng) if isinstance(ready, ActiveSetSDCA) else None
+        self.whole = part is None
+        part = unit if part is None else part
+        self.held = held = held_out_rows(part.targets, part.sample_weight, rng, FRACTION, "alpha='auto'")
+        weights = np.array(part.sample_weight, np.float64)
         weights[held] = 0.0
-        self._training, self._judge = replace(unit, sample_weight=weights), Judge.of(unit, held)
+        self._training, self._judge = replace(part, sample_weight=weights), Judge.of(part, held)
         ready = _ready(self._training, solver)
         self._training, self._active = ready.readable(self._training), isinstance(ready, ActiveSetSDCA)
-        self._center, self._solver, self._seed, self._max_iter = _center(self._training), solver, seed, max_iter
         self._tol = _TOL_REAL if isinstance(unit.targets, RealTargets) else _TOL
         self._verbose = verbose
         self._found: dict[int, Score] = {}
@@ -173,7 +184,8 @@ class _Search:
         """An alpha beside the best one, on the side where a parabola through the scores around it rises enough."""
         stronger, weaker = (self._found.get(self.best + step) for step in (-_STRIDE, _STRIDE))
         if stronger is None or weaker is None:
-            return None if self._active else self.best + (_STRIDE // 2 if stronger is None else -(_STRIDE // 2))
+            long = self._active and self.whole
+            return None if long else self.best + (_STRIDE // 2 if stronger is None else -(_STRIDE // 2))
         best, slope = self._found[self.best].score, 0.5 * (weaker.score - stronger.score)
         bend = 2.0 * best - weaker.score - stronger.score
         rise = 0.5 * slope * slope / bend if bend > 0 else math.inf
@@ -264,6 +276,41 @@ class _Search:
 
 def _ready(problem: Problem, solver: Solver | None) -> Solver:
     return (choose(problem) if solver is None else solver).prepare(problem)
+
+
+def _some_classes(unit: Problem, rng: np.random.Generator) -> Problem | None:
+    """The problem of classes drawn at random, with all their rows and the same weight of a row against the penalty:
+    `_ROWS` rows or more, of `_CLASSES` classes or more. None: it would have most rows.
+
+    A margin has one rival at a time, so that an alpha that suits many classes suits some of them; more rows of all
+    classes would be no substitute, as the best alpha depends on their number in a class. Not for losses to which all
+    other classes contribute: the more there are, the smaller the alpha that they want.
+    """
+    targets, K = unit.targets, unit.n_outputs
+    if not isinstance(targets, ClassTargets) or unit.standard is not None or unit.shift is not None:
+        return None
+    present = np.bincount(targets.y, np.asarray(unit.sample_weight) > 0, minlength=K)
+    order = rng.permutation(np.flatnonzero(present))
+    enough = int(np.searchsorted(np.cumsum(present[order]), _ROWS)) + 1
+    chosen = np.sort(order[: max(_CLASSES, enough)])
+    number = np.full(K, -1)
+    number[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(number[targets.y] >= 0)
+    if 2 * len(rows) > unit.n_samples:
+        return None
+    loss = unit.loss
+    if len(loss.costs):
+        every = slice(None) if len(loss.costs) == 1 else chosen[:, None]
+        loss = loss._replace(costs=alike(loss.costs, loss.costs[every, chosen]))
+    weights = np.asarray(unit.sample_weight, np.float64)[rows]
+    return replace(
+        unit,
+        rows=make_rows(row_matrix(unit)[rows]),
+        targets=ClassTargets(alike(targets.y, number[targets.y[rows]]), len(chosen)),
+        loss=loss,
+        lam=unit.lam * unit.n_samples / float(weights.sum()),
+        sample_weight=weights,
+    )
 
 
 def _center(problem: Problem) -> float:

@@ -303,7 +303,7 @@ class WatchedEstimator(Watched, LinearEstimator):
             if search.interrupted:
                 watch = watch._replace(callback=_interrupt)
         if judge is None and patience is not None:
-            if search is None:
+            if search is None or search.held is None:
                 rng = np.random.default_rng([settings["seed"], problem.n_samples])
                 wanted_by = f"early_stopping={self.early_stopping!r}"
                 held = watch.held
