@@ -142,8 +142,9 @@ class _Search:
 
     def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None, verbose: int) -> None:
         rng = np.random.default_rng([seed, unit.n_samples])
-        self._center, self._solver, self._seed, self._max_iter = _center(unit), solver, seed, max_iter
         ready = _ready(unit, solver)
+        self._center = _center(unit, isinstance(ready, ActiveSetSDCA))
+        self._solver, self._seed, self._max_iter = solver, seed, max_iter
         part = _some_classes(unit, rng) if isinstance(ready, ActiveSetSDCA) else None
         self.whole = part is None
         part = unit if part is None else part
@@ -269,7 +270,7 @@ class _Search:
         )
 
     def _iterations_allowed(self) -> int:
-        if not self._found:
+        if not self._found or not self.whole:  # fits with some of the classes are short
             return _ITERATIONS
         return _FEW if self._active else max(_FEW, 2 * self._iterations)
 
@@ -313,10 +314,11 @@ def _some_classes(unit: Problem, rng: np.random.Generator) -> Problem | None:
     )
 
 
-def _center(problem: Problem) -> float:
-    """The first alpha: the mean squared norm of the rows divided by their number, and a tenth of that for losses that
-    give probabilities, which go on pushing rows away that are on the right side. With an l1 part, a tenth of what makes
-    all weights zero."""
+def _center(problem: Problem, many: bool) -> float:
+    """The first alpha: the mean squared norm of the rows divided by their number; a tenth of that for losses that give
+    probabilities, which go on pushing rows away that are on the right side, and for ``many`` classes, where a larger
+    one costs accuracy sooner than a smaller one, and the more classes there are, the sooner. With an l1 part, a tenth
+    of what makes all weights zero."""
     if not isinstance(problem.penalty, L2):
         dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
         V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
@@ -325,7 +327,7 @@ def _center(problem: Problem) -> float:
         l1 = 1.0 if isinstance(problem.penalty, L1) else float(problem.penalty.threshold)
         return 0.1 * float(np.abs(V).max(initial=0.0)) / l1 or 1.0
     scale = float(np.average(problem.norms, weights=problem.sample_weight)) / problem.n_samples
-    return scale * (0.1 if problem.loss.probability else 1.0) or 1.0
+    return scale * (0.1 if many or problem.loss.probability else 1.0) or 1.0
 
 
 def _worth(score: float) -> float:
