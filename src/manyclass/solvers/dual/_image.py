@@ -143,7 +143,6 @@ class TableImage:
         table = self.view(state)
         table.capacity[:] = 0
         table.held[:] = 0
-        table.keys[: 2 * table.used[0]] = -1
         table.used[0] = 0
 
     def rebuild(self, problem: Problem, state: State) -> None:

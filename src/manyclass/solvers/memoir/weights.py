@@ -259,14 +259,15 @@ class TableWeights:
     def put(self, weights: Any) -> None:
         rows = sp.csr_matrix(weights, dtype=self.dtype)
         held = np.diff(rows.indptr).astype(np.int64)
-        # The smallest power of two that is at most three quarters full.
+        # The smallest power of two that is not too full.
         capacity = np.where(held > 0, 4, 0).astype(np.int64)
-        while (small := 4 * held > 3 * capacity).any():
+        while (small := held > tables.FULLEST * capacity).any():
             capacity[small] *= 2
         table = tables.make_table(len(held), int(capacity.sum()) + (1 << 10), self.dtype)
         table.start[:] = np.cumsum(capacity) - capacity
         table.capacity[:] = capacity
         table.used[0] = capacity.sum()
+        table.keys[: 2 * table.used[0]] = -1
         kernels.fill(table, make_rows(rows))
         self._table = table
         self._forget_bounds()
