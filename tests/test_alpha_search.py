@@ -216,6 +216,9 @@ def test_the_problem_of_some_classes_is_a_part_of_that_of_all(few_are_enough, co
     given = {"none": (), "of classes": rng.random((1, K)) + 0.5, "of pairs": rng.random((K, K)) + 0.5}[costs]
     loss, rows = CrammerSingerLoss(0.1, given), make_rows(X if sparse else X.toarray())
     whole = Problem(rows, ClassTargets(y, K), loss, L2(), 0.01, X.shape[1], sample_weight=weights, intercept=True)
+    with pytest.MonkeyPatch.context() as fewer:
+        fewer.setattr(alpha_search, "_COPIED", 690)
+        assert alpha_search._some_classes(whole, np.random.default_rng(1)) is None
     some = alpha_search._some_classes(whole, np.random.default_rng(1))
     assert 700 <= some.n_samples < 1200
     assert 100 <= some.n_outputs < K

@@ -41,8 +41,8 @@ _TOL, _TOL_REAL = 3e-2, 3e-3
 #: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`; with
 #: active sets `_FEW`, because fits of this length rank alphas as longer ones do.
 _ITERATIONS, _FEW = 30, 6
-#: Rows and classes that are enough for a search with active sets of rivals.
-_ROWS, _CLASSES = 30_000, 200
+#: Rows and classes that are enough for a search with active sets of rivals, and the most rows that are copied for it.
+_ROWS, _CLASSES, _COPIED = 30_000, 200, 120_000
 #: Standard errors by which a weaker penalty must be better; if its fit is far from its optimum; and the rise of the
 #: score for which one more fit is worth while.
 _ERRORS, _ERRORS_FAR, _RISE = 1.0, 2.0, 0.002
@@ -281,7 +281,7 @@ def _ready(problem: Problem, solver: Solver | None) -> Solver:
 
 def _some_classes(unit: Problem, rng: np.random.Generator) -> Problem | None:
     """The problem of classes drawn at random, with all their rows and the same weight of a row against the penalty:
-    `_ROWS` rows or more, of `_CLASSES` classes or more. None: it would have most rows.
+    `_ROWS` rows or more, of `_CLASSES` classes or more. None: it would have most rows, or more than `_COPIED`.
 
     A margin has one rival at a time, so that an alpha that suits many classes suits some of them; more rows of all
     classes would be no substitute, as the best alpha depends on their number in a class. Not for losses to which all
@@ -297,7 +297,7 @@ def _some_classes(unit: Problem, rng: np.random.Generator) -> Problem | None:
     number = np.full(K, -1)
     number[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(number[targets.y] >= 0)
-    if 2 * len(rows) > unit.n_samples:
+    if len(rows) > min(unit.n_samples // 2, _COPIED):
         return None
     loss = unit.loss
     if len(loss.costs):
