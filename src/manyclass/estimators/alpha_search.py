@@ -39,7 +39,7 @@ _RATIO, _STRIDE, _FARTHEST = 10**0.5, 2, 8
 #: Relative duality gap of the fits of the search: small enough to compare accuracies, and to compare squared errors.
 _TOL, _TOL_REAL = 3e-2, 3e-3
 #: Most iterations of the first fit of the search; the others may take twice those of the best one, or `_FEW`; with
-#: active sets `_FEW`, because fits of this length rank alphas as longer ones do.
+#: active sets on all rows `_FEW`, because fits of this length rank alphas as longer ones do.
 _ITERATIONS, _FEW = 30, 6
 #: Rows and classes that are enough for a search with active sets of rivals, and the most rows that are copied for it.
 _ROWS, _CLASSES, _COPIED = 30_000, 200, 120_000

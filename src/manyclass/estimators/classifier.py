@@ -136,6 +136,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         Strength of the penalty used.
     validation_scores_ : dict of float to float
         Accuracy (micro-F1 for multilabel y) on the held-out rows by alpha, with ``alpha="auto"``; see `plot`.
+        Of Crammer-Singer with many classes, the accuracy among the classes that the search used.
     solver_ : str
         Solver used.
     duality_gap_ : float

@@ -57,7 +57,7 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
     exchanges : int, default=4
         How often in an epoch changes are added up, >= 1. More of them need fewer epochs and more communication.
     first : int, default=16
-        As of `ActiveSetSDCA`, as all that follow.
+        Number of rivals per sample at the start. This and the following parameters are those of `ActiveSetSDCA`.
     more : int, default=16
         Maximum number of rivals that a pass adds per sample.
     epochs : int, default=6
