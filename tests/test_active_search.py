@@ -12,7 +12,7 @@ from manyclass.kernels import proposals
 from manyclass.mips import ExactSearch, SimpleLSH, SmallWorldGraph
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.optimize.loop import minimize
-from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncActiveSetSDCA
+from manyclass.solvers import SDCA, ActiveSetSDCA
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual.warm import warm_state
 
@@ -120,10 +120,9 @@ def test_kept_violators_are_those_of_a_full_scan():
         np.testing.assert_allclose(scores[i, got], scores[i, expected])  # equal scores, in an empty row, have no order
 
 
-@pytest.mark.parametrize("solver", [ActiveSetSDCA, AsyncActiveSetSDCA])
-def test_rivals_without_a_dual_are_dropped(solver):
+def test_rivals_without_a_dual_are_dropped():
     problem = problem_of()
-    run = solver(first=8, more=2, epochs=100).prepare(problem)
+    run = ActiveSetSDCA(first=8, more=2, epochs=100).prepare(problem)
     state = run.state(problem)
     steps = run.iterate(problem, state, 0)
     next(steps)  # and the first pass

@@ -29,7 +29,7 @@ from manyclass.objective.losses import (
 )
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.optimize.choice import choose
-from manyclass.solvers import SDCA, SOLVERS, AcceleratedSDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA
+from manyclass.solvers import SDCA, SOLVERS, AcceleratedSDCA, ActiveSetSDCA, AsyncSDCA
 from manyclass.solvers.dual.sdca import SAMPLINGS
 from registry import LossCase
 
@@ -400,7 +400,7 @@ def test_many_classes_have_rivals_to_be_active():
     data = helpers.make_data("class", n=240, K=120)
     net, pure = (helpers.make_problem(CrammerSingerLoss(0.1), data, reg=reg) for reg in (ElasticNet(0.5), L1()))
     assert type(choose(net)) is ActiveSetSDCA
-    assert type(AsyncSDCA().prepare(net)) is AsyncActiveSetSDCA
+    assert type(AsyncSDCA().prepare(net)) is ActiveSetSDCA
     # Active sets take no options, and need an l2 part.
     assert type(AsyncSDCA(sampling="uniform").prepare(net)) is AsyncSDCA
     assert type(SDCA().prepare(net)) is SDCA

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings, strategies as st
 
 from helpers import make_data, make_problem, same_bits
-from manyclass import SDCA, AcceleratedSDCA, LinearClassifier
+from manyclass import SDCA, AcceleratedSDCA, ActiveSetSDCA, LinearClassifier
 from manyclass.kernels import rounds as kernels
 from manyclass.kernels.rows import make_rows
 from manyclass.objective.penalties import L2, ElasticNet
@@ -37,15 +38,24 @@ def test_rounds_reach_the_optimum(name, K, reg):
     problem = sparse_problem(name, K, reg=reg, lam=0.02, intercept=K == 3)
     tol = 1e-6 if problem.loss.smoothness else 1e-2
     best = minimize(problem, SDCA(sampling="permutation"), tol=tol, max_iter=20_000).certificate
-    for solver in (SDCA(sampling="rounds"), AcceleratedSDCA(sampling="rounds")):
+    solvers = [SDCA(sampling="rounds"), AcceleratedSDCA(sampling="rounds")]
+    if name.startswith("crammer_singer"):
+        solvers += [ActiveSetSDCA(sampling="rounds", storage=storage) for storage in ("dense", "sparse")]
+    for solver in solvers:
         found = minimize(problem, solver, tol=tol, max_iter=20_000)
         assert found.outcome is Outcome.CONVERGED
         assert best.dual - 1e-12 <= found.certificate.primal <= best.primal * (1 + 1.01 * tol)
 
 
-@pytest.mark.parametrize("solver", [SDCA, AcceleratedSDCA])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("loss", "K"), [("multinomial", 3), ("crammer_singer", 20), ("multinomial", 150)])
+@pytest.mark.parametrize(
+    ("loss", "K", "solver"),
+    [
+        *itertools.product(["multinomial"], [3, 150], [SDCA, AcceleratedSDCA]),
+        *itertools.product(["crammer_singer"], [20], [SDCA, AcceleratedSDCA, ActiveSetSDCA]),
+        ("crammer_singer", 150, partial(ActiveSetSDCA, storage="sparse")),
+    ],
+)
 def test_rounds_give_the_same_bits_on_any_number_of_threads(loss, K, dtype, solver, monkeypatch):
     monkeypatch.setattr(_rounds, "cores", lambda: 16)  # more threads than cores wait longer, and end too
     rng = np.random.default_rng(0)
@@ -86,6 +96,10 @@ def test_auto_takes_rounds_where_they_cost_nothing():
     assert rounds_of(many, 0.0, wanted=False) is not None
     assert rounds_of(many, 10 * many.inv_lam_n, wanted=False) is None  # an intercept is shared by all rows
     assert rounds_of(sparse_problem("multinomial", 150, density=0.6), 0.0, wanted=False) is None
+    rare = sparse_problem("multinomial", 20, d=4000, density=0.002)
+    assert rounds_of(rare, 0.0, wanted=False) is None
+    assert rounds_of(rare, 0.0, wanted=False, few_change=True) is not None  # threads have features of their own
+    assert rounds_of(rare, 10 * rare.inv_lam_n, wanted=False, few_change=True) is None
     assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), 0.0, wanted=False) is None
     runs = [minimize(many, SDCA(sampling=sampling), tol=1e-4) for sampling in ("auto", "rounds")]
     same_bits(*runs)

@@ -26,9 +26,10 @@ def _everything(rows, i, V, coef, lo, hi, classes, reg, U, W):
     """All operations on row i: scores of a range and of some classes, both updates of V, the norm, the row count."""
     s, t = np.ones(hi - lo, V.dtype), np.ones(classes.size, V.dtype)
     products.add_scores(rows, i, V, lo, hi, reg, s)
-    products.add_sparse_scores(rows, i, V, classes, classes.size, reg, t)
+    begin, end = kernels.row_span(rows, i)
+    products.add_sparse_scores(rows, i, begin, end, V, classes, classes.size, reg, t)
     products.add_outer(rows, i, coef[: hi - lo], lo, hi, U)
-    products.add_sparse_outer(rows, i, coef[: classes.size], classes, classes.size, W)
+    products.add_sparse_outer(rows, i, begin, end, coef[: classes.size], classes, classes.size, W)
     return s, t, U, W, kernels.squared_norm(rows, i), kernels.n_rows(rows)
 
 

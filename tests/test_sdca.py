@@ -10,7 +10,7 @@ from helpers import make_data, make_problem, objective, same_bits
 from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncActiveSetSDCA, AsyncSDCA
+from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncSDCA
 from manyclass.solvers.dual.sdca import bias_step
 from registry import LOSSES
 
@@ -85,7 +85,7 @@ def test_the_optimum_is_an_independent_solvers_and_the_gap_is_true(problem):
     assert reached - best <= result.certificate.gap + rounding
 
 
-@pytest.mark.parametrize("solver", [AsyncSDCA(), ActiveSetSDCA(), AsyncActiveSetSDCA()], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("solver", [AsyncSDCA(), ActiveSetSDCA()], ids=lambda solver: solver.name)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_other_solvers_reach_the_same_certified_optimum(solver, intercept):
     data = make_data("class", n=80, K=12, weighted=True, seed=3)

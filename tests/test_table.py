@@ -14,12 +14,12 @@ from manyclass import LinearClassifier
 from manyclass.kernels import table as tables
 from manyclass.kernels.jit import jit
 from manyclass.kernels.predict import add_row, make_mixed
-from manyclass.kernels.rows import make_rows
+from manyclass.kernels.rows import make_rows, row_span
 from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import minimize
-from manyclass.solvers import ActiveSetSDCA, AsyncActiveSetSDCA
-from manyclass.solvers.dual._image import TableImage, image_of
+from manyclass.solvers import ActiveSetSDCA
+from manyclass.solvers.dual._image import TableImage
 
 DTYPES = (np.float32, np.float64)
 
@@ -33,8 +33,9 @@ def add_all(table, rows, row, classes, coef, reg, begin):
         one[0], value[0] = classes[t], coef[t]
         if not tables.has_room(table, rows, row[t], 1):
             return t
-        tables.image_scores(table, rows, row[t], one, 1, reg, unused, slots)
-        tables.add_to_image(table, rows, row[t], value, one, 1, slots)
+        first, last = row_span(rows, row[t])
+        tables.image_scores(table, rows, row[t], first, last, one, 1, reg, unused, slots)
+        tables.add_to_image(table, rows, row[t], first, last, value, one, 1, slots)
     return len(row)
 
 
@@ -81,6 +82,7 @@ def active_problem(reg, dtype, intercept, weighted, K=40, n=150, threads=1):
     return make_problem(loss, data, reg=reg, lam=1e-3, dtype=dtype, intercept=intercept, n_threads=threads)
 
 
+@pytest.mark.parametrize("sampling", ["permutation", "rounds"])
 @pytest.mark.parametrize(
     ("reg", "dtype", "intercept", "weighted"),
     [
@@ -90,9 +92,9 @@ def active_problem(reg, dtype, intercept, weighted, K=40, n=150, threads=1):
         (ElasticNet(0.3), np.float32, False, True),
     ],
 )
-def test_a_fit_on_the_table_is_a_fit_on_the_array(reg, dtype, intercept, weighted):
-    problem = active_problem(reg, dtype, intercept, weighted)
-    solvers = {name: ActiveSetSDCA(first=4, more=2, storage=name) for name in ("dense", "sparse")}
+def test_a_fit_on_the_table_is_a_fit_on_the_array(reg, dtype, intercept, weighted, sampling):
+    problem = active_problem(reg, dtype, intercept, weighted, threads=2)
+    solvers = {name: ActiveSetSDCA(first=4, more=2, storage=name, sampling=sampling) for name in ("dense", "sparse")}
     states = {name: solver.state(problem) for name, solver in solvers.items()}
     runs = [solver.iterate(problem, states[name], 0) for name, solver in solvers.items()]
     for _, (dense, sparse) in zip(range(16), zip(*runs)):
@@ -105,10 +107,10 @@ def test_a_fit_on_the_table_is_a_fit_on_the_array(reg, dtype, intercept, weighte
             assert sparse.bound.dual == pytest.approx(dense.bound.dual, rel=1e-6)
 
 
-@pytest.mark.parametrize(("solver", "threads"), [(ActiveSetSDCA, 1), (AsyncActiveSetSDCA, 2)])
-def test_the_certificate_is_true(solver, threads):
-    problem = active_problem(L2(), np.float64, True, True, threads=threads)
-    found = minimize(problem, solver(storage="sparse"), tol=1e-4, max_iter=2000)
+@pytest.mark.parametrize("sampling", ["permutation", "rounds"])
+def test_the_certificate_is_true(sampling):
+    problem = active_problem(L2(), np.float64, True, True, threads=2)
+    found = minimize(problem, ActiveSetSDCA(storage="sparse", sampling=sampling), tol=1e-4, max_iter=2000)
     assert found.certificate.relative_gap <= 1e-4
     W = found.weights.toarray()
     assert problem.value(W, found.intercept) == pytest.approx(found.certificate.primal, rel=1e-9)
@@ -117,19 +119,11 @@ def test_the_certificate_is_true(solver, threads):
     assert best.dual <= found.certificate.primal * (1 + 1e-9)
 
 
-def test_one_thread_of_the_asynchronous_solver_puts_off_what_needs_room():
-    """Examples that would add entries come last, one after the other: the optimum is the same."""
-    problem = active_problem(L2(), np.float64, False, False)
-    state = AsyncActiveSetSDCA(storage="sparse").state(problem)
-    next(AsyncActiveSetSDCA(storage="sparse").iterate(problem, state, 0))
-    table = image_of(state).view(state)
-    assert table.held.sum() > 0
-    assert (table.held <= table.capacity).all()
-
-
-def test_room_is_made_in_the_midst_of_an_epoch(monkeypatch):
-    problem = active_problem(L2(), np.float64, False, False)
-    expected = minimize(problem, ActiveSetSDCA(storage="sparse"), max_iter=7, tol=1e-12, warn=False)
+@pytest.mark.parametrize("sampling", ["permutation", "rounds"])
+def test_room_is_made_in_the_midst_of_an_epoch(sampling, monkeypatch):
+    problem = active_problem(L2(), np.float64, False, False, threads=2)
+    solver = ActiveSetSDCA(storage="sparse", sampling=sampling)
+    expected = minimize(problem, solver, max_iter=7, tol=1e-12, warn=False)
     grown = []
     enlarge, arrays = TableImage.enlarge, TableImage.arrays
 
@@ -142,7 +136,7 @@ def test_room_is_made_in_the_midst_of_an_epoch(monkeypatch):
 
     monkeypatch.setattr(TableImage, "arrays", small)
     monkeypatch.setattr(TableImage, "enlarge", counted)
-    found = minimize(problem, ActiveSetSDCA(storage="sparse"), max_iter=7, tol=1e-12, warn=False)
+    found = minimize(problem, solver, max_iter=7, tol=1e-12, warn=False)
     assert len(grown) >= 2
     assert arrays is not small
     np.testing.assert_array_equal(found.weights.toarray(), expected.weights.toarray())

@@ -169,7 +169,7 @@ def _smaller(solver: str, data: Dataset) -> list[str]:
     others = ["--vectorizer hashing or fewer features"]
     if issparse(data.X):
         others.append("--solver memoir (no certificate)")
-    if solver not in ("sdca_active", "sdca_active_async"):
+    if solver != "sdca_active":
         others.append("--loss crammer_singer")
     return [*others, "--solver out_of_core on a store (manyclass convert)"]
 

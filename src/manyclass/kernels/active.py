@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyclass.kernels.jit import jit
+from manyclass.kernels.jit import inline, jit
+from manyclass.kernels.meeting import APART, meet
 from manyclass.kernels.operations import rival_cost
 from manyclass.kernels.products import add_sparse_outer_within
-from manyclass.kernels.rows import longest_row, n_rows
+from manyclass.kernels.rows import longest_row, n_rows, row_span, row_split
 from manyclass.kernels.simplex import project_rivals
-from manyclass.kernels.table import add_at, add_to_image, has_all, has_room, image_scores
+from manyclass.kernels.table import add_at, add_to_image, has_room, image_scores, slots_free, slots_needed
 
 __all__ = [
     "active_epoch",
@@ -30,81 +31,156 @@ __all__ = [
 
 @jit
 def active_epoch(
-    rows, y, weights, norms, order, loss, reg, V, bias, indptr, rivals, b, idle, inv_lam_n, bias_step, alone, left
+    rows,
+    y,
+    weights,
+    norms,
+    order,
+    size,
+    loss,
+    reg,
+    V,
+    bias,
+    indptr,
+    rivals,
+    b,
+    idle,
+    inv_lam_n,
+    bias_step,
+    edges,
+    scores,
+    steps,
+    needed,
+    arrived,
+    me,
+    threads,
 ):
-    """One dual ascent step on each example of ``order``, exact over its active rivals.
+    """What thread ``me`` of ``threads`` does of an epoch: dual ascent steps, each exact over a row's active rivals.
 
-    ``V`` is an array or a `WeightTable`. ``idle``: see `manyclass.kernels.sdca.sdca_epoch`. Returns two counts. First,
-    how many entries of ``order`` were processed: fewer than all if the table has no free slots for an example. Second,
-    how many examples were postponed to ``left``: with ``alone`` false (other threads use the table at the same time),
-    those that need new entries in the table.
+    The steps of ``size`` rows of ``order`` are computed at the same weights, with the norms that
+    `manyclass.kernels.rounds` explains; of one row, with ||x_i||^2. Scores and updates are divided by features, at the
+    inner ``edges`` of the shards, steps by rows. ``V`` is an array or a `WeightTable`. ``idle``: see
+    `manyclass.kernels.sdca.sdca_epoch`. Shared: ``scores``, shards x size x (1 + most rivals of a row), ``steps``,
+    size x the same, ``needed``, an int per thread, and ``arrived``, zero.
+
+    Returns how many entries of ``order`` were processed: fewer than all if the table has no free slots for a round.
     """
     real = b.dtype.type
-    longest = 0
-    for i in range(indptr.shape[0] - 1):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    classes = np.empty(longest + 1, np.int64)
-    s = np.empty(longest + 1, b.dtype)
-    new = np.empty(longest, b.dtype)
-    slots = np.empty((longest + 1) * longest_row(rows), np.int64)
-    n_left = 0
-    for position in range(order.shape[0]):
-        i = order[position]
-        begin = indptr[i]
-        m = indptr[i + 1] - begin
-        c = real(weights[i])
-        if m == 0 or c <= 0:
-            continue
-        q = c * (real(norms[i]) * real(inv_lam_n) + real(bias_step))
-        curvature = loss.gamma + q
-        for a in range(m):
-            classes[a] = rivals[begin + a]
-        classes[m] = y[i]
-        for a in range(m):
-            s[a] = bias[classes[a]] + (real(rival_cost(loss, y[i], classes[a])) - real(1))
-        s[m] = bias[classes[m]]
-        image_scores(V, rows, i, classes, m + 1, reg, s, slots)
-        old = real(0)
-        for a in range(m):
-            old += b[begin + a]
-        if curvature > 0:
-            for a in range(m):
-                new[a] = real(1) + s[a] - s[m] + q * b[begin + a] + q * old
-            total = project_rivals(new[:m], curvature, q / curvature)
-        else:
-            best = 0
-            for a in range(m):
-                if s[a] > s[best]:
-                    best = a
-            total = real(1) if real(1) + s[best] - s[m] > 0 else real(0)
-            new[:m] = 0
-            new[best] = total
-        change = real(0)
-        for a in range(m):
-            delta = new[a] - b[begin + a]
-            s[a] = -c * delta
-            change = max(change, abs(delta))
-        if change > 0:
-            s[m] = c * (total - old)
-            if alone:
-                if not has_room(V, rows, i, m + 1):
-                    return position, n_left
-            elif not has_all(V, rows, i, s, m + 1, slots):
-                left[n_left] = i
-                n_left += 1
+    shards, most = scores.shape[0], scores.shape[2]
+    first, last = me * shards // threads, (me + 1) * shards // threads
+    spans = np.empty((size, shards + 1), np.int64)
+    classes = np.empty((size, most), np.int64)
+    slots = np.empty((size, most * longest_row(rows)), np.int64)
+    new = np.empty(most, b.dtype)
+    total = np.empty(most, b.dtype)
+    meetings = 0
+    for start in range(0, order.shape[0], size):
+        end = min(start + size, order.shape[0])
+        rivals_of_all = 0
+        for r in range(end - start):
+            rivals_of_all += indptr[order[start + r] + 1] - indptr[order[start + r]] + 1
+        need = np.int64(0)
+        for r in range(end - start):
+            i = order[start + r]
+            m = indptr[i + 1] - indptr[i]
+            if m == 0 or weights[i] <= 0:
                 continue
-            idle[i] = 0
             for a in range(m):
-                b[begin + a] = new[a]
-            if bias_step > 0:
+                classes[r, a] = rivals[indptr[i] + a]
+            classes[r, m] = y[i]
+            begin, whole = row_span(rows, i)
+            if first > 0:
+                begin = row_split(rows, i, begin, edges[first - 1])
+            spans[r, first] = begin
+            at = 0
+            for f in range(first, last):
+                until = row_split(rows, i, begin, edges[f]) if f + 1 < shards else whole
+                s = scores[f, r]
                 for a in range(m + 1):
-                    bias[classes[a]] += real(bias_step) * s[a]
+                    s[a] = 0
+                image_scores(V, rows, i, begin, until, classes[r], m + 1, reg, s, slots[r, at:])
+                at += (m + 1) * (until - begin)
+                begin = until
+                spans[r, f + 1] = until
+            need += slots_needed(V, rows, spans[r, first], spans[r, last], rivals_of_all)
+        needed[me * APART] = need
+        meetings += 1
+        meet(arrived, me, threads, meetings)
+        need = np.int64(0)
+        for other in range(threads):
+            need += needed[other * APART]
+        if need > slots_free(V):
+            return start
+        for position in range(start + me, end, threads):
+            i = order[position]
+            r = position - start
+            m = indptr[i + 1] - indptr[i]
+            step = steps[r]
+            step[m] = np.nan  # nothing to add
+            c = real(weights[i])
+            if m == 0 or c <= 0:
+                continue
+            dual = b[indptr[i] : indptr[i + 1]]
+            for a in range(m):
+                k = rivals[indptr[i] + a]
+                total[a] = bias[k] + (real(rival_cost(loss, y[i], k)) - real(1))
+            total[m] = bias[y[i]]
+            for f in range(shards):
+                s = scores[f, r]
+                for a in range(m + 1):
+                    total[a] += s[a]
+            q = c * (real(norms[i]) * real(inv_lam_n) + real(size) * real(bias_step))
+            old = real(0)
+            for a in range(m):
+                old += dual[a]
+            mass = _exact_step(loss.gamma, q, total, dual, m, old, new)
+            change = real(0)
+            for a in range(m):
+                delta = new[a] - dual[a]
+                step[a] = -c * delta
+                change = max(change, abs(delta))
+                dual[a] = new[a]
+            if change > 0:
+                step[m] = c * (mass - old)
+                idle[i] = 0
+            else:
+                idle[i] = min(idle[i] + 1, 100)
+        meetings += 1
+        meet(arrived, me, threads, meetings)
+        for r in range(end - start):
+            i = order[start + r]
+            m = indptr[i + 1] - indptr[i]
+            if np.isnan(steps[r, m]):
+                continue
+            if bias_step > 0 and me == 0:
+                for a in range(m + 1):
+                    bias[classes[r, a]] += real(bias_step) * steps[r, a]
             for a in range(m + 1):
-                s[a] *= real(inv_lam_n)
-            add_to_image(V, rows, i, s, classes, m + 1, slots)
-        else:
-            idle[i] = min(idle[i] + 1, 100)
-    return order.shape[0], n_left
+                total[a] = steps[r, a] * real(inv_lam_n)
+            add_to_image(V, rows, i, spans[r, first], spans[r, last], total, classes[r], m + 1, slots[r])
+    return order.shape[0]
+
+
+@inline
+def _exact_step(gamma, q, s, b, m, old, new):
+    """The dual variables ``new`` of m rivals that maximize the dual; their sum.
+
+    ``s`` are the scores, with costs, of the rivals and then of the row's own class, ``old`` is the sum of ``b``.
+    """
+    real = b.dtype.type
+    curvature = gamma + q
+    if curvature > 0:
+        for a in range(m):
+            new[a] = real(1) + s[a] - s[m] + q * b[a] + q * old
+        return project_rivals(new[:m], curvature, q / curvature)
+    best = 0
+    for a in range(m):
+        if s[a] > s[best]:
+            best = a
+    mass = real(1) if real(1) + s[best] - s[m] > 0 else real(0)
+    new[:m] = 0
+    new[best] = mass
+    return mass
 
 
 @jit
@@ -170,8 +246,8 @@ def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V, first, 
 
 
 @jit
-def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table, begin):
-    """Add `sparse_dual_image` to a table, for the examples from ``begin`` on.
+def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table, start):
+    """Add `sparse_dual_image` to a table, for the examples from ``start`` on.
 
     Returns the first example for which the table has no free slots, or the number of examples.
     """
@@ -183,7 +259,7 @@ def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table,
     coef = np.empty(longest + 1, b.dtype)
     unused = np.zeros(longest + 1, b.dtype)
     slots = np.empty((longest + 1) * longest_row(rows), np.int64)
-    for i in range(begin, n_rows(rows)):
+    for i in range(start, n_rows(rows)):
         scale = real(weights[i]) * real(inv_lam_n)
         m = 0
         total = 0.0
@@ -198,8 +274,9 @@ def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table,
                 return i
             classes[m] = y[i]
             coef[m] = scale * real(total)
-            image_scores(table, rows, i, classes, m + 1, reg, unused, slots)
-            add_to_image(table, rows, i, coef, classes, m + 1, slots)
+            begin, end = row_span(rows, i)
+            image_scores(table, rows, i, begin, end, classes, m + 1, reg, unused, slots)
+            add_to_image(table, rows, i, begin, end, coef, classes, m + 1, slots)
     return n_rows(rows)
 
 

@@ -36,8 +36,8 @@ def add_sparse_outer_within(rows: Any, i: Any, coef: Any, classes: Any, m: Any, 
     raise TypeError("compiled: call it from a kernel")
 
 
-def add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
-    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m."""
+def add_sparse_scores(rows: Any, i: Any, begin: Any, end: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
+    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m; x_i from ``begin`` to ``end`` (`row_span`)."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -56,8 +56,8 @@ def add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: An
     raise TypeError("compiled: call it from a kernel")
 
 
-def add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
-    """``V[j, classes[a]] += x_ij coef[a]`` for a < m."""
+def add_sparse_outer(rows: Any, i: Any, begin: Any, end: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
+    """``V[j, classes[a]] += x_ij coef[a]`` for a < m; x_i from ``begin`` to ``end`` (`row_span`)."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -136,11 +136,11 @@ def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -
 
 
 @implements(add_sparse_scores)
-def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
+def _add_sparse_scores(rows: Any, i: Any, begin: Any, end: Any, V: Any, classes: Any, m: Any, reg: Any, s: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, V, classes, m, reg, s):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+        def csr(rows, i, begin, end, V, classes, m, reg, s):
+            for t in range(begin, end):
                 x = s.dtype.type(rows.data[t])
                 v = V[rows.indices[t]]
                 for a in range(m):
@@ -149,11 +149,11 @@ def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any
         return csr
     if is_a(rows, DenseRows) and _columns_first(V):
 
-        def columns(rows, i, V, classes, m, reg, s):
+        def columns(rows, i, begin, end, V, classes, m, reg, s):
             real = s.dtype.type
-            x = rows.x[i]
+            x = rows.x[i, begin:end]
             for a in range(m):
-                v = V[:, classes[a]]
+                v = V[begin:end, classes[a]]
                 total = real(0)
                 for j in range(x.shape[0]):
                     total += real(x[j]) * primal(reg, v[j])
@@ -162,8 +162,8 @@ def _add_sparse_scores(rows: Any, i: Any, V: Any, classes: Any, m: Any, reg: Any
         return columns
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, V, classes, m, reg, s):
-            for j in range(rows.x.shape[1]):
+        def dense(rows, i, begin, end, V, classes, m, reg, s):
+            for j in range(begin, end):
                 x = s.dtype.type(rows.x[i, j])
                 if x == 0:
                     continue
@@ -315,11 +315,11 @@ def _add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: A
 
 
 @implements(add_sparse_outer)
-def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
+def _add_sparse_outer(rows: Any, i: Any, begin: Any, end: Any, coef: Any, classes: Any, m: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
 
-        def csr(rows, i, coef, classes, m, V):
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+        def csr(rows, i, begin, end, coef, classes, m, V):
+            for t in range(begin, end):
                 x = coef.dtype.type(rows.data[t])
                 v = V[rows.indices[t]]
                 for a in range(m):
@@ -328,18 +328,18 @@ def _add_sparse_outer(rows: Any, i: Any, coef: Any, classes: Any, m: Any, V: Any
         return csr
     if is_a(rows, DenseRows) and _columns_first(V):
 
-        def columns(rows, i, coef, classes, m, V):
-            x = rows.x[i]
+        def columns(rows, i, begin, end, coef, classes, m, V):
+            x = rows.x[i, begin:end]
             for a in range(m):
-                v, z = V[:, classes[a]], coef[a]
+                v, z = V[begin:end, classes[a]], coef[a]
                 for j in range(x.shape[0]):
                     v[j] += coef.dtype.type(x[j]) * z
 
         return columns
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, coef, classes, m, V):
-            for j in range(rows.x.shape[1]):
+        def dense(rows, i, begin, end, coef, classes, m, V):
+            for j in range(begin, end):
                 x = coef.dtype.type(rows.x[i, j])
                 if x == 0:
                     continue

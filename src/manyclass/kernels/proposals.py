@@ -1,10 +1,11 @@
 """Kernels that propose rivals to the active-set Crammer-Singer solver: from class centroids, and from current weights.
 
 A rival of a row is a class j != y; a violator is one with a positive margin violation c_yj + s_j - s_y, where c_yj is 1
-unless the loss has costs: the scores of rivals are taken with c_yj - 1 added. From current
-weights every class of a row is scored, and a vectorized loop finds the possible violators. An alternative, to read only
-the features without which no class can be a violator (the score of y is a bound), was slower: it saves four fifths of
-the multiply-adds, but these are the cheap ones along dense rows, and its lookups are scattered over the memory.
+unless the loss has costs: the scores of rivals are taken with c_yj - 1 added. From current weights every class of a row
+is scored, and vectorized loops find the violators: with weights of few features most classes have a score near 0, and
+thousands of them violate the margin of a row whose own score is small. An alternative, to read only the features
+without which no class can be a violator (the score of y is a bound), was slower: it saves four fifths of the
+multiply-adds, but these are the cheap ones along dense rows, and its lookups are scattered over the memory.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from manyclass.kernels.jit import implements, inline, is_a, jit
 from manyclass.kernels.operations import rival_cost
 from manyclass.kernels.predict import DenseWeights, MixedWeights, add_row, add_rows
 from manyclass.kernels.products import add_scores
-from manyclass.kernels.rows import CSRRows, longest_row
-from manyclass.kernels.simplex import project_rivals
+from manyclass.kernels.rows import CSRRows, longest_row, row_span
+from manyclass.kernels.simplex import smooth_largest
 from manyclass.kernels.table import image_scores
 
 __all__ = ["centroid_rivals", "keep_violators", "propose"]
@@ -87,27 +88,23 @@ def _all_scores_of(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
     return None
 
 
+def _integers(s: Any) -> Any:
+    """The same memory as integers, which have the order of the floats where these are not negative."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@implements(_integers)
+def _integers_of(s: Any) -> Any:
+    return (lambda s: s.view(np.int32)) if s.dtype == types.float32 else (lambda s: s.view(np.int64))
+
+
 @inline
-def _at_least(s, threshold, found):
-    """Write the indices where ``s`` is at least ``threshold`` to ``found``, ascending; returns how many there are."""
-    size = 0
-    whole = s.shape[0] - s.shape[0] % _BLOCK
-    for lo in range(0, whole, _BLOCK):
-        # Count first: with a fixed length and 32-bit counts the loop is vectorized, and most blocks have no such entry.
-        part = s[lo : lo + _BLOCK]
-        hits = np.int32(0)
-        for k in range(_BLOCK):
-            hits += np.int32(1) if part[k] >= threshold else np.int32(0)
-        if hits > 0:
-            for k in range(_BLOCK):
-                if part[k] >= threshold:
-                    found[size] = lo + k
-                    size += 1
-    for k in range(whole, s.shape[0]):
-        if s[k] >= threshold:
-            found[size] = k
-            size += 1
-    return size
+def _largest(integers):
+    # A maximum of integers is vectorized, that of floats is not.
+    top = integers[0]
+    for k in range(1, integers.shape[0]):
+        top = max(top, integers[k])
+    return top
 
 
 @jit
@@ -120,15 +117,17 @@ def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, foun
     """
     outputs = bias.shape[0]
     real = bias.dtype.type
-    gamma = loss.gamma
-    s = np.empty(outputs, bias.dtype)
-    near = np.empty(outputs, bias.dtype)
-    violators = np.empty(outputs, np.int64)
-    active = np.zeros(outputs, np.bool_)
+    gamma = real(loss.gamma)
+    blocks = (outputs + _BLOCK - 1) // _BLOCK
+    whole = np.zeros(blocks * _BLOCK, bias.dtype)
+    s = whole[:outputs]
+    peak = np.empty(blocks, bias.dtype)
+    integers, peak_integers = _integers(whole), _integers(peak)
+    near = np.empty(blocks * _BLOCK, bias.dtype)
+    active = np.zeros(blocks * _BLOCK, np.bool_)
     m = found.shape[1]
     best = np.empty(m, bias.dtype)
     best_class = np.empty(m, np.int64)
-    reach = max(real(slack), real(gamma))
     losses = 0.0
     for i in range(begin, end):
         c = np.float64(weights[i])
@@ -140,46 +139,43 @@ def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, foun
             s[k] = bias[k] + (real(rival_cost(loss, t, k)) - real(1))
         s[t] = bias[t]
         _all_scores(V, rows, i, reg, s)
+        # From here on ``s`` has the violations, or 0, and ``peak`` the largest of each block: most blocks are not read
+        # again.
         level = s[t] - real(1)
-        s[t] = level - real(1)
-        # Violators that are further than ``reach`` from the largest violation have no effect.
+        for k in range(outputs):
+            s[k] = max(s[k] - level, real(0))
+        s[t] = real(0)
+        for block in range(blocks):
+            peak_integers[block] = _largest(integers[block * _BLOCK : (block + 1) * _BLOCK])
         top = real(0)
-        for entry in range(indptr[i], indptr[i + 1]):
-            top = max(top, s[rivals[entry]] - level)
-        n_violators = _at_least(s, level + max(real(0), top - reach), violators)
-        for a in range(n_violators):
-            top = max(top, s[violators[a]] - level)
+        for block in range(blocks):
+            top = max(top, peak[block])
         if top <= 0:
             continue
         if gamma > 0:
             # Only violations within gamma of the largest can have a positive dual in the smoothed maximum.
-            count = 0
-            for a in range(n_violators):
-                violation = s[violators[a]] - level
-                if violation > 0 and violation >= top - gamma:
-                    near[count] = violation
-                    count += 1
-            project_rivals(near[:count], gamma, real(0))
-            count = 0
-            for a in range(n_violators):
-                violation = s[violators[a]] - level
-                if violation > 0 and violation >= top - gamma:
-                    p = np.float64(near[count])
-                    losses += c * (p * violation - 0.5 * gamma * p * p)
-                    count += 1
+            size = 0
+            for block in range(blocks):
+                if peak[block] > max(top - gamma, real(0)):
+                    for k in range(_BLOCK):
+                        near[size + k] = whole[block * _BLOCK + k] - top
+                    size += _BLOCK
+            losses += c * smooth_largest(near[:size], top, gamma)
         else:
-            losses += c * top
+            losses += c * np.float64(top)
         for entry in range(indptr[i], indptr[i + 1]):
             # `merge_rivals` drops rivals whose dual variable is zero: violators among them are proposed again.
             active[rivals[entry]] = b[entry] > 0
         size = 0
-        least = max(level, level + top - real(slack))
-        for a in range(n_violators):
-            k = violators[a]
-            if s[k] > least and not active[k]:
-                size = _insert(best, best_class, size, s[k], k)
-                if size == m:
-                    least = best[m - 1]
+        least = max(top - real(slack), real(0))
+        for block in range(blocks):
+            if not peak[block] > least:
+                continue
+            for k in range(block * _BLOCK, (block + 1) * _BLOCK):
+                if whole[k] > least and not active[k]:
+                    size = _insert(best, best_class, size, whole[k], k)
+                    if size == m:
+                        least = best[m - 1]
         for a in range(size):
             found[i, a] = best_class[a]
         for entry in range(indptr[i], indptr[i + 1]):
@@ -209,7 +205,8 @@ def keep_violators(rows, y, loss, reg, V, bias, indptr, rivals, b, asked, slack,
         for a in range(k):
             s[a] = bias[classes[a]] + (real(rival_cost(loss, y[i], classes[a])) - real(1))
         s[k] = bias[y[i]]
-        image_scores(V, rows, i, classes, k + 1, reg, s, slots)
+        begin, end = row_span(rows, i)
+        image_scores(V, rows, i, begin, end, classes, k + 1, reg, s, slots)
         level = s[k] - real(1)
         least = level
         for a in range(k):

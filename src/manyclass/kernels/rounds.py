@@ -13,69 +13,20 @@ section 5). So v_i takes the place of ||x_i||^2; the two are close for rows that
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
-from manyclass.kernels.jit import inline, jit
+from manyclass.kernels.jit import jit
+from manyclass.kernels.meeting import meet
 from manyclass.kernels.operations import dual_step, primal
+from manyclass.kernels.rows import row_span, row_split
 from manyclass.kernels.targets import target_row
 
-__all__ = ["APART", "ROUND", "SHARDS", "sdca_rounds", "is_sorted", "shared_norms"]
+__all__ = ["ROUND", "SHARDS", "is_sorted", "sdca_rounds", "shared_norms"]
 
 #: Rows of a round.
 ROUND = 8
 #: Ranges of features by which scores and updates of few outputs are divided; the sums by range are added in order.
 SHARDS = 8
-#: A thread looks this often whether the others have arrived, then lets others run in between.
-_PATIENCE = 2000
-#: Ints between two counters of arrivals, so that each has its own cache lines.
-APART = 16
-
-#: Lets other threads of the machine run.
-_yield = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
-
-
-def _store(context: Any, counters: Any, at: Any, value: Any) -> Any:
-    """Store ``counters[at] = value`` after everything that this thread wrote before."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = target.make_array(signature.args[0])(target, builder, args[0])
-        builder.store_atomic(args[2], builder.gep(array.data, [args[1]]), "release", 8)
-        return target.get_dummy_value()
-
-    return types.void(counters, types.intp, types.int64), generate
-
-
-def _load(context: Any, counters: Any, at: Any) -> Any:
-    """Load ``counters[at]`` before everything that this thread reads afterwards."""
-
-    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = target.make_array(signature.args[0])(target, builder, args[0])
-        return builder.load_atomic(builder.gep(array.data, [args[1]]), "acquire", 8)
-
-    return types.int64(counters, types.intp), generate
-
-
-_publish: Any = intrinsic(_store)
-_observe: Any = intrinsic(_load)
-
-
-@inline
-def _meet(arrived, me, threads, number):
-    """Wait until all threads have come to meeting ``number``."""
-    if threads == 1:
-        return
-    _publish(arrived, me * APART, number)
-    for other in range(threads):
-        looks = 0
-        while _observe(arrived, other * APART) < number:
-            looks += 1
-            if looks > _PATIENCE:
-                _yield()
 
 
 @jit
@@ -103,21 +54,6 @@ def shared_norms(rows, order, counts, out):
         for t in range(rows.indptr[i], rows.indptr[i + 1]):
             total += (1.0 + rate * (counts[rows.indices[t]] - 1)) * np.float64(rows.data[t]) ** 2
         out[i] = total
-
-
-@inline
-def _position(rows, i, begin, edges, f):
-    """The first position of row i from ``begin`` on whose feature is in a shard after f."""
-    end = rows.indptr[i + 1]
-    if f == edges.shape[0]:
-        return end
-    while begin < end:
-        middle = (begin + end) // 2
-        if rows.indices[middle] < edges[f]:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
 
 
 @jit
@@ -170,11 +106,11 @@ def sdca_rounds(
             for f in range(first, last):
                 for k in range(lo, hi):
                     scores[f, r, k] = 0
-            begin = rows.indptr[i]
+            begin, whole = row_span(rows, i)
+            if first > 0:
+                begin = row_split(rows, i, begin, edges[first - 1])
             for f in range(first, last):
-                until = _position(rows, i, begin, edges, f)
-                if f == first and f > 0:
-                    begin = _position(rows, i, begin, edges, f - 1)
+                until = row_split(rows, i, begin, edges[f]) if f + 1 < shards else whole
                 spans[r, f - first] = begin
                 spans[r, f - first + 1] = until
                 s = scores[f, r, lo:hi]
@@ -185,7 +121,7 @@ def sdca_rounds(
                         s[k] += x * primal(reg, v[k])
                 begin = until
         meetings += 1
-        _meet(arrived, me, threads, meetings)
+        meet(arrived, me, threads, meetings)
         for position in range(start + me, end, threads):
             i = order[position]
             r = position - start
@@ -213,7 +149,7 @@ def sdca_rounds(
                 idle[i] = min(idle[i] + 1, 100)
                 step[0] = np.nan  # nothing to add
         meetings += 1
-        _meet(arrived, me, threads, meetings)
+        meet(arrived, me, threads, meetings)
         for r in range(end - start):
             step = steps[r]
             if np.isnan(step[0]):

@@ -31,6 +31,8 @@ __all__ = [
     "n_rows",
     "n_stored",
     "read_only",
+    "row_span",
+    "row_split",
     "scan_indices",
     "squared_norm",
 ]
@@ -232,6 +234,16 @@ def longest_row(rows: Any) -> Any:
     raise TypeError("compiled: call it from a kernel")
 
 
+def row_span(rows: Any, i: Any) -> Any:
+    """Where x_i begins and ends: positions in the stored values of sparse rows, features of dense ones."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def row_split(rows: Any, i: Any, begin: Any, feature: Any) -> Any:
+    """The first position of x_i from ``begin`` on with this feature or a larger one; sparse rows must be sorted."""
+    raise TypeError("compiled: call it from a kernel")
+
+
 def squared_norm(rows: Any, i: Any) -> Any:
     """``||x_i||^2`` in float64."""
     raise TypeError("compiled: call it from a kernel")
@@ -259,6 +271,35 @@ def _longest_row(rows: Any) -> Any:
         return csr
     if is_a(rows, DenseRows):
         return lambda rows: np.int64(rows.x.shape[1])
+    return None
+
+
+@implements(row_span)
+def _row_span(rows: Any, i: Any) -> Any:
+    if is_a(rows, CSRRows):
+        return lambda rows, i: (np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1]))
+    if is_a(rows, DenseRows):
+        return lambda rows, i: (np.int64(0), np.int64(rows.x.shape[1]))
+    return None
+
+
+@implements(row_split)
+def _row_split(rows: Any, i: Any, begin: Any, feature: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, begin, feature):
+            low, high = np.int64(begin), np.int64(rows.indptr[i + 1])
+            while low < high:
+                middle = (low + high) // 2
+                if rows.indices[middle] < feature:
+                    low = middle + 1
+                else:
+                    high = middle
+            return low
+
+        return csr
+    if is_a(rows, DenseRows):
+        return lambda rows, i, begin, feature: max(np.int64(begin), np.int64(feature))
     return None
 
 

@@ -19,9 +19,10 @@ import numpy as np
 from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a, jit
+from manyclass.kernels.meeting import take
 from manyclass.kernels.operations import conjugate_term, primal, value_term
 from manyclass.kernels.products import add_sparse_outer, add_sparse_scores
-from manyclass.kernels.rows import CSRRows
+from manyclass.kernels.rows import CSRRows, row_span
 
 __all__ = [
     "FULLEST",
@@ -30,11 +31,12 @@ __all__ = [
     "add_run",
     "add_to_image",
     "compress",
-    "has_all",
     "has_room",
     "image_scores",
     "make_table",
     "move_table",
+    "slots_free",
+    "slots_needed",
     "soft",
     "soften",
     "table_of",
@@ -108,24 +110,39 @@ def table_of(arrays: Mapping[str, Any]) -> WeightTable:
     return WeightTable(**own, values=keys.view(f"f{keys.itemsize}"))
 
 
-def image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any) -> Any:
-    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m; ``slots`` receives the slots of these entries."""
+def image_scores(
+    V: Any, rows: Any, i: Any, begin: Any, end: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any
+) -> Any:
+    """``s[a] += sum_j x_ij primal(reg, V[j, classes[a]])`` for a < m; ``slots`` receives the slots of these entries.
+
+    x_i from ``begin`` to ``end`` (`manyclass.kernels.rows.row_span`). Other threads may change other features.
+    """
     raise TypeError("compiled: call it from a kernel")
 
 
-def add_to_image(V: Any, rows: Any, i: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
-    """``V[j, classes[a]] += x_ij coef[a]`` for a < m, with the ``slots`` that `image_scores` filled."""
+def add_to_image(V: Any, rows: Any, i: Any, begin: Any, end: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
+    """``V[j, classes[a]] += x_ij coef[a]`` for a < m, with the ``slots`` that `image_scores` filled.
+
+    The table may have been changed since. Other threads may change other features.
+    """
     raise TypeError("compiled: call it from a kernel")
 
 
-def has_room(V: Any, rows: Any, i: Any, m: Any) -> Any:
+def slots_needed(V: Any, rows: Any, begin: Any, end: Any, m: Any) -> Any:
+    """How many free slots are certainly enough for `add_to_image` of m classes."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def slots_free(V: Any) -> Any:
+    """How many slots no feature has."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+@inline
+def has_room(V, rows, i, m):
     """Whether there are certainly enough free slots for `add_to_image` of m classes."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-def has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
-    """Whether `add_to_image` would only change existing entries, so that several threads may call it concurrently."""
-    raise TypeError("compiled: call it from a kernel")
+    begin, end = row_span(rows, i)
+    return slots_needed(V, rows, begin, end, m) <= slots_free(V)
 
 
 def weight_at(V: Any, j: Any, k: Any) -> Any:
@@ -203,10 +220,9 @@ def _grow(table, j):
     """Move the table of a feature to the end of the shared arrays, with twice the slots."""
     old, base = np.int64(table.capacity[j]), table.start[j]
     new = max(np.int64(_LEAST), 2 * old)
-    table.start[j] = table.used[0]
+    table.start[j] = take(table.used, 0, new)
     table.capacity[j] = new
     table.held[j] = 0
-    table.used[0] += new
     for slot in range(table.start[j], table.start[j] + new):
         table.keys[2 * slot] = -1
     for slot in range(base, base + old):
@@ -221,14 +237,18 @@ def _full(table, j):
 
 
 @implements(image_scores)
-def _image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any) -> Any:
+def _image_scores(
+    V: Any, rows: Any, i: Any, begin: Any, end: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any
+) -> Any:
     if isinstance(V, types.Array):
-        return lambda V, rows, i, classes, m, reg, s, slots: add_sparse_scores(rows, i, V, classes, m, reg, s)
+        return lambda V, rows, i, begin, end, classes, m, reg, s, slots: add_sparse_scores(
+            rows, i, begin, end, V, classes, m, reg, s
+        )
     if is_a(V, WeightTable) and is_a(rows, CSRRows):
 
-        def table(V, rows, i, classes, m, reg, s, slots):
+        def table(V, rows, i, begin, end, classes, m, reg, s, slots):
             at = 0
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+            for t in range(begin, end):
                 x = s.dtype.type(rows.data[t])
                 j = rows.indices[t]
                 base, mask = V.start[j], np.int64(V.capacity[j]) - 1
@@ -244,27 +264,29 @@ def _image_scores(V: Any, rows: Any, i: Any, classes: Any, m: Any, reg: Any, s: 
 
 
 @implements(add_to_image)
-def _add_to_image(V: Any, rows: Any, i: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
+def _add_to_image(V: Any, rows: Any, i: Any, begin: Any, end: Any, coef: Any, classes: Any, m: Any, slots: Any) -> Any:
     if isinstance(V, types.Array):
-        return lambda V, rows, i, coef, classes, m, slots: add_sparse_outer(rows, i, coef, classes, m, V)
+        return lambda V, rows, i, begin, end, coef, classes, m, slots: add_sparse_outer(
+            rows, i, begin, end, coef, classes, m, V
+        )
     if is_a(V, WeightTable) and is_a(rows, CSRRows):
 
-        def table(V, rows, i, coef, classes, m, slots):
+        def table(V, rows, i, begin, end, coef, classes, m, slots):
             at = 0
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+            for t in range(begin, end):
                 x = coef.dtype.type(rows.data[t])
                 j = rows.indices[t]
-                moved = False
+                base = V.start[j]
                 for a in range(m):
                     if coef[a] != 0:
                         slot = slots[at + a]
-                        if moved:
+                        if slot < base:  # none so far, or the feature's table has moved, which is always forward
                             slot = _search(V, j, classes[a])
-                        if slot < 0:
-                            if _full(V, j):
-                                _grow(V, j)
-                                moved = True
-                            slot = _place(V, j, classes[a])
+                            if slot < 0:
+                                if _full(V, j):
+                                    _grow(V, j)
+                                    base = V.start[j]
+                                slot = _place(V, j, classes[a])
                         V.values[2 * slot + 1] += x * coef[a]
                 at += m
 
@@ -272,43 +294,33 @@ def _add_to_image(V: Any, rows: Any, i: Any, coef: Any, classes: Any, m: Any, sl
     return None
 
 
-@implements(has_room)
-def _has_room(V: Any, rows: Any, i: Any, m: Any) -> Any:
+@implements(slots_needed)
+def _slots_needed(V: Any, rows: Any, begin: Any, end: Any, m: Any) -> Any:
     if isinstance(V, types.Array):
-        return lambda V, rows, i, m: True
+        return lambda V, rows, begin, end, m: np.int64(0)
     if is_a(V, WeightTable) and is_a(rows, CSRRows):
 
-        def table(V, rows, i, m):
+        def table(V, rows, begin, end, m):
             needed = np.int64(0)
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+            for t in range(begin, end):
                 j = rows.indices[t]
                 wanted = np.int64(V.held[j]) + m
                 capacity = np.int64(V.capacity[j])
                 while wanted > FULLEST * capacity:
                     capacity = max(np.int64(_LEAST), 2 * capacity)
                     needed += capacity
-            return 2 * (V.used[0] + needed) <= V.keys.shape[0]
+            return needed
 
         return table
     return None
 
 
-@implements(has_all)
-def _has_all(V: Any, rows: Any, i: Any, coef: Any, m: Any, slots: Any) -> Any:
+@implements(slots_free)
+def _slots_free(V: Any) -> Any:
     if isinstance(V, types.Array):
-        return lambda V, rows, i, coef, m, slots: True
-    if is_a(V, WeightTable) and is_a(rows, CSRRows):
-
-        def table(V, rows, i, coef, m, slots):
-            at = 0
-            for _ in range(rows.indptr[i], rows.indptr[i + 1]):
-                for a in range(m):
-                    if coef[a] != 0 and slots[at + a] < 0:
-                        return False
-                at += m
-            return True
-
-        return table
+        return lambda V: np.int64(0)
+    if is_a(V, WeightTable):
+        return lambda V: np.int64(V.keys.shape[0] // 2 - V.used[0])
     return None
 
 

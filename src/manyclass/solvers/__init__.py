@@ -4,7 +4,7 @@ from manyclass.solvers.base import BaseSolver, Progress, Solver, State, StoreSol
 from manyclass.solvers.bound.majorization import BoundMajorization
 from manyclass.solvers.ds_mlr import DSMLR, LogConcavity
 from manyclass.solvers.dual.accelerated import AcceleratedSDCA
-from manyclass.solvers.dual.active import ActiveSetSDCA, AsyncActiveSetSDCA
+from manyclass.solvers.dual.active import ActiveSetSDCA
 from manyclass.solvers.dual.data_parallel import DataParallelSDCA
 from manyclass.solvers.dual.interior import InteriorPoint
 from manyclass.solvers.dual.sdca import SDCA, AsyncSDCA
@@ -31,7 +31,6 @@ __all__ = [
     "SOLVERS",
     "AcceleratedSDCA",
     "ActiveSetSDCA",
-    "AsyncActiveSetSDCA",
     "AsyncSDCA",
     "BaseSolver",
     "BoundMajorization",

@@ -134,8 +134,10 @@ class TableImage:
     def enlarge(self, state: State) -> None:
         old = self.view(state)
         live = int(old.capacity.sum(dtype=np.int64))
-        # As many free slots as there were slots in all: capacity grows geometrically, so that few copies are made.
-        new = tables.make_table(len(old.start), live + max(old.slots, 1 << 10), old.values.dtype)
+        # As many free slots as there were slots in all, and twice as many as were free: capacity grows geometrically,
+        # so that few copies are made.
+        free = max(old.slots, 2 * (old.slots - int(old.used[0])), 1 << 10)
+        new = tables.make_table(len(old.start), live + free, old.values.dtype)
         tables.move_table(old, new)
         state.update(new.arrays())
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from manyclass.kernels import rounds as kernels
+from manyclass.kernels.meeting import APART
 from manyclass.kernels.rows import CSRRows
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import cores, together
@@ -32,9 +33,8 @@ class Rounds:
         Bounds between the shards of features; empty if the work is divided by outputs.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        few = problem.n_outputs < _MANY
-        self.edges = np.array(problem.feature_edges(kernels.SHARDS)[1:-1] if few else [], np.int64)
+    def __init__(self, problem: Problem, *, by_features: bool) -> None:
+        self.edges = np.array(problem.feature_edges(kernels.SHARDS)[1:-1] if by_features else [], np.int64)
         self.norms = _shared_norms(problem, np.arange(problem.n_samples, dtype=np.int32))
 
     def threads(self, problem: Problem) -> int:
@@ -42,18 +42,21 @@ class Rounds:
         most = kernels.SHARDS if len(self.edges) else min(kernels.ROUND, problem.n_columns // 64)
         return max(1, min(problem.n_threads, cores(), most))
 
+    def norms_of(self, problem: Problem, order: Array) -> Array:
+        """v_i for an epoch that visits the samples of ``order``."""
+        return self.norms if len(order) == problem.n_samples else _shared_norms(problem, order)
+
     def steps(
         self, problem: Problem, loss: Any, bias_step: float, state: dict[str, Array], order: Array, live: Array
     ) -> None:
         """One step on each sample of ``order``."""
-        V, threads = state["V"], self.threads(problem)
-        norms = self.norms if len(order) == problem.n_samples else _shared_norms(problem, order)
+        V, threads, norms = state["V"], self.threads(problem), self.norms_of(problem, order)
         line = 64 // V.itemsize
         first = -V.ctypes.data % 64 // V.itemsize  # each thread has whole cache lines
         cuts = [first + V.shape[1] * part // threads // line * line for part in range(1, threads)]
         scores = np.empty((len(self.edges) + 1, kernels.ROUND, V.shape[1]), V.dtype)
         steps = np.zeros(scores.shape[1:], V.dtype)
-        arrived = np.zeros(kernels.APART * threads, np.int64)
+        arrived = np.zeros(APART * threads, np.int64)
         together(
             lambda me: kernels.sdca_rounds(
                 problem.rows,
@@ -82,14 +85,16 @@ class Rounds:
         )
 
 
-def rounds_of(problem: Problem, bias_step: float, *, wanted: bool) -> Rounds | None:
+def rounds_of(problem: Problem, bias_step: float, *, wanted: bool, few_change: bool = False) -> Rounds | None:
     """The rounds of a problem that can have them; unless they are ``wanted``, only where they cost nothing.
 
-    This is so with many outputs, whose weights a thread reads and writes in whole cache lines, and rows that share few
-    features. An intercept is a feature that all rows share.
+    This is so for rows that share few features, with many outputs, whose weights a thread reads and writes in whole
+    cache lines, or if a step changes few outputs (``few_change``): then threads divide the features among each other.
+    An intercept is a feature that all rows share.
     """
+    by_features = few_change or problem.n_outputs < _MANY
     if not wanted:
-        if problem.n_outputs < _MANY or fault(problem):
+        if (by_features and not few_change) or fault(problem, by_features=by_features):
             return None
         order = np.random.default_rng(0).permutation(problem.n_samples)[:_SAMPLE].astype(np.int32)
         constant = len(order) * bias_step / problem.inv_lam_n
@@ -97,16 +102,18 @@ def rounds_of(problem: Problem, bias_step: float, *, wanted: bool) -> Rounds | N
         shared = _shared_norms(problem, order)[order].sum(dtype=np.float64) + kernels.ROUND * constant
         if shared > _MOST * alone:
             return None
-    return Rounds(problem)
+    return Rounds(problem, by_features=by_features)
 
 
-def fault(problem: Problem) -> str:
+def fault(problem: Problem, *, by_features: bool | None = None) -> str:
     """Why the epochs of a problem cannot go in rounds; empty if they can."""
     if not problem.loss.joint:
         return f"a joint loss, and the outputs of {problem.loss.name!r} are separate (threads share them as they are)"
     if not isinstance(problem.rows, CSRRows):
         return "sparse rows, and these are dense"
-    if problem.n_outputs < _MANY and not kernels.is_sorted(problem.rows):
+    if by_features is None:
+        by_features = problem.n_outputs < _MANY
+    if by_features and not kernels.is_sorted(problem.rows):
         return "rows with sorted features: call X.sort_indices()"
     return ""
 

@@ -20,19 +20,22 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import active as kernels, proposals
+from manyclass.kernels.meeting import APART
 from manyclass.kernels.predict import make_mixed
+from manyclass.kernels.rounds import ROUND
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.runtime.threads import ranges, run
+from manyclass.runtime.threads import ranges, run, together
 from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual._image import STORAGES, DenseImage, image_of, make_image
-from manyclass.solvers.dual.sdca import SDCA, Epoch
+from manyclass.solvers.dual._rounds import Rounds, fault, rounds_of
+from manyclass.solvers.dual.sdca import IN_ROUNDS, SDCA, Epoch
 
-__all__ = ["ActiveSetSDCA", "AsyncActiveSetSDCA", "has_many_rivals"]
+__all__ = ["ActiveSetSDCA", "has_many_rivals"]
 
 #: Rows per task of an exact pass.
 _ROWS = 512
@@ -89,6 +92,9 @@ class ActiveSetSDCA(SDCA):
         How rivals are found. "exact": by scoring all classes, which also gives the certificate. Otherwise by an index
         (see `manyclass.mips`; an object is copied), which is built from the current weights each time. The certificates
         that the fitting loop requests are exact passes in any case, and add rivals too.
+    sampling : {"auto", "permutation", "rounds"}, default="auto"
+        As for `SDCA`. "rounds", whose threads divide the features, needs sparse rows with sorted features; "auto":
+        "rounds" for sparse rows that share few features.
 
     Raises
     ------
@@ -103,11 +109,8 @@ class ActiveSetSDCA(SDCA):
     needs_penalty = frozenset({"conjugate"})
     takes_shift = False
     default_max_iter = 300
-    #: Whether updates of the dual image may be lost (concurrent threads).
-    drifts = False
     _index: SearchIndex | None = None
     option = "I"
-    sampling = "permutation"
     output = "last"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "first": [Interval(Integral, 1, None, closed="left")],
@@ -116,6 +119,7 @@ class ActiveSetSDCA(SDCA):
         "slack": [Interval(Real, 0, None, closed="left")],
         "storage": [StrOptions(set(STORAGES))],
         "search": [StrOptions(set(PROPOSERS)), SearchIndex],
+        "sampling": [StrOptions({*IN_ROUNDS, "permutation"})],
     }
 
     def __init__(
@@ -127,6 +131,7 @@ class ActiveSetSDCA(SDCA):
         slack: float = 0.5,
         storage: str = "auto",
         search: str | SearchIndex = "exact",
+        sampling: str = "auto",
     ) -> None:
         self.first = first
         self.more = more
@@ -134,6 +139,7 @@ class ActiveSetSDCA(SDCA):
         self.slack = slack
         self.storage = storage
         self.search = search
+        self.sampling = sampling
 
     @property
     def certifies(self) -> bool:  # type: ignore[override]
@@ -158,6 +164,15 @@ class ActiveSetSDCA(SDCA):
         super().check_problem(problem)
         if self.storage == "sparse" and not isinstance(problem.rows, CSRRows):
             raise ValueError("storage='sparse' needs sparse rows, got dense rows: give storage='auto' or 'dense'")
+
+    def _check_rounds(self, problem: Problem) -> None:
+        if self.sampling == "rounds" and (needs := fault(problem, by_features=True)):
+            raise ValueError(f"sampling='rounds' needs {needs}; sampling='auto' takes rounds where they serve")
+
+    def _rounds(self, problem: Problem) -> Rounds | None:
+        if self.sampling not in IN_ROUNDS:
+            return None
+        return rounds_of(problem, self._bias_step(problem), wanted=self.sampling == "rounds", few_change=True)
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -230,7 +245,7 @@ class ActiveSetSDCA(SDCA):
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
-        final = self.drifts or float(state["gap"]) <= 3 * _NEAR  # a pass is likely to find it near now
+        final = float(state["gap"]) <= 3 * _NEAR  # a pass is likely to find it near now
         found, rivals = self._measure(problem, state, final=final)
         if not final and found.relative_gap <= _NEAR:
             found, rivals = self._measure(problem, state, final=True)
@@ -249,7 +264,7 @@ class ActiveSetSDCA(SDCA):
             _balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
         image = image_of(state)
-        if final or problem.intercept or self.drifts:
+        if final or problem.intercept:
             image.rebuild(problem, state)
         losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
         g, conjugate = image.sums(problem, state)
@@ -367,64 +382,52 @@ class ActiveSetSDCA(SDCA):
         return found
 
 
-class AsyncActiveSetSDCA(ActiveSetSDCA):
-    """`ActiveSetSDCA` on several threads that update shared weights without locks.
+def _step(epoch: Epoch, state: State, order: Array, live: Array) -> None:
+    """Take dual steps on the samples of ``order``."""
+    problem, image, rounds = epoch.problem, image_of(state), epoch.rounds
+    size, threads = (ROUND, rounds.threads(problem)) if rounds else (1, 1)
+    edges = rounds.edges if rounds else np.zeros(0, np.int64)
+    norms = rounds.norms_of(problem, order) if rounds else problem.norms
+    most = int(np.diff(state["indptr"]).max(initial=0)) + 1
+    scores = np.empty((len(edges) + 1, size, most), problem.dtype)
+    steps = np.empty((size, most), problem.dtype)
+    needed, arrived = np.zeros((2, APART * threads), np.int64)
+    done, ends = 0, [0] * threads
+    while done < len(order):
+        view, left = image.view(state), order[done:]
+        arrived[:] = 0
 
-    Each thread takes a part of the samples of every epoch. A step writes few entries of W, so that two threads rarely
-    write to the same one at a time; if they do, an update may be lost, and a run is not reproducible. The certificate
-    remains valid, because the dual image is recomputed for it.
-    """
-
-    name = "sdca_active_async"
-    drifts = True
-
-    def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
-        threads = epoch.problem.n_threads
-        for begin, end in ranges(len(order), _SLICE * threads):
-            part = order[begin:end]
-            left = np.empty_like(part)
-            pieces = ranges(len(part), -(-len(part) // threads))
-            counts = run(
-                lambda lo, hi, part=part, left=left: _step(epoch, state, part[lo:hi], live, left[lo:hi]),  # type: ignore[misc]
-                pieces,
+        def part(me: int, view: Any = view, left: Array = left) -> None:
+            ends[me] = kernels.active_epoch(
+                problem.rows,
+                _y(problem),
+                problem.sample_weight,
+                norms,
+                left,
+                size,
+                problem.loss,
+                problem.penalty,
+                view,
+                live,
+                state["indptr"],
+                state["rivals"],
+                state["b"],
+                state["idle"],
+                problem.inv_lam_n,
+                epoch.bias_step,
+                edges,
+                scores,
+                steps,
+                needed,
+                arrived,
+                me,
                 threads,
             )
-            # The samples whose steps need new table entries, which only one thread may add.
-            for (lo, _), count in zip(pieces, counts):
-                _step(epoch, state, left[lo : lo + count], live)
 
-
-def _step(epoch: Epoch, state: State, order: Array, live: Array, left: Array | None = None) -> int:
-    """Take dual steps on the samples of ``order``, except those that need new table entries if ``left`` is given.
-
-    The latter, which must not run concurrently, are written to ``left``; returns their number.
-    """
-    problem, image = epoch.problem, image_of(state)
-    done = put_off = 0
-    while done < len(order):
-        more, put_off = kernels.active_epoch(
-            problem.rows,
-            _y(problem),
-            problem.sample_weight,
-            problem.norms,
-            order[done:],
-            problem.loss,
-            problem.penalty,
-            image.view(state),
-            live,
-            state["indptr"],
-            state["rivals"],
-            state["b"],
-            state["idle"],
-            problem.inv_lam_n,
-            epoch.bias_step,
-            left is None,
-            np.zeros(0, np.int32) if left is None else left,
-        )
-        done += more
+        together(part, threads, give_up=lambda: arrived.fill(np.iinfo(np.int64).max))
+        done += ends[0]
         if done < len(order):
             image.enlarge(state)
-    return int(put_off)
 
 
 def _y(problem: Problem) -> Array:

@@ -102,8 +102,13 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
     synonyms: ClassVar[tuple[str, ...]] = ("cocoa", "data_parallel_sdca")
     takes_intercept = False
     search = "exact"
+    sampling = "auto"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **{name: rule for name, rule in ActiveSetSDCA._parameter_constraints.items() if name != "search"},
+        **{
+            name: rule
+            for name, rule in ActiveSetSDCA._parameter_constraints.items()
+            if name not in ("search", "sampling")
+        },
         "exchanges": [Interval(Integral, 1, None, closed="left")],
         "comm": [Communicator, StrOptions(set(ENGINES)), None],
     }

@@ -309,11 +309,11 @@ class AsyncSDCA(SDCA):
         self.sampling = sampling
 
     def prepare(self, problem: Problem) -> Solver:
-        """A checked copy; for Crammer-Singer with many classes, `AsyncActiveSetSDCA`."""
-        from manyclass.solvers.dual.active import AsyncActiveSetSDCA, has_many_rivals  # imports this module
+        """A checked copy; for Crammer-Singer with many classes, `ActiveSetSDCA`, whose threads share rounds."""
+        from manyclass.solvers.dual.active import ActiveSetSDCA, has_many_rivals  # imports this module
 
         if (self.option, self.sampling) == ("I", "permutation") and has_many_rivals(problem):
-            return AsyncActiveSetSDCA().prepare(problem)
+            return ActiveSetSDCA().prepare(problem)
         return super().prepare(problem)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
