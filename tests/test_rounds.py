@@ -16,11 +16,13 @@ from helpers import make_data, make_problem, same_bits
 from manyclass import SDCA, AcceleratedSDCA, ActiveSetSDCA, LinearClassifier
 from manyclass.kernels import rounds as kernels
 from manyclass.kernels.rows import make_rows
+from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import Outcome, minimize
 from manyclass.runtime.threads import together
-from manyclass.solvers.dual import _rounds
+from manyclass.solvers.dual import _rounds, active
 from manyclass.solvers.dual._rounds import rounds_of
+from manyclass.solvers.dual.sdca import Epoch
 from registry import LOSSES
 
 JOINT = [name for name, case in LOSSES.items() if case.loss.joint]
@@ -81,13 +83,44 @@ def test_the_norms_of_rounds_bound_the_mean_over_all_rounds(seed, density):
     X = sp.random(n, 6, density, "csr", random_state=seed)
     steps = np.random.default_rng(seed).normal(size=(n, 3))
     v = np.empty(n)
-    kernels.shared_norms(make_rows(X), np.arange(n, dtype=np.int32), np.zeros(6, np.int32), v)
+    kernels.shared_norms(make_rows(X), np.arange(n, dtype=np.int32), B, np.zeros(6, np.int32), v)
     x = X.toarray()
     mean = np.mean([np.sum((x[[*some]].T @ steps[[*some]]) ** 2) for some in itertools.combinations(range(n), B)])
     assert mean <= B / n * v @ np.sum(steps**2, axis=1) * (1 + 1e-12)
     copies = make_rows(sp.csr_matrix(np.ones((B, 1)) * x[:1]))
-    kernels.shared_norms(copies, np.arange(B, dtype=np.int32), np.zeros(6, np.int32), v[:B])
+    kernels.shared_norms(copies, np.arange(B, dtype=np.int32), B, np.zeros(6, np.int32), v[:B])
     np.testing.assert_allclose(v[:B], B * (x[0] @ x[0]))
+
+
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_what_the_steps_of_a_round_have_in_common_is_measured(storage, intercept):
+    """One round of all rows: ||sum_i x_i d_i^T||^2 - sum_i ||x_i||^2 ||d_i||^2, by the weights that it makes."""
+    n, K = _rounds.LONG, 30
+    data = make_data("class", n=n, d=25, K=K, density=0.3, weighted=True, seed=1)
+    problem = make_problem(CrammerSingerLoss(0.1), data, lam=0.01, intercept=intercept, n_threads=2)
+    solver = ActiveSetSDCA(storage=storage, sampling="rounds").prepare(problem)
+    state = solver.state(problem)
+    y = problem.targets.y
+    epoch = Epoch(problem, problem.loss, solver._bias_step(problem), solver._rounds(problem))
+    order = np.arange(n, dtype=np.int32)
+    live = np.zeros(K)
+    measured = active._step(epoch, state, order, live)
+    steps = np.zeros((n, K))
+    for i, (begin, end) in enumerate(itertools.pairwise(state["indptr"])):
+        np.add.at(steps[i], state["rivals"][begin:end], -state["b"][begin:end] * problem.sample_weight[i])
+        steps[i, y[i]] -= steps[i].sum()
+    constant = epoch.bias_step / problem.inv_lam_n
+    x = np.hstack([data.X, np.full((n, 1), np.sqrt(constant))])
+    lengths = np.sum(steps**2, axis=1)
+    assert np.count_nonzero(lengths) > 4
+    together = np.sum((x.T @ steps) ** 2) - np.sum(x**2, axis=1) @ lengths
+    bound = (epoch.rounds.norms + n * constant - np.sum(x**2, axis=1)) @ lengths
+    np.testing.assert_allclose(measured, [together, bound], rtol=1e-9)
+    np.testing.assert_allclose(live, epoch.bias_step * steps.sum(axis=0), atol=1e-12)
+    assert measured[0] < measured[1]
+    solver._epoch(epoch, state, order, live)
+    assert 0 <= state["common"] < 1
 
 
 def test_auto_takes_rounds_where_they_cost_nothing():
@@ -99,7 +132,7 @@ def test_auto_takes_rounds_where_they_cost_nothing():
     rare = sparse_problem("multinomial", 20, d=4000, density=0.002)
     assert rounds_of(rare, 0.0, wanted=False) is None
     assert rounds_of(rare, 0.0, wanted=False, few_change=True) is not None  # threads have features of their own
-    assert rounds_of(rare, 10 * rare.inv_lam_n, wanted=False, few_change=True) is None
+    assert rounds_of(rare, 100 * rare.inv_lam_n, wanted=False, few_change=True) is None
     assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), 0.0, wanted=False) is None
     runs = [minimize(many, SDCA(sampling=sampling), tol=1e-4) for sampling in ("auto", "rounds")]
     same_bits(*runs)
@@ -117,6 +150,12 @@ def test_rounds_are_refused_where_they_cannot_be():
         for solver in (SDCA(sampling="rounds"), AcceleratedSDCA(sampling="rounds")):
             with pytest.raises(ValueError, match=why):
                 minimize(problem, solver)
+    data = make_data("class", n=160, d=40, K=20, density=0.1)
+    sparse, dense = (make_problem(CrammerSingerLoss(0.1), data, view=view) for view in ("csr", "dense"))
+    unsorted = replace(sparse, rows=sparse.rows._replace(indices=sparse.rows.indices[::-1].copy()))
+    for problem, why in ((dense, "sparse rows, and these are dense"), (unsorted, "sort_indices")):
+        with pytest.raises(ValueError, match=why):
+            minimize(problem, ActiveSetSDCA(sampling="rounds"))
     with pytest.raises(ValueError, match="needs option='I'"):
         minimize(unsorted, SDCA(sampling="rounds", option="II"))
 

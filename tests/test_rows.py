@@ -114,6 +114,20 @@ def test_squared_norm_is_accumulated_in_float64():
     assert norm == pytest.approx(x.size * float(np.float32(0.1)) ** 2, rel=1e-12)
 
 
+@numba.njit
+def _products_of_rows(rows, n):
+    found = np.empty((n, n))
+    for i in range(n):
+        for k in range(n):
+            found[i, k] = kernels.row_dot(rows, i, k)
+    return found
+
+
+def test_products_of_rows(view, X, dtype):
+    exact = X.astype(np.float64)
+    np.testing.assert_allclose(_products_of_rows(make_rows(view(X)), N), exact @ exact.T, rtol=1e-13, atol=1e-13)
+
+
 def test_no_view_copies_and_none_can_be_written_to(view, X):
     held = view(X)
     rows = make_rows(held)

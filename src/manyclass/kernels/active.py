@@ -13,20 +13,34 @@ from manyclass.kernels.jit import inline, jit
 from manyclass.kernels.meeting import APART, meet
 from manyclass.kernels.operations import rival_cost
 from manyclass.kernels.products import add_sparse_outer_within
-from manyclass.kernels.rows import longest_row, n_rows, row_span, row_split
+from manyclass.kernels.rows import longest_row, n_rows, row_dot, row_span, row_split
 from manyclass.kernels.simplex import project_rivals
-from manyclass.kernels.table import add_at, add_to_image, has_room, image_scores, slots_free, slots_needed
+from manyclass.kernels.table import (
+    add_at,
+    add_to_image,
+    clear_row,
+    has_room,
+    image_scores,
+    slots_free,
+    slots_needed,
+    soften,
+)
 
 __all__ = [
+    "LOOKED",
     "active_epoch",
     "add_entries",
     "class_excess",
+    "known_dual_image",
     "merge_rivals",
     "plan_moves",
     "sparse_conjugates",
     "sparse_dual_image",
     "table_dual_image",
 ]
+
+#: What the steps of a round have in common is measured in every so many rounds.
+LOOKED = 32
 
 
 @jit
@@ -35,7 +49,9 @@ def active_epoch(
     y,
     weights,
     norms,
+    excess,
     order,
+    first_position,
     size,
     loss,
     reg,
@@ -47,23 +63,30 @@ def active_epoch(
     idle,
     inv_lam_n,
     bias_step,
+    bias_excess,
     edges,
     scores,
     steps,
     needed,
+    crossed,
     arrived,
     me,
     threads,
 ):
     """What thread ``me`` of ``threads`` does of an epoch: dual ascent steps, each exact over a row's active rivals.
 
-    The steps of ``size`` rows of ``order`` are computed at the same weights, with the norms that
-    `manyclass.kernels.rounds` explains; of one row, with ||x_i||^2. Scores and updates are divided by features, at the
-    inner ``edges`` of the shards, steps by rows. ``V`` is an array or a `WeightTable`. ``idle``: see
+    The steps of ``size`` rows of ``order`` are computed at the same weights, with ``norms`` that allow for what they
+    have in common; of one row, with ||x_i||^2. Scores and updates are divided by features, at the inner ``edges`` of
+    the shards, steps by rows. ``V`` is an array or a `WeightTable`. ``idle``: see
     `manyclass.kernels.sdca.sdca_epoch`. Shared: ``scores``, shards x size x (1 + most rivals of a row), ``steps``,
     size x the same, ``needed``, an int per thread, and ``arrived``, zero.
 
-    Returns how many entries of ``order`` were processed: fewer than all if the table has no free slots for a round.
+    ``crossed``, a row for every ``LOOKED``-th round, receives ||sum_i x_i d_i^T||^2 - sum_i ||x_i||^2 ||d_i||^2 for the
+    steps d_i of the round, and the bound on its mean, sum_i (v_i - ||x_i||^2) ||d_i||^2 with v_i - ||x_i||^2 in
+    ``excess`` (`manyclass.kernels.rounds`); ``bias_excess`` is this of a constant feature, whose square is 1 / lam n.
+
+    Begins at ``first_position`` of ``order``; returns the first one that was not processed: not the end if the table
+    has no free slots for a round.
     """
     real = b.dtype.type
     shards, most = scores.shape[0], scores.shape[2]
@@ -74,7 +97,7 @@ def active_epoch(
     new = np.empty(most, b.dtype)
     total = np.empty(most, b.dtype)
     meetings = 0
-    for start in range(0, order.shape[0], size):
+    for start in range(first_position, order.shape[0], size):
         end = min(start + size, order.shape[0])
         rivals_of_all = 0
         for r in range(end - start):
@@ -129,7 +152,7 @@ def active_epoch(
                 s = scores[f, r]
                 for a in range(m + 1):
                     total[a] += s[a]
-            q = c * (real(norms[i]) * real(inv_lam_n) + real(size) * real(bias_step))
+            q = c * (real(norms[i]) * real(inv_lam_n) + real(bias_step) + real(bias_excess))
             old = real(0)
             for a in range(m):
                 old += dual[a]
@@ -147,6 +170,30 @@ def active_epoch(
                 idle[i] = min(idle[i] + 1, 100)
         meetings += 1
         meet(arrived, me, threads, meetings)
+        number = start // size
+        if size > 1 and number % LOOKED == 0 and number // LOOKED % threads == me:
+            constant = np.float64(bias_step) / np.float64(inv_lam_n)
+            for r in range(end - start):
+                i = order[start + r]
+                m = indptr[i + 1] - indptr[i]
+                if np.isnan(steps[r, m]):
+                    continue
+                length = 0.0
+                for a in range(m + 1):
+                    length += np.float64(steps[r, a]) ** 2
+                crossed[number // LOOKED, 1] += (np.float64(excess[i]) + (size - 1.0) * constant) * length
+                for r2 in range(r):
+                    i2 = order[start + r2]
+                    m2 = indptr[i2 + 1] - indptr[i2]
+                    if np.isnan(steps[r2, m2]):
+                        continue
+                    same = 0.0
+                    for a in range(m + 1):
+                        for a2 in range(m2 + 1):
+                            if classes[r, a] == classes[r2, a2]:
+                                same += np.float64(steps[r, a]) * np.float64(steps[r2, a2])
+                    if same != 0:
+                        crossed[number // LOOKED, 0] += 2.0 * same * (row_dot(rows, i, i2) + constant)
         for r in range(end - start):
             i = order[start + r]
             m = indptr[i + 1] - indptr[i]
@@ -219,30 +266,44 @@ def sparse_conjugates(y, weights, loss, indptr, rivals, b):
     return total
 
 
+@inline
+def _coefficients(i, y, scale, indptr, rivals, b, classes, coef):
+    """The classes to which row i contributes, and ``scale`` times its dual variables; returns their number."""
+    real = b.dtype.type
+    m = 0
+    total = 0.0
+    for entry in range(indptr[i], indptr[i + 1]):
+        if b[entry] > 0:
+            classes[m] = rivals[entry]
+            coef[m] = -scale * b[entry]
+            total += b[entry]
+            m += 1
+    if m == 0 or not scale > 0:
+        return 0
+    classes[m] = y[i]
+    coef[m] = scale * real(total)
+    return m + 1
+
+
+@inline
+def _most_rivals(indptr):
+    most = 0
+    for i in range(indptr.shape[0] - 1):
+        most = max(most, indptr[i + 1] - indptr[i])
+    return most
+
+
 @jit
 def sparse_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, V, first, last):
     """Recompute ``V = X^T (c * a) / (lam n)`` from the sparse dual variables, for the features first <= j < last."""
     real = V.dtype.type
     V[first:last] = 0
-    longest = 0
+    most = _most_rivals(indptr) + 1
+    classes, coef = np.empty(most, np.int64), np.empty(most, V.dtype)
     for i in range(n_rows(rows)):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    classes = np.empty(longest + 1, np.int64)
-    coef = np.empty(longest + 1, V.dtype)
-    for i in range(n_rows(rows)):
-        scale = real(weights[i]) * real(inv_lam_n)
-        m = 0
-        total = 0.0
-        for entry in range(indptr[i], indptr[i + 1]):
-            if b[entry] > 0:
-                classes[m] = rivals[entry]
-                coef[m] = -scale * b[entry]
-                total += b[entry]
-                m += 1
-        if m > 0 and scale > 0:
-            classes[m] = y[i]
-            coef[m] = scale * real(total)
-            add_sparse_outer_within(rows, i, coef, classes, m + 1, first, last, V)
+        m = _coefficients(i, y, real(weights[i]) * real(inv_lam_n), indptr, rivals, b, classes, coef)
+        if m > 0:
+            add_sparse_outer_within(rows, i, coef, classes, m, first, last, V)
 
 
 @jit
@@ -252,32 +313,53 @@ def table_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table,
     Returns the first example for which the table has no free slots, or the number of examples.
     """
     real = b.dtype.type
-    longest = 0
-    for i in range(n_rows(rows)):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    classes = np.empty(longest + 1, np.int64)
-    coef = np.empty(longest + 1, b.dtype)
-    unused = np.zeros(longest + 1, b.dtype)
-    slots = np.empty((longest + 1) * longest_row(rows), np.int64)
+    most = _most_rivals(indptr) + 1
+    classes, coef, unused = np.empty(most, np.int64), np.empty(most, b.dtype), np.zeros(most, b.dtype)
+    slots = np.empty(most * longest_row(rows), np.int64)
     for i in range(start, n_rows(rows)):
-        scale = real(weights[i]) * real(inv_lam_n)
-        m = 0
-        total = 0.0
-        for entry in range(indptr[i], indptr[i + 1]):
-            if b[entry] > 0:
-                classes[m] = rivals[entry]
-                coef[m] = -scale * b[entry]
-                total += b[entry]
-                m += 1
-        if m > 0 and scale > 0:
-            if not has_room(table, rows, i, m + 1):
+        m = _coefficients(i, y, real(weights[i]) * real(inv_lam_n), indptr, rivals, b, classes, coef)
+        if m > 0:
+            if not has_room(table, rows, i, m):
                 return i
-            classes[m] = y[i]
-            coef[m] = scale * real(total)
             begin, end = row_span(rows, i)
-            image_scores(table, rows, i, begin, end, classes, m + 1, reg, unused, slots)
-            add_to_image(table, rows, i, begin, end, coef, classes, m + 1, slots)
+            image_scores(table, rows, i, begin, end, classes, m, reg, unused, slots)
+            add_to_image(table, rows, i, begin, end, coef, classes, m, slots)
     return n_rows(rows)
+
+
+@jit
+def known_dual_image(rows, y, weights, indptr, rivals, b, inv_lam_n, reg, table, first, last):
+    """`sparse_dual_image` in a table that has all its entries; the rows must be sorted.
+
+    Returns whether it has them: if not, the values for these features are not the image.
+    """
+    real = b.dtype.type
+    d = table.start.shape[0]
+    most = _most_rivals(indptr) + 1
+    classes, coef, unused = np.empty(most, np.int64), np.empty(most, b.dtype), np.zeros(most, b.dtype)
+    slots = np.empty(most * longest_row(rows), np.int64)
+    widest = 0
+    for j in range(first, last):
+        clear_row(table, j)
+        widest = max(widest, table.held[j])
+    for i in range(n_rows(rows)):
+        m = _coefficients(i, y, real(weights[i]) * real(inv_lam_n), indptr, rivals, b, classes, coef)
+        if m == 0:
+            continue
+        begin, end = row_span(rows, i)
+        if first > 0:
+            begin = row_split(rows, i, begin, first)
+        if last < d:
+            end = row_split(rows, i, begin, last)
+        image_scores(table, rows, i, begin, end, classes, m, reg, unused, slots)
+        for t in range(m * (end - begin)):
+            if slots[t] < 0:
+                return False
+        add_to_image(table, rows, i, begin, end, coef, classes, m, slots)
+    keys, values = np.empty(widest, np.int64), np.empty(widest, b.dtype)
+    for j in range(first, last):
+        soften(table, j, real(0), keys, values)
+    return True
 
 
 @jit

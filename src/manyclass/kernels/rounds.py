@@ -9,6 +9,10 @@ The steps of a round are computed at the same weights and all taken. For a rando
 
 where m_j rows have feature j (Richtarik & Takac 2016, Parallel coordinate descent methods for big data optimization,
 section 5). So v_i takes the place of ||x_i||^2; the two are close for rows that share few features.
+
+The bound is reached by steps d_i of one direction. Those of active sets (`manyclass.kernels.active`) change few of many
+outputs, mostly others than those of the next row: there ||x_i||^2 is raised by a part of v_i - ||x_i||^2 only, twice
+what the rounds of the last epochs needed.
 """
 
 from __future__ import annotations
@@ -40,14 +44,14 @@ def is_sorted(rows):
 
 
 @jit
-def shared_norms(rows, order, counts, out):
-    """v_i of the n rows of ``order`` in random rounds of ``ROUND``; ``counts`` has a zero for each feature."""
+def shared_norms(rows, order, size, counts, out):
+    """v_i of the n rows of ``order`` in random rounds of ``size``; ``counts`` has a zero for each feature."""
     n = order.shape[0]
     for position in range(n):
         i = order[position]
         for t in range(rows.indptr[i], rows.indptr[i + 1]):
             counts[rows.indices[t]] += 1
-    rate = (ROUND - 1.0) / max(n - 1, 1)
+    rate = (size - 1.0) / max(n - 1, 1)
     for position in range(n):
         i = order[position]
         total = 0.0

@@ -31,6 +31,7 @@ __all__ = [
     "n_rows",
     "n_stored",
     "read_only",
+    "row_dot",
     "row_span",
     "row_split",
     "scan_indices",
@@ -239,6 +240,11 @@ def row_span(rows: Any, i: Any) -> Any:
     raise TypeError("compiled: call it from a kernel")
 
 
+def row_dot(rows: Any, i: Any, k: Any) -> Any:
+    """``x_i^T x_k`` in float64; sparse rows must be sorted."""
+    raise TypeError("compiled: call it from a kernel")
+
+
 def row_split(rows: Any, i: Any, begin: Any, feature: Any) -> Any:
     """The first position of x_i from ``begin`` on with this feature or a larger one; sparse rows must be sorted."""
     raise TypeError("compiled: call it from a kernel")
@@ -280,6 +286,38 @@ def _row_span(rows: Any, i: Any) -> Any:
         return lambda rows, i: (np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1]))
     if is_a(rows, DenseRows):
         return lambda rows, i: (np.int64(0), np.int64(rows.x.shape[1]))
+    return None
+
+
+@implements(row_dot)
+def _row_dot(rows: Any, i: Any, k: Any) -> Any:
+    if is_a(rows, CSRRows):
+
+        def csr(rows, i, k):
+            total = 0.0
+            t, u = np.int64(rows.indptr[i]), np.int64(rows.indptr[k])
+            end_t, end_u = np.int64(rows.indptr[i + 1]), np.int64(rows.indptr[k + 1])
+            while t < end_t and u < end_u:
+                if rows.indices[t] == rows.indices[u]:
+                    total += np.float64(rows.data[t]) * np.float64(rows.data[u])
+                    t += 1
+                    u += 1
+                elif rows.indices[t] < rows.indices[u]:
+                    t += 1
+                else:
+                    u += 1
+            return total
+
+        return csr
+    if is_a(rows, DenseRows):
+
+        def dense(rows, i, k):
+            total = 0.0
+            for j in range(rows.x.shape[1]):
+                total += np.float64(rows.x[i, j]) * np.float64(rows.x[k, j])
+            return total
+
+        return dense
     return None
 
 

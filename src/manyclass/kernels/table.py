@@ -30,6 +30,7 @@ __all__ = [
     "add_at",
     "add_run",
     "add_to_image",
+    "clear_row",
     "compress",
     "has_room",
     "image_scores",
@@ -181,6 +182,13 @@ def _search(table, j, k):
     """The slot of class k for feature j, or -1."""
     capacity = np.int64(table.capacity[j])
     return _find(table, table.start[j], capacity - 1, k) if capacity > 0 else np.int64(-1)
+
+
+@inline
+def clear_row(table, j):
+    """Set the entries of a feature to zero, which keep their slots."""
+    for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
+        table.values[2 * slot + 1] = 0
 
 
 @inline

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from manyclass.kernels import active as kernels, table as tables
 from manyclass.kernels.predict import make_mixed
+from manyclass.kernels.rounds import is_sorted
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.problem import Array, Problem
@@ -148,21 +149,31 @@ class TableImage:
         table.used[0] = 0
 
     def rebuild(self, problem: Problem, state: State) -> None:
+        dual = (
+            problem.rows,
+            _y(problem),
+            problem.sample_weight,
+            state["indptr"],
+            state["rivals"],
+            state["b"],
+            problem.inv_lam_n,
+            problem.penalty,
+        )
+        # Steps have made the entries already, so that threads can fill them; those of an intercept's balance are new.
+        if self.view(state).used[0] and is_sorted(problem.rows):
+            edges = problem.feature_edges(problem.n_threads)
+            parts = ranges(problem.n_threads, 1)
+            known = run(
+                lambda at, _: kernels.known_dual_image(*dual, self.view(state), edges[at], edges[at + 1]),
+                parts,
+                problem.n_threads,
+            )
+            if all(known):
+                return
         self.clear(state)
         done, n = 0, problem.n_samples
         while done < n:
-            done = kernels.table_dual_image(
-                problem.rows,
-                _y(problem),
-                problem.sample_weight,
-                state["indptr"],
-                state["rivals"],
-                state["b"],
-                problem.inv_lam_n,
-                problem.penalty,
-                self.view(state),
-                done,
-            )
+            done = kernels.table_dual_image(*dual, self.view(state), done)
             if done < n:
                 self.enlarge(state)
 

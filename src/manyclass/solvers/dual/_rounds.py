@@ -18,8 +18,10 @@ __all__ = ["Rounds", "fault", "rounds_of"]
 _MANY = 128
 #: Rows that are drawn to find out how much the rows of a round have in common.
 _SAMPLE = 4096
-#: Rounds are not used where the mean of v_i is more than this times that of ||x_i||^2.
-_MOST = 1.5
+#: Rounds are not used where the mean of v_i is more than this times that of ||x_i||^2; where steps change few outputs.
+_MOST, _MOST_OF_FEW = 1.5, 4.0
+#: Rows of a round where steps change few outputs.
+LONG = 32
 
 
 class Rounds:
@@ -31,11 +33,14 @@ class Rounds:
         v_i for an epoch that visits all samples.
     edges : ndarray
         Bounds between the shards of features; empty if the work is divided by outputs.
+    size : int
+        Rows of a round.
     """
 
-    def __init__(self, problem: Problem, *, by_features: bool) -> None:
+    def __init__(self, problem: Problem, *, by_features: bool, size: int = kernels.ROUND) -> None:
+        self.size = size
         self.edges = np.array(problem.feature_edges(kernels.SHARDS)[1:-1] if by_features else [], np.int64)
-        self.norms = _shared_norms(problem, np.arange(problem.n_samples, dtype=np.int32))
+        self.norms = _shared_norms(problem, np.arange(problem.n_samples, dtype=np.int32), size)
 
     def threads(self, problem: Problem) -> int:
         """The number of threads that can share an epoch: at most one per core, because they wait without sleeping."""
@@ -44,7 +49,7 @@ class Rounds:
 
     def norms_of(self, problem: Problem, order: Array) -> Array:
         """v_i for an epoch that visits the samples of ``order``."""
-        return self.norms if len(order) == problem.n_samples else _shared_norms(problem, order)
+        return self.norms if len(order) == problem.n_samples else _shared_norms(problem, order, self.size)
 
     def steps(
         self, problem: Problem, loss: Any, bias_step: float, state: dict[str, Array], order: Array, live: Array
@@ -88,25 +93,26 @@ class Rounds:
 def rounds_of(problem: Problem, bias_step: float, *, wanted: bool, few_change: bool = False) -> Rounds | None:
     """The rounds of a problem that can have them; unless they are ``wanted``, only where they cost nothing.
 
-    This is so for rows that share few features, with many outputs, whose weights a thread reads and writes in whole
-    cache lines, or if a step changes few outputs (``few_change``): then threads divide the features among each other.
-    An intercept is a feature that all rows share.
+    This is so with many outputs, whose weights a thread reads and writes in whole cache lines, and rows that share few
+    features. An intercept is a feature that all rows share. If a step changes few outputs (``few_change``), threads
+    divide the features, rounds are longer, and rows may share more: the steps of most have no output in common.
     """
     by_features = few_change or problem.n_outputs < _MANY
+    size, most = (LONG, _MOST_OF_FEW) if few_change else (kernels.ROUND, _MOST)
     if not wanted:
         if (by_features and not few_change) or fault(problem, by_features=by_features):
             return None
         order = np.random.default_rng(0).permutation(problem.n_samples)[:_SAMPLE].astype(np.int32)
         constant = len(order) * bias_step / problem.inv_lam_n
         alone = problem.norms[order].sum(dtype=np.float64) + constant
-        shared = _shared_norms(problem, order)[order].sum(dtype=np.float64) + kernels.ROUND * constant
-        if shared > _MOST * alone:
+        shared = _shared_norms(problem, order, size)[order].sum(dtype=np.float64) + size * constant
+        if shared > most * alone:
             return None
-    return Rounds(problem, by_features=by_features)
+    return Rounds(problem, by_features=by_features, size=size)
 
 
 def fault(problem: Problem, *, by_features: bool | None = None) -> str:
-    """Why the epochs of a problem cannot go in rounds; empty if they can."""
+    """Why the epochs of a problem cannot go in rounds; empty if they can. ``by_features``: how threads divide them."""
     if not problem.loss.joint:
         return f"a joint loss, and the outputs of {problem.loss.name!r} are separate (threads share them as they are)"
     if not isinstance(problem.rows, CSRRows):
@@ -118,7 +124,7 @@ def fault(problem: Problem, *, by_features: bool | None = None) -> str:
     return ""
 
 
-def _shared_norms(problem: Problem, order: Array) -> Array:
+def _shared_norms(problem: Problem, order: Array, size: int) -> Array:
     norms = np.empty(problem.n_samples, problem.dtype)
-    kernels.shared_norms(problem.rows, order, np.zeros(problem.n_features, np.int32), norms)
+    kernels.shared_norms(problem.rows, order, size, np.zeros(problem.n_features, np.int32), norms)
     return norms

@@ -22,7 +22,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.kernels import active as kernels, proposals
 from manyclass.kernels.meeting import APART
 from manyclass.kernels.predict import make_mixed
-from manyclass.kernels.rounds import ROUND
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
@@ -45,6 +44,8 @@ _SLICE = 1 << 18
 _SHARED = 500
 #: Part of the entries of the centroids from which on rivals are found by an exact pass with the centroids as weights.
 _FULL = 0.2
+#: What steps of a round have in common is taken to be this many times what it was in the epoch before.
+_MORE = 2.0
 #: Number of epochs after which a rival without a positive dual variable is removed.
 _TRIAL = 2
 #: Relative gap above which rounding errors of the updates of the dual image do not matter.
@@ -93,8 +94,8 @@ class ActiveSetSDCA(SDCA):
         (see `manyclass.mips`; an object is copied), which is built from the current weights each time. The certificates
         that the fitting loop requests are exact passes in any case, and add rivals too.
     sampling : {"auto", "permutation", "rounds"}, default="auto"
-        As for `SDCA`. "rounds", whose threads divide the features, needs sparse rows with sorted features; "auto":
-        "rounds" for sparse rows that share few features.
+        As for `SDCA`, with rounds of 32 samples, whose threads divide the features among each other; they need sparse
+        rows with sorted features. "auto": "rounds" for sparse rows unless these share most features.
 
     Raises
     ------
@@ -189,6 +190,7 @@ class ActiveSetSDCA(SDCA):
             "b": np.zeros(0, problem.dtype),
             "proposed": np.zeros((), np.int64),
             "gap": np.ones(()),
+            "common": np.ones(()),
         }
         _merge(state, self._first_rivals(problem, state))
         return state
@@ -240,8 +242,12 @@ class ActiveSetSDCA(SDCA):
         return super()._due(problem, state, seed, number)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
+        crossed, bound = 0.0, 0.0
         for begin, end in ranges(len(order), _SLICE):
-            _step(epoch, state, order[begin:end], live)
+            part = _step(epoch, state, order[begin:end], live)
+            crossed, bound = crossed + float(part[0]), bound + float(part[1])
+        if bound > 0:
+            state["common"] = np.asarray(min(1.0, max(_MORE * crossed / bound, 0.5 * float(state["common"]))))
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
@@ -382,28 +388,37 @@ class ActiveSetSDCA(SDCA):
         return found
 
 
-def _step(epoch: Epoch, state: State, order: Array, live: Array) -> None:
-    """Take dual steps on the samples of ``order``."""
+def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
+    """Take dual steps on the samples of ``order``. Returns what `active_epoch` measures, summed over its rounds.
+
+    The norms of rounds are a bound for steps that point in one direction: the part of it that the last epochs had,
+    ``state["common"]``, twice, is what they are raised by.
+    """
     problem, image, rounds = epoch.problem, image_of(state), epoch.rounds
-    size, threads = (ROUND, rounds.threads(problem)) if rounds else (1, 1)
+    size, threads = (rounds.size, rounds.threads(problem)) if rounds else (1, 1)
     edges = rounds.edges if rounds else np.zeros(0, np.int64)
-    norms = rounds.norms_of(problem, order) if rounds else problem.norms
+    common = problem.dtype.type(state["common"])
+    excess = rounds.norms_of(problem, order) - problem.norms if rounds else np.zeros_like(problem.norms)
+    norms = problem.norms + common * excess
     most = int(np.diff(state["indptr"]).max(initial=0)) + 1
     scores = np.empty((len(edges) + 1, size, most), problem.dtype)
     steps = np.empty((size, most), problem.dtype)
     needed, arrived = np.zeros((2, APART * threads), np.int64)
+    crossed = np.zeros((len(order) // (size * kernels.LOOKED) + 1, 2))
     done, ends = 0, [0] * threads
     while done < len(order):
-        view, left = image.view(state), order[done:]
+        view = image.view(state)
         arrived[:] = 0
 
-        def part(me: int, view: Any = view, left: Array = left) -> None:
+        def part(me: int, view: Any = view, done: int = done) -> None:
             ends[me] = kernels.active_epoch(
                 problem.rows,
                 _y(problem),
                 problem.sample_weight,
                 norms,
-                left,
+                excess,
+                order,
+                done,
                 size,
                 problem.loss,
                 problem.penalty,
@@ -415,19 +430,22 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> None:
                 state["idle"],
                 problem.inv_lam_n,
                 epoch.bias_step,
+                epoch.bias_step * float(common) * (size - 1),
                 edges,
                 scores,
                 steps,
                 needed,
+                crossed,
                 arrived,
                 me,
                 threads,
             )
 
         together(part, threads, give_up=lambda: arrived.fill(np.iinfo(np.int64).max))
-        done += ends[0]
+        done = ends[0]
         if done < len(order):
             image.enlarge(state)
+    return np.asarray(crossed.sum(axis=0))
 
 
 def _y(problem: Problem) -> Array:
