@@ -120,7 +120,8 @@ def test_what_the_steps_of_a_round_have_in_common_is_measured(storage, intercept
     np.testing.assert_allclose(live, epoch.bias_step * steps.sum(axis=0), atol=1e-12)
     assert measured[0] < measured[1]
     solver._epoch(epoch, state, order, live)
-    assert 0 <= state["common"] < 1
+    np.testing.assert_array_less(state["common"], measured)  # the first step was the longer one
+    assert state["common"][1] > 0
 
 
 def test_auto_takes_rounds_where_they_cost_nothing():
@@ -131,7 +132,6 @@ def test_auto_takes_rounds_where_they_cost_nothing():
     assert rounds_of(sparse_problem("multinomial", 150, density=0.6), 0.0, wanted=False) is None
     rare = sparse_problem("multinomial", 20, d=4000, density=0.002)
     assert rounds_of(rare, 0.0, wanted=False) is None
-    assert rounds_of(rare, 0.0, wanted=False, few_change=True) is not None  # threads have features of their own
     assert rounds_of(rare, 100 * rare.inv_lam_n, wanted=False, few_change=True) is None
     assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), 0.0, wanted=False) is None
     runs = [minimize(many, SDCA(sampling=sampling), tol=1e-4) for sampling in ("auto", "rounds")]

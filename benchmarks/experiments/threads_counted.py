@@ -3,8 +3,8 @@
 After ten epochs, for the rounds of the next: the weights that each of p threads looks up, for its features and for
 the rivals and the class of each row of the round. All wait for the one with the most: p threads shorten scores and
 updates by at most the sum of all lookups divided by the sum of these. The dual steps of a round's rows are divided
-evenly. ``norms``: by how much the bound on the norms of rounds exceeds them, on average; ``common``: the part of it that
-the steps had (`manyclass.kernels.rounds`).
+evenly. ``norms``: the mean of v_i in units of that of ||x_i||^2; ``common``: the part of v_i - ||x_i||^2 that the steps
+had in common (`manyclass.kernels.rounds`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def run(bench: Bench) -> None:
 def _count(bench: Bench, data: Data, alpha: float) -> None:
     from manyclass.solvers import ActiveSetSDCA
 
-    problem = make_problem(data.X, data.y, Task("crammer_singer", alpha=alpha, gamma=0.1), threads=bench.options.threads)
+    problem = make_problem(
+        data.X, data.y, Task("crammer_singer", alpha=alpha, gamma=0.1), threads=bench.options.threads
+    )
     solver: Any = ActiveSetSDCA(sampling="rounds").prepare(problem)
     state = solver.state(problem)
     for _ in zip(range(EPOCHS), solver.iterate(problem, state, 0)):
@@ -59,5 +61,5 @@ def _count(bench: Bench, data: Data, alpha: float) -> None:
             lookups=float(lookups.sum() / len(lookups)),
             limit=float(lookups.sum() / busiest.sum()),
             norms=float(rounds.norms.sum(dtype=np.float64) / problem.norms.sum(dtype=np.float64)),
-            common=float(state["common"]),
+            common=float(state["common"][0] / state["common"][1]),
         )

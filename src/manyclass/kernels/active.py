@@ -27,7 +27,6 @@ from manyclass.kernels.table import (
 )
 
 __all__ = [
-    "LOOKED",
     "active_epoch",
     "add_entries",
     "class_excess",
@@ -38,9 +37,6 @@ __all__ = [
     "sparse_dual_image",
     "table_dual_image",
 ]
-
-#: What the steps of a round have in common is measured in every so many rounds.
-LOOKED = 32
 
 
 @jit
@@ -68,6 +64,7 @@ def active_epoch(
     scores,
     steps,
     needed,
+    every,
     crossed,
     arrived,
     me,
@@ -171,7 +168,7 @@ def active_epoch(
         meetings += 1
         meet(arrived, me, threads, meetings)
         number = start // size
-        if size > 1 and number % LOOKED == 0 and number // LOOKED % threads == me:
+        if size > 1 and number % every == 0 and number // every % threads == me:
             constant = np.float64(bias_step) / np.float64(inv_lam_n)
             for r in range(end - start):
                 i = order[start + r]
@@ -181,7 +178,7 @@ def active_epoch(
                 length = 0.0
                 for a in range(m + 1):
                     length += np.float64(steps[r, a]) ** 2
-                crossed[number // LOOKED, 1] += (np.float64(excess[i]) + (size - 1.0) * constant) * length
+                crossed[number // every, 1] += (np.float64(excess[i]) + (size - 1.0) * constant) * length
                 for r2 in range(r):
                     i2 = order[start + r2]
                     m2 = indptr[i2 + 1] - indptr[i2]
@@ -193,7 +190,7 @@ def active_epoch(
                             if classes[r, a] == classes[r2, a2]:
                                 same += np.float64(steps[r, a]) * np.float64(steps[r2, a2])
                     if same != 0:
-                        crossed[number // LOOKED, 0] += 2.0 * same * (row_dot(rows, i, i2) + constant)
+                        crossed[number // every, 0] += 2.0 * same * (row_dot(rows, i, i2) + constant)
         for r in range(end - start):
             i = order[start + r]
             m = indptr[i + 1] - indptr[i]

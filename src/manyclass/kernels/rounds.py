@@ -12,7 +12,7 @@ section 5). So v_i takes the place of ||x_i||^2; the two are close for rows that
 
 The bound is reached by steps d_i of one direction. Those of active sets (`manyclass.kernels.active`) change few of many
 outputs, mostly others than those of the next row: there ||x_i||^2 is raised by a part of v_i - ||x_i||^2 only, twice
-what the rounds of the last epochs needed.
+what the rounds of the last epochs had.
 """
 
 from __future__ import annotations
