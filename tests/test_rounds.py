@@ -167,6 +167,38 @@ def test_tasks_that_wait_for_each_other_run_together():
     assert sorted(seen) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("solver", "module", "duals"),
+    [(SDCA(sampling="rounds"), _rounds, "dual"), (ActiveSetSDCA(sampling="rounds"), active, "b")],
+)
+def test_a_thread_whose_partner_does_not_come_changes_nothing(solver, module, duals, monkeypatch):
+    """Ctrl-C can come between the start of the threads and the first round."""
+    data = make_data("class", n=160, d=40, K=20, density=0.1)
+    problem = make_problem(CrammerSingerLoss(0.1), data, n_threads=2)
+    ended = []
+
+    def interrupted(task, n_threads, give_up):
+        partner = threading.Thread(target=task, args=(n_threads - 1,), daemon=True)
+        partner.start()
+        partner.join(0.1)
+        ended.append(not partner.is_alive())
+        give_up()
+        partner.join(20)
+        ended.append(not partner.is_alive())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_rounds, "cores", lambda: 2)
+    monkeypatch.setattr(module, "together", interrupted)
+    ready = solver.prepare(problem)
+    state = ready.state(problem)
+    before = {name: state[name].copy() for name in (duals, "V")}
+    with pytest.raises(KeyboardInterrupt):
+        next(ready.iterate(problem, state, 0))
+    assert ended == [False, True]
+    for name, array in before.items():
+        np.testing.assert_array_equal(state[name], array)
+
+
 @pytest.mark.parametrize("failing", [0, 2])
 @pytest.mark.parametrize("error", [ArithmeticError, KeyboardInterrupt])
 def test_a_task_that_fails_frees_the_others(failing, error):

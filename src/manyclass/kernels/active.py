@@ -125,7 +125,8 @@ def active_epoch(
             need += slots_needed(V, rows, spans[r, first], spans[r, last], rivals_of_all)
         needed[me * APART] = need
         meetings += 1
-        meet(arrived, me, threads, meetings)
+        if not meet(arrived, me, threads, meetings):
+            return start
         need = np.int64(0)
         for other in range(threads):
             need += needed[other * APART]
@@ -166,7 +167,8 @@ def active_epoch(
             else:
                 idle[i] = min(idle[i] + 1, 100)
         meetings += 1
-        meet(arrived, me, threads, meetings)
+        if not meet(arrived, me, threads, meetings):
+            return start
         number = start // size
         if size > 1 and number % every == 0 and number // every % threads == me:
             constant = np.float64(bias_step) / np.float64(inv_lam_n)

@@ -10,12 +10,15 @@ from numba.extending import intrinsic
 
 from manyclass.kernels.jit import inline
 
-__all__ = ["APART", "meet", "take"]
+__all__ = ["APART", "GIVEN_UP", "meet", "take"]
 
 #: A thread looks this often whether the others have arrived, then lets others run in between.
 _PATIENCE = 2000
 #: Ints between two counters of arrivals, so that each has its own cache lines.
 APART = 16
+
+#: What all counters are set to if a thread fails.
+GIVEN_UP = 2**63 - 1
 
 #: Lets other threads of the machine run.
 _yield = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
@@ -48,16 +51,21 @@ _observe: Any = intrinsic(_load)
 
 @inline
 def meet(arrived, me, threads, number):
-    """Wait until all threads have come to meeting ``number``."""
+    """Wait until all threads have come to meeting ``number``. False if one will not come: then end here."""
     if threads == 1:
-        return
+        return True
     _publish(arrived, me * APART, number)
     for other in range(threads):
         looks = 0
-        while _observe(arrived, other * APART) < number:
+        seen = _observe(arrived, other * APART)
+        while seen < number:
             looks += 1
             if looks > _PATIENCE:
                 _yield()
+            seen = _observe(arrived, other * APART)
+        if seen == GIVEN_UP:
+            return False
+    return True
 
 
 def _add(context: Any, counters: Any, at: Any, value: Any) -> Any:

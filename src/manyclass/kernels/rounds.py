@@ -125,7 +125,8 @@ def sdca_rounds(
                         s[k] += x * primal(reg, v[k])
                 begin = until
         meetings += 1
-        meet(arrived, me, threads, meetings)
+        if not meet(arrived, me, threads, meetings):
+            return
         for position in range(start + me, end, threads):
             i = order[position]
             r = position - start
@@ -153,7 +154,8 @@ def sdca_rounds(
                 idle[i] = min(idle[i] + 1, 100)
                 step[0] = np.nan  # nothing to add
         meetings += 1
-        meet(arrived, me, threads, meetings)
+        if not meet(arrived, me, threads, meetings):
+            return
         for r in range(end - start):
             step = steps[r]
             if np.isnan(step[0]):

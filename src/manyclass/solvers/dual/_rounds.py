@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from manyclass.kernels import rounds as kernels
-from manyclass.kernels.meeting import APART
+from manyclass.kernels.meeting import APART, GIVEN_UP
 from manyclass.kernels.rows import CSRRows
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import cores, together
@@ -87,7 +87,7 @@ class Rounds:
                 threads,
             ),
             threads,
-            give_up=lambda: arrived.fill(np.iinfo(np.int64).max),
+            give_up=lambda: arrived.fill(GIVEN_UP),
         )
 
 

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import active as kernels, proposals
-from manyclass.kernels.meeting import APART
+from manyclass.kernels.meeting import APART, GIVEN_UP
 from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
@@ -448,7 +448,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
                 threads,
             )
 
-        together(part, threads, give_up=lambda: arrived.fill(np.iinfo(np.int64).max))
+        together(part, threads, give_up=lambda: arrived.fill(GIVEN_UP))
         done = ends[0]
         if done < len(order):
             image.enlarge(state)
