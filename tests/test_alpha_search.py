@@ -239,9 +239,33 @@ def test_the_problem_of_some_classes_is_a_part_of_that_of_all(few_are_enough, co
     assert part * some.value(W, bias) == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_search_with_some_classes_says_so_and_can_be_interrupted(few_are_enough, monkeypatch, capsys):
+    """The model then has all classes, and the alpha that was the best so far."""
+    X, y = make_many_classes(3000, 800, 300, nnz_per_row=20, random_state=0)
+    fits, minimize = [], alpha_search.minimize
+
+    def interrupted(problem, *args, **settings):
+        result = minimize(problem, *args, **settings)
+        fits.append(problem.n_outputs)
+        return replace(result, outcome=Outcome.INTERRUPTED)
+
+    monkeypatch.setattr(alpha_search, "minimize", interrupted)
+    search = LinearClassifier("crammer_singer", alpha="auto", random_state=0, verbose=1)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = search.fit(X, y)
+    K = len(model.classes_)
+    assert f"alpha='auto' searches with {fits[0]} of {K} classes" in capsys.readouterr().err
+    assert len(fits) == len(model.validation_scores_) == 1
+    assert fits[0] < K == model.coef_.shape[0]
+    assert model.alpha_ in model.validation_scores_
+    assert (model.history_.outcome, model.n_iter_) == ("interrupted", 1)
+
+
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_a_search_with_some_classes_chooses_as_one_with_all(few_are_enough, monkeypatch, early_stopping):
-    X, y = make_many_classes(3000, 800, 300, nnz_per_row=20, random_state=0)
+    # The held-out rows of a third of the classes tell alphas apart; those of a third as many rows do not.
+    X, y = make_many_classes(9000, 800, 300, nnz_per_row=20, random_state=0)
+    monkeypatch.setattr(alpha_search, "_ROWS", 2400)
     settings = {"alpha": "auto", "early_stopping": early_stopping, "tol": 1e-2, "random_state": 0}
     sizes, minimize = [], alpha_search.minimize
 
@@ -250,14 +274,14 @@ def test_a_search_with_some_classes_chooses_as_one_with_all(few_are_enough, monk
         return minimize(problem, *args, **kept)
 
     monkeypatch.setattr(alpha_search, "minimize", counted)
-    models = [LinearClassifier("crammer_singer", n_jobs=n, **settings).fit(X[:2400], y[:2400]) for n in (1, 2)]
-    assert all(n <= 1200 and K <= 150 for n, K in sizes)
+    models = [LinearClassifier("crammer_singer", n_jobs=n, **settings).fit(X[:7200], y[:7200]) for n in (1, 2)]
+    assert all(n <= 3600 and K <= 200 for n, K in sizes)
     assert np.array_equal(models[0].coef_, models[1].coef_)  # the threads choose nothing
     monkeypatch.setattr(alpha_search, "_ROWS", 30_000)
-    of_all = LinearClassifier("crammer_singer", **settings).fit(X[:2400], y[:2400])
-    assert sizes[-1] == (2400, len(of_all.classes_))
-    # One standard error of an accuracy on 600 rows.
-    best = of_all.score(X[2400:], y[2400:])
-    assert models[0].score(X[2400:], y[2400:]) >= best - (best * (1 - best) / 600) ** 0.5
+    of_all = LinearClassifier("crammer_singer", **settings).fit(X[:7200], y[:7200])
+    assert sizes[-1] == (7200, len(of_all.classes_))
+    # One standard error of an accuracy on 1800 rows.
+    best = of_all.score(X[7200:], y[7200:])
+    assert models[0].score(X[7200:], y[7200:]) >= best - (best * (1 - best) / 1800) ** 0.5
     if early_stopping:
         assert models[0].history_.validation

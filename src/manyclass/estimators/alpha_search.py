@@ -107,7 +107,7 @@ def search_alpha(
     max_iter : int or None
         Maximum number of iterations of each fit; None is the solver's default.
     verbose : int, default=0
-        Above 0, a line on standard error for each alpha.
+        Above 0, a line on standard error for each alpha, and before these if the search takes some of the classes.
     """
     search = _Search(unit, solver, seed, max_iter, verbose)
     with suppress(_Interrupted):
@@ -147,7 +147,11 @@ class _Search:
         self._solver, self._seed, self._max_iter = solver, seed, max_iter
         part = _some_classes(unit, rng) if isinstance(ready, ActiveSetSDCA) else None
         self.whole = part is None
-        part = unit if part is None else part
+        if part is None:
+            part = unit
+        elif verbose:
+            rows = f"{part.n_samples} of {unit.n_samples} rows"
+            sys.stderr.write(f"alpha='auto' searches with {part.n_outputs} of {unit.n_outputs} classes, {rows}\n")
         self.held = held = held_out_rows(part.targets, part.sample_weight, rng, FRACTION, "alpha='auto'")
         weights = np.array(part.sample_weight, np.float64)
         weights[held] = 0.0
