@@ -172,9 +172,20 @@ def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["status"] for row in rows} == {"measured"}
 
 
+def test_threads_counted(tmp_path: Path) -> None:
+    """A thread alone has all lookups; more threads have no less than an equal part of them."""
+    rows = run(tmp_path, "threads_counted", "--data", "generated", "--alpha", "1e-3")
+    assert [int(row["n_jobs"]) for row in rows] == [1, 2, 4, 8]
+    limits = [float(row["limit"]) for row in rows]
+    assert limits[0] == 1
+    assert limits == sorted(limits)
+    assert all(limit <= int(row["n_jobs"]) for limit, row in zip(limits, rows))
+    assert float(rows[0]["norms"]) > 1
+
+
 @pytest.mark.slow
 def test_threads(tmp_path: Path) -> None:
-    rows = run(tmp_path, "threads", "--data", "bundled/iris", "--alpha", "1e-2", "--only", "sdca")
+    rows = run(tmp_path, "threads", "--data", "bundled/iris", "--alpha", "1e-2", "--only", "auto")
     assert {row["n_jobs"] for row in rows} == {"1", "2"}
     assert {row["same_bits"] for row in rows} == {"", "True"}
 
