@@ -264,8 +264,8 @@ def test_a_search_with_some_classes_says_so_and_can_be_interrupted(few_are_enoug
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_a_search_with_some_classes_chooses_as_one_with_all(few_are_enough, monkeypatch, early_stopping):
     # The held-out rows of a third of the classes tell alphas apart; those of a third as many rows do not.
-    X, y = make_many_classes(9000, 800, 300, nnz_per_row=20, random_state=0)
-    monkeypatch.setattr(alpha_search, "_ROWS", 2400)
+    X, y = make_many_classes(15000, 800, 300, nnz_per_row=20, random_state=0)
+    monkeypatch.setattr(alpha_search, "_ROWS", 4000)
     settings = {"alpha": "auto", "early_stopping": early_stopping, "tol": 1e-2, "random_state": 0}
     sizes, minimize = [], alpha_search.minimize
 
@@ -274,14 +274,14 @@ def test_a_search_with_some_classes_chooses_as_one_with_all(few_are_enough, monk
         return minimize(problem, *args, **kept)
 
     monkeypatch.setattr(alpha_search, "minimize", counted)
-    models = [LinearClassifier("crammer_singer", n_jobs=n, **settings).fit(X[:7200], y[:7200]) for n in (1, 2)]
-    assert all(n <= 3600 and K <= 200 for n, K in sizes)
+    models = [LinearClassifier("crammer_singer", n_jobs=n, **settings).fit(X[:12000], y[:12000]) for n in (1, 2)]
+    assert all(n <= 6000 and K <= 200 for n, K in sizes)
     assert np.array_equal(models[0].coef_, models[1].coef_)  # the threads choose nothing
     monkeypatch.setattr(alpha_search, "_ROWS", 30_000)
-    of_all = LinearClassifier("crammer_singer", **settings).fit(X[:7200], y[:7200])
-    assert sizes[-1] == (7200, len(of_all.classes_))
-    # One standard error of an accuracy on 1800 rows.
-    best = of_all.score(X[7200:], y[7200:])
-    assert models[0].score(X[7200:], y[7200:]) >= best - (best * (1 - best) / 1800) ** 0.5
+    of_all = LinearClassifier("crammer_singer", **settings).fit(X[:12000], y[:12000])
+    assert sizes[-1] == (12000, len(of_all.classes_))
+    # One standard error of an accuracy on 3000 rows.
+    best = of_all.score(X[12000:], y[12000:])
+    assert models[0].score(X[12000:], y[12000:]) >= best - (best * (1 - best) / 3000) ** 0.5
     if early_stopping:
         assert models[0].history_.validation

@@ -124,7 +124,7 @@ def test_what_the_steps_of_a_round_have_in_common_is_measured(storage, intercept
     assert state["common"][1] > 0
 
 
-def test_auto_takes_rounds_where_they_cost_nothing():
+def test_auto_takes_rounds_where_they_cost_nothing(monkeypatch):
     few, many = sparse_problem("multinomial", 20), sparse_problem("multinomial", 150, d=4000, density=0.002)
     assert rounds_of(few, 0.0, wanted=False) is None
     assert rounds_of(many, 0.0, wanted=False) is not None
@@ -132,6 +132,9 @@ def test_auto_takes_rounds_where_they_cost_nothing():
     assert rounds_of(sparse_problem("multinomial", 150, density=0.6), 0.0, wanted=False) is None
     rare = sparse_problem("multinomial", 20, d=4000, density=0.002)
     assert rounds_of(rare, 0.0, wanted=False) is None
+    assert rounds_of(rare, 0.0, wanted=False, few_change=True) is None
+    monkeypatch.setattr(_rounds, "_ENOUGH", 160)
+    assert rounds_of(rare, 0.0, wanted=False, few_change=True) is not None  # threads have features of their own
     assert rounds_of(rare, 100 * rare.inv_lam_n, wanted=False, few_change=True) is None
     assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), 0.0, wanted=False) is None
     runs = [minimize(many, SDCA(sampling=sampling), tol=1e-4) for sampling in ("auto", "rounds")]

@@ -21,8 +21,8 @@ _SAMPLE = 4096
 #: Rounds are not used where the mean of v_i is more than this times that of ||x_i||^2; where steps change few outputs.
 #: The latter is 1.4 on ICD-10-CM, 26 on the digits, which need 1.5 to 1.8 times the epochs in rounds.
 _MOST, _MOST_OF_FEW = 1.5, 8.0
-#: Rows of a round where steps change few outputs.
-LONG = 32
+#: Rows of a round where steps change few outputs, and the least number of rows: of fewer, rounds are a large part.
+LONG, _ENOUGH = 32, 10_000
 
 
 class Rounds:
@@ -101,7 +101,9 @@ def rounds_of(problem: Problem, bias_step: float, *, wanted: bool, few_change: b
     by_features = few_change or problem.n_outputs < _MANY
     size, most = (LONG, _MOST_OF_FEW) if few_change else (kernels.ROUND, _MOST)
     if not wanted:
-        if (by_features and not few_change) or fault(problem, by_features=by_features):
+        if by_features and (not few_change or problem.n_samples < _ENOUGH):
+            return None
+        if fault(problem, by_features=by_features):
             return None
         order = np.random.default_rng(0).permutation(problem.n_samples)[:_SAMPLE].astype(np.int32)
         constant = len(order) * bias_step / problem.inv_lam_n

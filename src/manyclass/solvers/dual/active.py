@@ -100,8 +100,8 @@ class ActiveSetSDCA(SDCA):
         that the fitting loop requests are exact passes in any case, and add rivals too.
     sampling : {"auto", "permutation", "rounds"}, default="auto"
         As for `SDCA`, with rounds of 32 samples, whose threads divide the features among each other; they need sparse
-        rows with sorted features. "auto": "rounds" for these, unless
-        they share most features.
+        rows with sorted features. "auto": "rounds" for 10 000
+        such rows and more, unless they share most features.
 
     Raises
     ------
@@ -251,7 +251,8 @@ class ActiveSetSDCA(SDCA):
         measured = np.zeros(2)
         for begin, end in ranges(len(order), _SLICE):
             measured += _step(epoch, state, order[begin:end], live)
-        state["common"] = 0.5 * state["common"] + measured
+        if measured[1] > 0:
+            state["common"] = 0.5 * state["common"] + measured
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
