@@ -100,8 +100,7 @@ class ActiveSetSDCA(SDCA):
         that the fitting loop requests are exact passes in any case, and add rivals too.
     sampling : {"auto", "permutation", "rounds"}, default="auto"
         As for `SDCA`, with rounds of 32 samples, whose threads divide the features among each other; they need sparse
-        rows with sorted features. "auto": "rounds" for 10 000
-        such rows and more, unless they share most features.
+        rows with sorted features. "auto": "rounds" for 10 000 such rows and more, unless they share most features.
 
     Raises
     ------
