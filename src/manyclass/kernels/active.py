@@ -78,9 +78,9 @@ def active_epoch(
     `manyclass.kernels.sdca.sdca_epoch`. Shared: ``scores``, shards x size x (1 + most rivals of a row), ``steps``,
     size x the same, ``needed``, an int per thread, and ``arrived``, zero.
 
-    ``crossed``, a row for every ``LOOKED``-th round, receives ||sum_i x_i d_i^T||^2 - sum_i ||x_i||^2 ||d_i||^2 for the
+    ``crossed``, a row for each ``every``-th round, receives ||sum_i x_i d_i^T||^2 - sum_i ||x_i||^2 ||d_i||^2 for the
     steps d_i of the round, and the bound on its mean, sum_i (v_i - ||x_i||^2) ||d_i||^2 with v_i - ||x_i||^2 in
-    ``excess`` (`manyclass.kernels.rounds`); ``bias_excess`` is this of a constant feature, whose square is 1 / lam n.
+    ``excess`` (`manyclass.kernels.rounds`); ``bias_excess`` is by how much ``bias_step`` is raised likewise.
 
     Begins at ``first_position`` of ``order``; returns the first one that was not processed: not the end if the table
     has no free slots for a round.

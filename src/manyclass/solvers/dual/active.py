@@ -403,8 +403,10 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
     edges = rounds.edges if rounds else np.zeros(0, np.int64)
     crossed, bound = state["common"].tolist()
     common = problem.dtype.type(min(1.0, max(_LEAST, _MORE * crossed / bound)))
-    excess = rounds.norms_of(problem, order) - problem.norms if rounds else np.zeros_like(problem.norms)
-    norms = problem.norms + common * excess
+    norms = excess = problem.norms
+    if rounds:
+        excess = rounds.norms_of(problem, order) - problem.norms
+        norms = problem.norms + common * excess
     most = int(np.diff(state["indptr"]).max(initial=0)) + 1
     scores = np.empty((len(edges) + 1, size, most), problem.dtype)
     steps = np.empty((size, most), problem.dtype)
