@@ -24,6 +24,9 @@ _SMALL = 1 << 15
 class ExchangingCommunicator(Communicator):
     """Base class that implements the collectives by exchanging arrays between pairs of ranks."""
 
+    #: Whether a rank receives the array that another has sent, not a copy of it.
+    _shares_memory = False
+
     def barrier(self) -> None:
         """See `Communicator.barrier`."""
         self._count(0)
@@ -49,11 +52,10 @@ class ExchangingCommunicator(Communicator):
 
     def broadcast(self, x: ArrayLike, root: int = 0) -> NDArray[Any]:
         """See `Communicator.broadcast`: the root sends its array to every rank."""
-        # A copy of the root's: with threads, other ranks may read it after this method has returned.
         x = np.array(x, order="C") if self.rank == root else np.asarray(x)
         self._count(x.nbytes if self.rank == root else 0)
-        found = self._exchange(dict.fromkeys(range(self.size), x) if self.rank == root else {}, {root: x})
-        return np.array(found[root]).reshape(x.shape)
+        found = self._exchange(dict.fromkeys(range(self.size), x) if self.rank == root else {}, {root: x})[root]
+        return (np.array(found) if self._shares_memory else found).reshape(x.shape)
 
     def gather(self, x: ArrayLike, root: int = 0) -> list[NDArray[Any]] | None:
         """The arrays of all ranks, in the order of the ranks, at the root; None elsewhere."""

@@ -6,6 +6,7 @@ directly from and into arrays.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ INSTALL = (
 )
 
 _HEADER, _PAYLOAD, _BEAT, _COLLECTIVE = 1, 2, 3, 4
+#: Lets other processes of the machine run: in a microsecond, where ``time.sleep(0)`` of Linux takes some fifty.
+_yield = getattr(os, "sched_yield", lambda: time.sleep(0))
 _NOTE = -1  # in place of the dtype in a header: the payload is the reason why the sender was aborted
 
 
@@ -240,7 +243,10 @@ class MPICommunicator(ProcessCommunicator):
 
     def _pause(self, idle: int) -> None:
         # Yield first, because there may be more ranks than cores; then sleep, because the wait may be long.
-        time.sleep(0.0 if idle < 200 else 1e-4 if idle < 2000 else 1e-3)
+        if idle < 2000:
+            _yield()
+        else:
+            time.sleep(1e-4 if idle < 4000 else 1e-3)
 
     # --- heartbeats, and the end of a job --------------------------------------------------------------------------
 

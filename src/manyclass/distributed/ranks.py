@@ -62,6 +62,8 @@ class ThreadCommunicator(ExchangingCommunicator):
     The receiver of a block gets the same array, without a copy.
     """
 
+    _shares_memory = True
+
     def __init__(self, job: _Job, rank: int, timeout: float = 600.0) -> None:
         super().__init__(rank, len(job.mailboxes), timeout)
         self._job = job
