@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.children import ChildFailed
+from benchmarks.hosts import Hosts
 
 __all__ = ["missing", "run", "task", "tell"]
 
@@ -31,25 +32,38 @@ def missing() -> str | None:
     return None if there else "needs mpi4py and mpiexec: python -m pip install 'manyclass[mpi]'"
 
 
-def run(module: str, size: int, task: Mapping[str, Any], timeout: float) -> list[dict[str, Any]]:
-    """``python -m module`` in ``size`` processes of one thread; the rows that rank 0 tells.
+def run(
+    module: str, size: int, task: Mapping[str, Any], timeout: float, hosts: Hosts | None = None
+) -> list[dict[str, Any]]:
+    """``python -m module`` in ``size`` processes of one thread, on ``hosts`` in turn; the rows that rank 0 tells.
 
     Raises
     ------
     ChildFailed
         If they fail, or tell nothing.
     """
-    done = subprocess.run(
-        [str(_program()), "-n", str(size), sys.executable, "-m", "mpi4py", "-m", module],
-        input="",
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", _TASK: json.dumps(dict(task))},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        raise ChildFailed(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no result")
+    words = ["-n", str(size), sys.executable, "-m", "mpi4py", "-m", module]
+    given = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", _TASK: json.dumps(dict(task))}
+    if hosts is None:
+        started = subprocess.Popen(
+            [str(_program()), *words],
+            env={**os.environ, **given},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    else:
+        started = hosts.launch(str(_program()), words, given)
+    with started:
+        try:
+            out, problems = started.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            raise ChildFailed(f"no end after {timeout:g} s") from None
+    lines = [line for line in out.splitlines() if line.startswith("{")]
+    if started.returncode or not lines:
+        raise ChildFailed(problems.strip().splitlines()[-1] if problems.strip() else "no result")
     return [json.loads(line) for line in lines]
 
 

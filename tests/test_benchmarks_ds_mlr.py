@@ -30,6 +30,17 @@ class TestExperiments:
         assert all(0 <= float(row["micro_f1"]) <= 1 for row in rows if row["kind"] == "look")
 
     @pytest.mark.slow
+    def test_hosts(self, tmp_path: Path) -> None:
+        pytest.importorskip("mpi4py")
+        rows = run(tmp_path, "ds_mlr_hosts", "--runs", "1", "--budget", "20")
+        fits = {(row["data"], row["method"], row["processes"]): row for row in rows if row["kind"] == "fit"}
+        assert "this fit needs" in fits.pop(("limited", "ring", "1"))["refused"]
+        assert all(float(row["certified_relative_gap"]) <= 1e-3 for row in fits.values())
+        for row in rows:
+            if row["kind"] == "rank" and row["method"] == "ring" and row["processes"] == "2":
+                assert 0.9 < float(row["bytes_sent"]) / float(row["bytes_by_formula"]) < 2
+
+    @pytest.mark.slow
     def test_schedules(self, tmp_path: Path) -> None:
         rows = run(tmp_path, "ds_mlr_schedules", "--data", "bundled/iris", "--epochs", "45")
         passes = {(row["method"], row["level"]): row["passes"] for row in rows}

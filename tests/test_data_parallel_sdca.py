@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import ActiveSetSDCA, CrammerSinger, DataParallelSDCA, LinearClassifier, load
 from manyclass.distributed import run_threads
@@ -45,6 +46,11 @@ CASES = {
     "costs": {"loss": CrammerSinger(costs=np.abs(np.subtract.outer(np.arange(10), np.arange(10))) / 3)},
     "weights": {"weighted": True},
     "1/n": {"alpha": None, "tol": 1e-2},
+    "intercept": {"fit_intercept": True},
+    "intercept, dense": {"fit_intercept": True, "kind": "dense", "dtype": np.float32},
+    "intercept, weights, elastic net": {"fit_intercept": True, "weighted": True, "l1_ratio": 0.3},
+    "intercept, plain": {"fit_intercept": True, "loss": CrammerSinger(gamma=0)},
+    "threads": {"n_jobs": 2, "fit_intercept": True},
 }
 
 
@@ -77,6 +83,92 @@ def test_objective_and_weights_are_those_of_all_rows():
     for model in models:
         np.testing.assert_array_equal(model.coef_, models[0].coef_)
         assert model.objective_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_changes_that_agree_raise_no_weight_too_far():
+    """Rows of all processes alike: their changes point in one direction, and their sum would be several times too long.
+
+    The dual objective, which a sum that is too long makes fall, rises from one pass to the next.
+    """
+    X, y = rows(200)
+    X, y = sp.vstack([X, X, X]).tocsr(), np.tile(y, 3)
+    with pytest.warns(ConvergenceWarning):
+        models = fit(3, X, y, alpha=1e-3, max_iter=40, tol=1e-9)
+    for model in models:
+        duals = [record.dual for record in model.history_]
+        assert len(duals) > 3
+        assert all(later >= earlier - 1e-3 * abs(earlier) for earlier, later in zip(duals, duals[1:]))
+
+
+@pytest.mark.parametrize("options", [{}, {"fit_intercept": True}, {"kind": "dense", "fit_intercept": True}])
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (2, 3), (3, 1), (1, 2)])
+def test_another_number_of_processes_goes_on_from_a_checkpoint(before, after, options, tmp_path):
+    options = dict(options)
+    X, y = rows(kind=options.pop("kind", "sparse"))
+    given = {"alpha": 1e-2, "tol": 1e-4, "random_state": 0, "fit_intercept": False, "max_iter": 3000, **options}
+    whole = LinearClassifier("crammer_singer", solver="sdca", **given).fit(X, y)
+
+    def run(size, most):
+        def one(comm):
+            mine = part(comm, len(y))
+            model = LinearClassifier("crammer_singer", solver=DataParallelSDCA(comm=comm), **given)
+            return model.set_params(max_iter=most).fit(X[mine], y[mine], checkpoint=tmp_path / "state")
+
+        return run_threads(size, one, timeout=60)
+
+    with pytest.warns(ConvergenceWarning):
+        first = run(before, 9)
+    assert {model.n_iter_ for model in first} == {9}
+    for model in run(after, 3000):
+        assert model.n_iter_ > 9
+        assert model.duality_gap_ <= 1e-4
+        assert model.objective_ == pytest.approx(whole.objective_, rel=2e-4)
+        assert [record.iteration for record in model.history_][:3] == [1, 4, 7]  # those of the first run
+    done = run(2, 3000)
+    assert done[0].n_iter_ == model.n_iter_
+
+
+def test_a_checkpoint_of_other_rows_or_parameters_is_refused(tmp_path):
+    X, y = rows(200)
+
+    def run(X, y, **options):
+        def one(comm):
+            mine = part(comm, len(y))
+            solver = DataParallelSDCA(comm=comm)
+            model = LinearClassifier("crammer_singer", solver=solver, tol=0.1, random_state=0, **options)
+            return model.fit(X[mine], y[mine], checkpoint=tmp_path / "state")
+
+        return run_threads(2, one, timeout=60)
+
+    run(X, y, alpha=0.1)
+    for data, options in (((2 * X, y), {"alpha": 0.1}), ((X, y), {"alpha": 0.2})):
+        with pytest.raises(ValueError, match="belongs to another run"):
+            run(*data, **options)
+
+
+@pytest.mark.parametrize("storage", ["sparse", "dense"])
+def test_the_best_weights_on_held_out_rows_are_kept_in_a_checkpoint(storage, tmp_path):
+    X, y = rows(600)
+    mixed = np.random.default_rng(0).permutation(len(y))
+    X, y = X[mixed], y[mixed]
+
+    def run(most, path):
+        def one(comm):
+            mine = part(comm, 400)
+            solver = DataParallelSDCA(comm=comm, storage=storage)
+            model = LinearClassifier("crammer_singer", solver=solver, alpha=1e-5, tol=0.0, random_state=0)
+            model.set_params(max_iter=most, early_stopping=30, fit_intercept=False)
+            return model.fit(X[mine], y[mine], X_val=X[400:], y_val=y[400:], checkpoint=path)
+
+        return run_threads(2, one, timeout=60)
+
+    with pytest.warns(ConvergenceWarning):
+        first = run(6, tmp_path / "state")[0]
+    with pytest.warns(ConvergenceWarning):
+        rest = run(12, tmp_path / "state")[0]
+    assert len(rest.history_.validation) == 12
+    assert rest.history_.validation[:6] == first.history_.validation
+    assert rest.score(X[400:], y[400:]) >= first.score(X[400:], y[400:])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -134,7 +226,6 @@ def test_a_table_and_an_array_of_weights_hold_the_same(exchanges):
     ("options", "needle"),
     [
         ({"loss": "multinomial"}, r"solver 'sdca_dp' needs a loss with"),
-        ({"fit_intercept": True}, "solver 'sdca_dp' fits no intercept"),
         ({"l1_ratio": 1.0}, "solver 'sdca_dp' needs a penalty with an l2 part"),
         ({"standardize": True}, "standardize"),
         ({"alpha": "auto"}, "alpha='auto' is not supported"),

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.hosts import Hosts, missing
 
-from hosts import Hosts, missing
 from test_communicators import launch
 
 ROOT = Path(__file__).parents[1]

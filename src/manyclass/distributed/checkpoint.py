@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,11 @@ __all__ = ["Piece", "Snapshot", "digest", "load", "remove", "save"]
 _REMEDY = "remove the folder to start afresh"
 _STATE = Kind("manyclass-checkpoint", 1, "file of a checkpoint", _REMEDY, _REMEDY)
 _SUFFIX = ".rank.safetensors"
-_AXES = {"class": -1, "row": 0}
+_BY_CLASS, _BY_ROW = "class", "row"
 
 
 class Piece(NamedTuple):
-    """Arrays for a range of classes (their last axis) or of rows (their first axis).
+    """Arrays for a range of classes (their last axis), of rows or of the entries of a list (their first axis).
 
     Attributes
     ----------
@@ -54,6 +54,7 @@ def save(
     rows: Sequence[Piece] = (),
     scalars: Mapping[str, Any] | None = None,
     identity: Mapping[str, Any] | None = None,
+    lists: Mapping[str, Sequence[Piece]] | None = None,
 ) -> None:
     """Write a checkpoint. Every rank calls this at the same point, when no block is in transit.
 
@@ -71,23 +72,29 @@ def save(
         Values for JSON, the same on every rank.
     identity : mapping, optional
         Data, loss and parameters of the fit, for JSON; `load` raises an error if they differ.
+    lists : mapping of str to sequence of Piece, optional
+        Name -> arrays of this rank whose entries belong neither to one row nor to one class each, with their range
+        among the entries of all ranks.
 
     Raises
     ------
     ValueError
-        If the length of an array does not match its range.
+        If the length of an array does not match its range, or a list has the name "class" or "row".
     OSError
         If the folder cannot be written to, or rank 0 cannot access the file of another rank.
     """
     folder = Path(folder)
     tensors: dict[str, NDArray[Any]] = {}
-    for kind, pieces in (("class", classes), ("row", rows)):
+    lists = lists or {}
+    if taken := {_BY_CLASS, _BY_ROW} & lists.keys():
+        raise ValueError(f"a list of a checkpoint must not have the name {min(taken)!r}: give it another")
+    for kind, pieces in ((_BY_CLASS, classes), (_BY_ROW, rows), *lists.items()):
         for begin, end, arrays in pieces:
             for name, array in arrays.items():
-                if array.shape[_AXES[kind]] != end - begin:
+                if array.shape[_axis(kind)] != end - begin:
                     raise ValueError(
                         f"array {name!r} of {kind} {begin} to {end} must have length {end - begin} along axis "
-                        f"{_AXES[kind]}, got shape {array.shape}"
+                        f"{_axis(kind)}, got shape {array.shape}"
                     )
                 tensors[f"{kind}:{begin}:{end}:{name}"] = array
     # Not named after the epoch: after a resume, another number of ranks may write the same epoch again.
@@ -98,6 +105,10 @@ def save(
     if entries is not None:
         _finish(folder, epoch, [json.loads(bytes(e)) for e in entries], dict(scalars or {}), dict(identity or {}))
     comm.barrier()
+
+
+def _axis(kind: str) -> int:
+    return -1 if kind == _BY_CLASS else 0
 
 
 def _version(comm: Communicator, folder: Path) -> int:
@@ -163,14 +174,18 @@ class Snapshot:
 
     def classes(self, begin: int, end: int) -> dict[str, NDArray[Any]]:
         """The arrays for a range of classes, name -> array, each assembled along its last axis."""
-        return self._range("class", begin, end)
+        return self._range(_BY_CLASS, begin, end)
 
     def rows(self, begin: int, end: int) -> dict[str, NDArray[Any]]:
         """The arrays for a range of rows, name -> array, each assembled along its first axis."""
-        return self._range("row", begin, end)
+        return self._range(_BY_ROW, begin, end)
 
-    def _range(self, kind: Literal["class", "row"], begin: int, end: int) -> dict[str, NDArray[Any]]:
-        axis = _AXES[kind]
+    def entries(self, name: str, begin: int, end: int) -> dict[str, NDArray[Any]]:
+        """The arrays for a range of the entries of a list, name -> array."""
+        return self._range(name, begin, end)
+
+    def _range(self, kind: str, begin: int, end: int) -> dict[str, NDArray[Any]]:
+        axis = _axis(kind)
         found: dict[str, NDArray[Any]] = {}
         filled: dict[str, int] = {}
         for entry in self._files:

@@ -16,7 +16,6 @@ from manyclass.kernels.products import add_sparse_outer_within
 from manyclass.kernels.rows import longest_row, n_rows, row_dot, row_span, row_split
 from manyclass.kernels.simplex import project_rivals
 from manyclass.kernels.table import (
-    add_at,
     add_to_image,
     clear_row,
     has_room,
@@ -28,7 +27,6 @@ from manyclass.kernels.table import (
 
 __all__ = [
     "active_epoch",
-    "add_entries",
     "class_excess",
     "known_dual_image",
     "merge_rivals",
@@ -418,19 +416,3 @@ def plan_moves(y, weights, indptr, rivals, b, excess, cap, move_row, move_class,
                     move_mass[moves] = part / c
                     moves += 1
     return moves
-
-
-@jit
-def add_entries(V, unit, indptr, indices, data, begin):
-    """``V += A`` for A in compressed sparse rows, one row per feature, from the feature ``begin`` on.
-
-    ``unit`` are the rows of the identity. Returns the first feature for which a table has no free slots, or the number
-    of features.
-    """
-    for j in range(begin, indptr.shape[0] - 1):
-        first, last = indptr[j], indptr[j + 1]
-        if last > first and not has_room(V, unit, j, last - first):
-            return j
-        for t in range(first, last):
-            add_at(V, j, indices[t], data[t])
-    return indptr.shape[0] - 1

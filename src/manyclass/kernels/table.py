@@ -36,6 +36,7 @@ __all__ = [
     "image_scores",
     "make_table",
     "move_table",
+    "slots_for",
     "slots_free",
     "slots_needed",
     "soft",
@@ -131,6 +132,11 @@ def add_to_image(V: Any, rows: Any, i: Any, begin: Any, end: Any, coef: Any, cla
 
 def slots_needed(V: Any, rows: Any, begin: Any, end: Any, m: Any) -> Any:
     """How many free slots are certainly enough for `add_to_image` of m classes."""
+    raise TypeError("compiled: call it from a kernel")
+
+
+def slots_for(V: Any, j: Any, count: Any, n_outputs: Any) -> Any:
+    """How many free slots are certainly enough for ``count`` calls of `add_at` for the feature j."""
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -317,6 +323,25 @@ def _slots_needed(V: Any, rows: Any, begin: Any, end: Any, m: Any) -> Any:
                 while wanted > FULLEST * capacity:
                     capacity = max(np.int64(_LEAST), 2 * capacity)
                     needed += capacity
+            return needed
+
+        return table
+    return None
+
+
+@implements(slots_for)
+def _slots_for(V: Any, j: Any, count: Any, n_outputs: Any) -> Any:
+    if isinstance(V, types.Array):
+        return lambda V, j, count, n_outputs: np.int64(0)
+    if is_a(V, WeightTable):
+
+        def table(V, j, count, n_outputs):
+            needed = np.int64(0)
+            wanted = min(np.int64(V.held[j]) + count, np.int64(n_outputs))
+            capacity = np.int64(V.capacity[j])
+            while wanted > FULLEST * capacity:
+                capacity = max(np.int64(_LEAST), 2 * capacity)
+                needed += capacity
             return needed
 
         return table

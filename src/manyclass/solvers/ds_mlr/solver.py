@@ -23,7 +23,7 @@ from manyclass.solvers.base import Progress, State
 from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.grid import cuts
-from manyclass.solvers.ds_mlr.keeper import FolderKeeper
+from manyclass.solvers.ds_mlr.keeper import BlockKeeper
 from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
 from manyclass.solvers.ds_mlr.plan import Job, needs, refuse
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, literal_epoch, printed_epoch
@@ -377,7 +377,7 @@ class DSMLR(DistributedSolver):
 
     def keeper(
         self, path: str | Path, problem: Problem, seed: int, seconds: float, validation: Validation | None = None
-    ) -> FolderKeeper:
+    ) -> BlockKeeper:
         """The writer of checkpoints, in a folder, from which any number of processes and workers can resume.
 
         With the ring, and the same number of processes, grid and ``keep_scores``, a resumed fit gives the same bits.
@@ -411,7 +411,7 @@ class DSMLR(DistributedSolver):
             state["scored"] = np.ones((), np.int64)
 
         joined = partial(self._joined, problem)
-        return FolderKeeper(path, comm, extent, identity, rescore, joined, seconds, validation)
+        return BlockKeeper(path, comm, extent, identity, rescore, joined, seconds, validation)
 
     # --- the second phase -------------------------------------------------------------------------------------------
 

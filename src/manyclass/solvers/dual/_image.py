@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,12 +12,12 @@ from manyclass.kernels import active as kernels, table as tables
 from manyclass.kernels.predict import make_mixed
 from manyclass.kernels.rounds import is_sorted
 from manyclass.kernels.rows import CSRRows, n_stored
-from manyclass.kernels.targets import ClassTargets
-from manyclass.objective.problem import Array, Problem
+from manyclass.objective.problem import Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
+from manyclass.solvers.dual._rivals import classes_of
 
-__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "add_matrix", "image_of", "make_image", "table_matrix"]
+__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image", "table_matrix"]
 
 STORAGES = ("auto", "dense", "sparse")
 
@@ -40,6 +41,9 @@ class Image(Protocol):
 
     def enlarge(self, state: State) -> None:
         """Increase the capacity, after a kernel has reported a full table."""
+
+    def reserve(self, state: State, needed: Callable[[Any], int]) -> None:
+        """Make room for as many entries as ``needed`` says of a view, so that threads need not ask."""
 
     def rebuild(self, problem: Problem, state: State) -> None:
         """Recompute the image from the sparse dual variables of the state."""
@@ -78,12 +82,15 @@ class DenseImage:
     def enlarge(self, state: State) -> None:
         raise RuntimeError("unreachable: an array is never full")
 
+    def reserve(self, state: State, needed: Callable[[Any], int]) -> None:
+        pass
+
     def rebuild(self, problem: Problem, state: State) -> None:
         edges = problem.feature_edges(problem.n_threads)
         run(
             lambda at, _: kernels.sparse_dual_image(
                 problem.rows,
-                _y(problem),
+                classes_of(problem),
                 problem.sample_weight,
                 state["indptr"],
                 state["rivals"],
@@ -132,15 +139,21 @@ class TableImage:
     def view(self, state: State) -> Any:
         return tables.table_of(state)
 
-    def enlarge(self, state: State) -> None:
+    def enlarge(self, state: State, least: int = 1 << 10) -> None:
         old = self.view(state)
         live = int(old.capacity.sum(dtype=np.int64))
         # As many free slots as there were slots in all, and twice as many as were free: capacity grows geometrically,
         # so that few copies are made.
-        free = max(old.slots, 2 * (old.slots - int(old.used[0])), 1 << 10)
+        free = max(old.slots, 2 * (old.slots - int(old.used[0])), least)
         new = tables.make_table(len(old.start), live + free, old.values.dtype)
         tables.move_table(old, new)
         state.update(new.arrays())
+
+    def reserve(self, state: State, needed: Callable[[Any], int]) -> None:
+        table = self.view(state)
+        wanted = needed(table)
+        if wanted > table.slots - int(table.used[0]):
+            self.enlarge(state, wanted)
 
     def clear(self, state: State) -> None:
         table = self.view(state)
@@ -151,7 +164,7 @@ class TableImage:
     def rebuild(self, problem: Problem, state: State) -> None:
         dual = (
             problem.rows,
-            _y(problem),
+            classes_of(problem),
             problem.sample_weight,
             state["indptr"],
             state["rivals"],
@@ -201,19 +214,6 @@ class TableImage:
             raise ValueError("the table of weights is not one of this problem")
 
 
-def add_matrix(state: State, matrix: sp.csr_matrix[Any]) -> None:
-    """Add a CSR matrix of shape (d, K) to the image of a state."""
-    image, d = image_of(state), matrix.shape[0]
-    ones = np.arange(d + 1)
-    unit = CSRRows(np.ones(d, matrix.dtype), ones[:d].astype(np.int32), ones)
-    parts = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False), matrix.data
-    done = 0
-    while done < d:
-        done = kernels.add_entries(image.view(state), unit, *parts, done)
-        if done < d:
-            image.enlarge(state)
-
-
 def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int) -> sp.csr_matrix[Any]:
     """The primal weights of a table as a CSR matrix of shape (d, n_classes)."""
     d, dtype = len(table.start), table.values.dtype
@@ -236,8 +236,3 @@ def make_image(storage: str, problem: Problem) -> Image:
 def image_of(state: State) -> Image:
     """The storage that a state uses."""
     return DenseImage() if "V" in state else TableImage()
-
-
-def _y(problem: Problem) -> Array:
-    assert isinstance(problem.targets, ClassTargets)  # losses with a sparse dual have no other targets
-    return problem.targets.y

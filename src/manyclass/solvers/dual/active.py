@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from manyclass.distributed import SerialCommunicator
 from manyclass.kernels import active as kernels, proposals
 from manyclass.kernels.meeting import APART, GIVEN_UP
 from manyclass.kernels.predict import make_mixed
@@ -31,6 +32,7 @@ from manyclass.runtime.threads import ranges, run, together
 from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual._image import STORAGES, DenseImage, image_of, make_image
+from manyclass.solvers.dual._rivals import balance, classes_of, merge
 from manyclass.solvers.dual._rounds import Rounds, fault, rounds_of
 from manyclass.solvers.dual.sdca import IN_ROUNDS, SDCA, Epoch
 
@@ -197,7 +199,7 @@ class ActiveSetSDCA(SDCA):
             "gap": np.ones(()),
             "common": np.array([_COMMON, 1.0]) * 1e-30,
         }
-        _merge(state, self._first_rivals(problem, state))
+        merge(state, self._first_rivals(problem, state))
         return state
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -206,7 +208,7 @@ class ActiveSetSDCA(SDCA):
         image = make_image(self.storage, problem)
         return {
             "weights" if isinstance(image, DenseImage) else "weights (sparse, estimated)": image.nbytes(problem),
-            # Twice: `_merge` holds the old and the new lists.
+            # Twice: `merge` holds the old and the new lists.
             "sparse dual variables": 2 * problem.n_samples * (8 + per_row * (4 + size)),
         }
 
@@ -243,7 +245,7 @@ class ActiveSetSDCA(SDCA):
         if number == int(state["proposed"]) + _TRIAL:
             # The cost of an epoch is proportional to the number of active rivals. A rival that is removed too early
             # becomes a violator, which a later pass adds again.
-            _merge(state, np.zeros((problem.n_samples, 0), np.int32))
+            merge(state, np.zeros((problem.n_samples, 0), np.int32))
         return super()._due(problem, state, seed, number)
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
@@ -271,22 +273,35 @@ class ActiveSetSDCA(SDCA):
     def _measure(self, problem: Problem, state: State, *, final: bool) -> tuple[Certificate, Array]:
         """One exact pass: returns the duality gap and the violators, of shape (n, more)."""
         if problem.intercept:
-            _balance(problem, state)
+            self._balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
         image = image_of(state)
         if final or problem.intercept:
-            image.rebuild(problem, state)
+            self._rebuild(problem, state)
         losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
-        g, conjugate = image.sums(problem, state)
         conjugates = kernels.sparse_conjugates(
-            _y(problem), problem.sample_weight, problem.loss, state["indptr"], state["rivals"], state["b"]
+            classes_of(problem), problem.sample_weight, problem.loss, state["indptr"], state["rivals"], state["b"]
         )
+        n, losses, conjugates, g, conjugate = self._over_all(problem, losses, conjugates, *image.sums(problem, state))
         certificate = problem.bounds(
-            primal=problem.objective(losses, g),
-            dual=-conjugates / problem.n_samples - problem.lam * conjugate,
+            primal=losses / n + problem.lam * g, dual=-conjugates / n - problem.lam * conjugate
         )
         state["gap"] = np.asarray(certificate.relative_gap)
         return certificate, rivals
+
+    def _balance(self, problem: Problem, state: State) -> None:
+        """Make the dual variables feasible for an intercept."""
+        balance(problem, state, np.asarray(problem.sample_weight), problem.n_samples, SerialCommunicator())
+
+    def _rebuild(self, problem: Problem, state: State) -> None:
+        """Recompute the dual image from the dual variables."""
+        image_of(state).rebuild(problem, state)
+
+    def _over_all(
+        self, problem: Problem, losses: float, conjugates: float, g: float, conjugate: float
+    ) -> tuple[float, float, float, float, float]:
+        """Rows, losses and conjugates of all rows, g(W) and g*(V), from those here."""
+        return problem.n_samples, losses, conjugates, g, conjugate
 
     def value(self, problem: Problem, W: Any, intercept: Array) -> float:
         if not sp.issparse(W):
@@ -308,7 +323,7 @@ class ActiveSetSDCA(SDCA):
         parts = run(
             lambda begin, end: proposals.propose(
                 problem.rows,
-                _y(problem),
+                classes_of(problem),
                 problem.sample_weight,
                 problem.loss,
                 problem.penalty,
@@ -334,7 +349,7 @@ class ActiveSetSDCA(SDCA):
         found = np.empty((problem.n_samples, self.more), np.int32)
         proposals.keep_violators(
             problem.rows,
-            _y(problem),
+            classes_of(problem),
             problem.loss,
             problem.penalty,
             image.view(state),
@@ -349,13 +364,13 @@ class ActiveSetSDCA(SDCA):
         self._accept(state, found)
 
     def _accept(self, state: State, found: Array) -> None:
-        _merge(state, found)
+        merge(state, found)
         state["proposed"] = state["iteration"]
         state["idle"][:] = 0  # shrinking starts again: there are new rivals, and V may have been recomputed
 
     def _first_rivals(self, problem: Problem, state: State) -> Array:
         """The classes with the most similar centroids: at W = 0 all classes violate the margin equally."""
-        y, K, rows = _y(problem), problem.n_outputs, problem.rows
+        y, K, rows = classes_of(problem), problem.n_outputs, problem.rows
         share = (1.0 / np.maximum(np.bincount(y, minlength=K), 1)).astype(problem.dtype)
         found = np.empty((problem.n_samples, min(self.first, K - 1)), np.int32)
         if isinstance(rows, CSRRows):
@@ -421,7 +436,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
         def part(me: int, view: Any = view, done: int = done) -> None:
             ends[me] = kernels.active_epoch(
                 problem.rows,
-                _y(problem),
+                classes_of(problem),
                 problem.sample_weight,
                 norms,
                 excess,
@@ -436,9 +451,9 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
                 state["rivals"],
                 state["b"],
                 state["idle"],
-                problem.inv_lam_n,
-                epoch.bias_step,
-                epoch.bias_step * float(common) * (size - 1),
+                problem.inv_lam_n * epoch.times,
+                epoch.bias_step * epoch.times,
+                epoch.bias_step * epoch.times * float(common) * (size - 1),
                 edges,
                 scores,
                 steps,
@@ -457,54 +472,6 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
     return np.asarray(measured.sum(axis=0))
 
 
-def _y(problem: Problem) -> Array:
-    y: Array = problem.targets.y  # type: ignore[union-attr]
-    return y
-
-
 def _gamma(problem: Problem) -> float:
     gamma: float = problem.loss.gamma
     return gamma
-
-
-def _merge(state: State, found: Array) -> None:
-    """Add the rivals ``found`` to the active sets, and remove those whose dual variable is 0."""
-    indptr = np.empty_like(state["indptr"])
-    none_i, none_b = np.zeros(0, np.int32), np.zeros(0, state["b"].dtype)
-    kernels.merge_rivals(state["indptr"], state["rivals"], state["b"], found, indptr, none_i, none_b, False)
-    rivals, b = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], state["b"].dtype)
-    kernels.merge_rivals(state["indptr"], state["rivals"], state["b"], found, indptr, rivals, b, True)
-    state.update(indptr=indptr, rivals=rivals, b=b)
-
-
-def _balance(problem: Problem, state: State) -> None:
-    """Change the sparse dual variables to sum_i c_i a_i = 0 with few new entries (as `Problem.balance`)."""
-    n, K = problem.n_samples, problem.n_outputs
-    excess = np.empty(K)
-    rows, classes, masses = np.empty(n + 4 * K, np.int64), np.empty(n + 4 * K, np.int32), np.empty(n + 4 * K)
-    kernels.class_excess(_y(problem), problem.sample_weight, state["indptr"], state["rivals"], state["b"], excess)
-    # Small changes of many samples first: they reduce the dual objective least.
-    for cap in (0.03, 0.3, 1.0, 1.0):
-        moves = kernels.plan_moves(
-            _y(problem),
-            problem.sample_weight,
-            state["indptr"],
-            state["rivals"],
-            state["b"],
-            excess,
-            cap,
-            rows,
-            classes,
-            masses,
-        )
-        if moves:
-            held = sp.csr_matrix((state["b"], state["rivals"], state["indptr"]), shape=(n, K))
-            moved = sp.csr_matrix((masses[:moves], (rows[:moves], classes[:moves])), shape=(n, K))
-            total = (held + moved).tocsr()
-            state.update(
-                indptr=total.indptr.astype(np.int64),
-                rivals=total.indices.astype(np.int32),
-                b=np.clip(total.data, 0, 1).astype(problem.dtype),
-            )
-        if not np.any(excess > 1e-9 * n):
-            break

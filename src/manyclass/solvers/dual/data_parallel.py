@@ -15,38 +15,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.distributed import Communicator
+from manyclass.distributed.checkpoint import digest
 from manyclass.distributed.opening import ENGINES
-from manyclass.kernels import active as kernels
-from manyclass.objective.problem import Array, Certificate, Problem
-from manyclass.solvers.base import Progress, State, row_matrix
-from manyclass.solvers.dual._image import add_matrix, image_of
+from manyclass.kernels.rows import CSRRows, n_stored, read_only
+from manyclass.objective.losses.base import signature
+from manyclass.objective.problem import Array, Problem
+from manyclass.solvers.base import Progress, State
+from manyclass.solvers.dual._changes import Changes, add_changes, changes_of, exchanged
+from manyclass.solvers.dual._image import image_of
+from manyclass.solvers.dual._keeper import RivalKeeper
+from manyclass.solvers.dual._rivals import balance, classes_of
 from manyclass.solvers.dual.active import ActiveSetSDCA
-from manyclass.solvers.dual.sdca import Epoch
+from manyclass.solvers.dual.sdca import Epoch, bias_step
 from manyclass.solvers.on_communicator import DistributedSolver
+
+if TYPE_CHECKING:
+    from manyclass.optimize.validation import Validation
 
 __all__ = ["DataParallelSDCA"]
 
 #: sigma in units of rho of the epoch before.
 _MORE = 1.1
+#: Maximum number of rows of all processes between two exchanges, whose changes each process holds.
+_ROWS = 1 << 20
 
 
 class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
     """Active-set Prox-SDCA for the Crammer-Singer loss, the rows partitioned over several processes.
 
     Each process has rows of its own, their dual variables, and all weights (a table of those that are not zero, where
-    an array would be large). Several times in an epoch the processes add up the changes of their weights; entries that
-    have changed are sent. The certificate, of the rows of all processes, is exact. It is for rows that do not fit into
-    one machine, or are on several of them: a step on a sparse row changes about as many weights as the row has values,
-    times two or three, and every process must make the changes of all. No intercept is fitted, and there is no
-    checkpoint on several processes.
+    an array would be large). Several times in an epoch the processes add up their changes: sparse rows that have made
+    a step are sent, with the changes of their dual variables, and of dense rows the changes of the weights. The
+    certificate, of the rows of all processes, is exact. It is for rows that do not fit into one machine, or are on
+    several of them: a step on a sparse row changes as many weights as the row has values, times some classes, and every
+    process must make the changes of all. A checkpoint can be resumed by another number of processes.
 
     Parameters
     ----------
@@ -54,8 +66,8 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
         The processes. None: one process. "mpi": all processes of the MPI job. "torch": all processes of a group of
         `torch.distributed`. "auto": all processes that a launcher has started, connected by one of these, or this one;
         an error if they cannot be connected.
-    exchanges : int, default=4
-        How often in an epoch changes are added up, >= 1. More of them need fewer epochs and more communication.
+    exchanges : int, default=8
+        How often in an epoch changes are added up, >= 1. More of them need fewer epochs, and more waiting.
     first : int, default=16
         Number of rivals per sample at the start. This and the following parameters are those of `ActiveSetSDCA`.
     more : int, default=16
@@ -75,7 +87,7 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
     Raises
     ------
     ValueError
-        As `ActiveSetSDCA`, or if the loss is not Crammer-Singer, or with an intercept.
+        As `ActiveSetSDCA`, or if the loss is not Crammer-Singer.
 
     References
     ----------
@@ -100,7 +112,6 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
     name = "sdca_dp"
     summary = "active-set Prox-SDCA with rows partitioned over processes; Crammer-Singer"
     synonyms: ClassVar[tuple[str, ...]] = ("cocoa", "data_parallel_sdca")
-    takes_intercept = False
     search = "exact"
     sampling = "auto"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -118,7 +129,7 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
         self,
         *,
         comm: Communicator | str | None = None,
-        exchanges: int = 4,
+        exchanges: int = 8,
         first: int = 16,
         more: int = 16,
         epochs: int = 6,
@@ -140,93 +151,133 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
         return {**super().state(problem), "sigma": np.asarray(float(self._comm.size))}
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
-        found = super().nbytes(problem)
-        if self._comm.size > 1:
-            kind = next(name for name in found if name.startswith("weights"))
-            found["changes of the weights, and those of other processes"] = 2 * found[kind]
-        return found
+        found, size = super().nbytes(problem), problem.dtype.itemsize
+        if self._comm.size == 1:
+            return found
+        if isinstance(problem.rows, CSRRows):
+            # Rows, and changes of eight classes each: as they arrive, one after the other, by features.
+            all_rows = self._all_rows(problem)
+            share = min(1 / self.exchanges, _ROWS / max(all_rows, 1))
+            row = n_stored(problem.rows) / max(problem.n_samples, 1) + 8
+            changes = int(3 * share * all_rows * row * (4 + size))
+        else:
+            changes = 3 * problem.n_features * problem.n_outputs * size
+        return {**found, "changes of all processes": changes}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         for progress in super().iterate(problem, state, seed):
             self._comm.heed()
             yield progress
 
+    def _bias_step(self, problem: Problem) -> float:  # type: ignore[override]
+        """That of the rows of all processes, in units of this problem's 1 / (lam n)."""
+        if self._comm.size == 1 or not problem.intercept:
+            return bias_step(problem)
+        squares = self.scale * float(np.dot(np.asarray(problem.sample_weight), problem.norms.astype(np.float64)))
+        mean = float(self._comm.allreduce(np.array(squares))) / self._all_rows(problem)
+        whole = 1 / (problem.lam * self._all_rows(problem))
+        return bias_step(problem, mean=mean, inv_lam_n=whole) / whole * float(problem.inv_lam_n)
+
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
-        if self._comm.size == 1:
+        comm, problem = self._comm, epoch.problem
+        if comm.size == 1:
             super()._epoch(epoch, state, order, live)
             return
-        problem = epoch.problem
-        for number in range(self.exchanges):
-            sigma, before = float(state["sigma"]), state["b"].copy()
-            local = replace(problem, lam=problem.lam / (self._part(problem) * sigma))
-            part = order[len(order) * number // self.exchanges : len(order) * (number + 1) // self.exchanges]
-            super()._epoch(replace(epoch, problem=local), state, part, live)
-            own = self._image(problem, state, state["b"] - before)
-            total, alone = self._add_up(own)
-            rho = _square(total) / alone if alone > 0 else 1.0
-            state["sigma"] = np.asarray(min(max(_MORE * rho, 1.0), float(self._comm.size)))
-            # The steps have added sigma times the own change.
-            add_matrix(state, total - own.dtype.type(sigma) * own)
+        for part in self._parts(problem, order):
+            sigma, old, start = float(state["sigma"]), state["b"].copy(), live.copy()
+            super()._epoch(replace(epoch, times=self._part(problem) * sigma), state, part, live)
+            whole, alone = self._exchange(problem, state, self._changes(problem, state, part, old), sigma)
+            if problem.intercept:
+                # The steps have added sigma times the own changes. The intercept is the weight of a constant feature.
+                own = (live.astype(np.float64) - start) / sigma
+                moved = comm.allreduce(own)
+                live[:] = start + moved
+                square = epoch.bias_step / float(problem.inv_lam_n)
+                whole, alone = whole + float(moved @ moved) / square, alone + float(own @ own) / square
+            alone = float(comm.allreduce(np.array(alone)))
+            if alone > 0:
+                whole = float(comm.broadcast(np.array(whole)))  # equal but for rounding
+                state["sigma"] = np.asarray(min(max(_MORE * whole / alone, 1.0), float(comm.size)))
 
-    def _image(self, problem: Problem, state: State, b: Array) -> sp.csr_matrix[Any]:
-        """The part of the dual image that the rows here have, of sparse dual variables ``b``; (d, K)."""
-        n, y = problem.n_samples, problem.targets.y  # type: ignore[union-attr]
-        counts = np.diff(state["indptr"])
-        row, there = np.repeat(np.arange(n), counts), b != 0
-        row, rivals, b = row[there], state["rivals"][there], b[there]
-        some = np.unique(row)
-        sums = np.bincount(row, weights=b, minlength=n)[some].astype(problem.dtype)
-        places = np.concatenate([np.searchsorted(some, row), np.arange(len(some))])
-        changes = sp.csr_matrix(
-            (np.concatenate([-b, sums]), (places, np.concatenate([rivals, y[some]]))),
-            shape=(len(some), problem.n_outputs),
-        )
-        scale = self._part(problem) * problem.inv_lam_n * np.asarray(problem.sample_weight)[some]
-        changes.data *= np.repeat(scale.astype(problem.dtype), np.diff(changes.indptr))
-        image = sp.csr_matrix(sp.csr_matrix(row_matrix(problem)[some]).T @ changes)
-        image.sort_indices()
-        return image.astype(problem.dtype, copy=False)
+    def _parts(self, problem: Problem, order: Array) -> list[Array]:
+        """The rows between two exchanges."""
+        return np.array_split(order, max(self.exchanges, -(-self._all_rows(problem) // _ROWS)))
 
-    def _add_up(self, own: sp.csr_matrix[Any]) -> tuple[sp.csr_matrix[Any], float]:
-        """The sum over all processes, in their order, and the sum of the squares of its parts."""
-        comm, total, alone = self._comm, None, 0.0
-        sizes = np.zeros(comm.size, np.int64)
-        sizes[comm.rank] = own.nnz
-        for rank, size in enumerate(comm.allreduce(sizes).tolist()):
-            mine = rank == comm.rank
-            parts = [own.data, own.indices.astype(np.int32), own.indptr.astype(np.int64)]
-            if not mine:
-                parts = [np.empty(size, own.dtype), np.empty(size, np.int32), np.empty(own.shape[0] + 1, np.int64)]
-            sent = sp.csr_matrix(tuple(comm.broadcast(part, rank) for part in parts), shape=own.shape)
-            alone += _square(sent)
-            total = sent if total is None else total + sent
-        assert total is not None
-        return sp.csr_matrix(total), alone
+    def _changes(self, problem: Problem, state: State, order: Array, old: Array) -> Changes:
+        return changes_of(problem, state, order, old, self._part(problem) * float(problem.inv_lam_n))
 
-    def _measure(self, problem: Problem, state: State, *, final: bool) -> tuple[Certificate, Array]:
+    def _exchange(self, problem: Problem, state: State, own: Changes, sigma: float) -> tuple[float, float]:
+        """Add the changes of all processes to the dual image, which has sigma times the own ones.
+
+        Returns the squared norm of their sum, and that of the own ones.
+        """
+        if isinstance(problem.rows, CSRRows):
+            return add_changes(problem, state, exchanged(self._comm, own), self._comm.rank, sigma)
+        image = own.image(problem.n_outputs)
+        total = self._comm.allreduce(image)
+        state["V"] += total - image.dtype.type(sigma) * image
+        return _square(total), _square(image)
+
+    def _balance(self, problem: Problem, state: State) -> None:
         if self._comm.size == 1:
-            return super()._measure(problem, state, final=final)
-        image, n = image_of(state), self._all_rows(problem)
-        if final:
-            total, _ = self._add_up(self._image(problem, state, state["b"]))
-            image.clear(state)
-            add_matrix(state, total)
-        losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
-        conjugates = kernels.sparse_conjugates(
-            problem.targets.y,  # type: ignore[union-attr]
-            problem.sample_weight,
-            problem.loss,
-            state["indptr"],
-            state["rivals"],
-            state["b"],
-        )
+            super()._balance(problem, state)
+        else:
+            weights = read_only(np.asarray(problem.sample_weight) * problem.dtype.type(self.scale))
+            balance(problem, state, weights, self._all_rows(problem), self._comm)
+
+    def _rebuild(self, problem: Problem, state: State) -> None:
+        if self._comm.size == 1:
+            super()._rebuild(problem, state)
+            return
+        image_of(state).clear(state)
+        old = np.zeros_like(state["b"])
+        for part in self._parts(problem, np.arange(problem.n_samples, dtype=np.int32)):
+            self._exchange(problem, state, self._changes(problem, state, part, old), 0.0)
+
+    def _over_all(
+        self, problem: Problem, losses: float, conjugates: float, g: float, conjugate: float
+    ) -> tuple[float, float, float, float, float]:
+        if self._comm.size == 1:
+            return super()._over_all(problem, losses, conjugates, g, conjugate)
         losses, conjugates = self._comm.allreduce(self.scale * np.array([losses, conjugates])).tolist()
-        g, conjugate = image.sums(problem, state)
-        certificate = problem.bounds(
-            primal=losses / n + problem.lam * g, dual=-conjugates / n - problem.lam * conjugate
-        )
-        state["gap"] = np.asarray(certificate.relative_gap)
-        return certificate, rivals
+        # The images of the processes may differ by rounding, their decisions may not.
+        g, conjugate = self._comm.broadcast(np.array([g, conjugate])).tolist()
+        return self._all_rows(problem), losses, conjugates, g, conjugate
+
+    def keeper(
+        self, path: str | Path, problem: Problem, seed: int, seconds: float, validation: Validation | None = None
+    ) -> RivalKeeper:
+        """The writer of checkpoints, in a folder, from which any number of processes can resume.
+
+        Of several processes the weights are computed anew from the dual variables: a resumed fit gives the same result
+        up to rounding, in one process the same bits.
+        """
+        comm, n, y = self._comm, problem.n_samples, classes_of(problem)
+        sizes = np.zeros(comm.size, np.int64)
+        sizes[comm.rank] = n
+        first = int(comm.allreduce(sizes)[: comm.rank].sum())
+        weights = self.scale * np.asarray(problem.sample_weight, np.float64)
+        identity = {
+            "solver": self.name,
+            **{name: getattr(self, name) for name in ("exchanges", "first", "more", "epochs", "slack")},
+            "seed": int(seed),
+            "loss": f"{type(problem.loss).__name__}{signature(problem.loss)}",
+            "penalty": f"{type(problem.penalty).__name__}{signature(problem.penalty)}",
+            "lam": f"{problem.lam:.12g}",
+            "shape": [self._all_rows(problem), problem.n_features, problem.n_outputs],
+            "intercept": problem.intercept,
+            "dtype": problem.dtype.name,
+            "data": digest(comm, first, y, problem.norms),
+            # Rounded: each process scales its sample weights.
+            "weights": f"{float(comm.allreduce(weights @ weights)):.6g}",
+        }
+        if validation is not None and comm.allreduce(np.int64((weights == 0).any()), "max"):
+            identity["left out"] = digest(comm, first, (weights == 0).astype(np.int64))
+
+        def check(state: State) -> None:
+            image_of(state).check(problem, state)
+
+        return RivalKeeper(path, comm, first, identity, partial(self._rebuild, problem), check, seconds, validation)
 
     def value(self, problem: Problem, W: Any, intercept: Array) -> float:
         """The objective over the rows of all processes, which call this together."""
@@ -245,6 +296,6 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
         return self._rows[1]
 
 
-def _square(matrix: sp.csr_matrix[Any]) -> float:
-    """The sum of the squares of the entries, each stored once."""
-    return float(np.dot(matrix.data.astype(np.float64), matrix.data))
+def _square(image: Array) -> float:
+    flat = image.ravel()
+    return float(np.dot(flat, flat))

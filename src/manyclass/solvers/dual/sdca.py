@@ -56,12 +56,16 @@ class Epoch:
         1 / (kappa n), the change of the intercept per unit of sum_i c_i a_i; 0 without an intercept.
     rounds : Rounds or None
         The rounds in which an epoch goes; None: one sample after the other.
+    times : float
+        Steps are taken as if each change weighed this many times as much: for changes that others add to. Of
+        `ActiveSetSDCA`.
     """
 
     problem: Problem
     loss: Any
     bias_step: float
     rounds: Rounds | None = None
+    times: float = 1.0
 
 
 class SDCA(Solver):
@@ -328,9 +332,11 @@ class AsyncSDCA(SDCA):
         return super().certificate(problem, state, final=True)
 
 
-def bias_step(problem: Problem, share: float | None = None) -> float:
+def bias_step(
+    problem: Problem, share: float | None = None, mean: float | None = None, inv_lam_n: float | None = None
+) -> float:
     """1 / (kappa n), where the intercept is the weight of a constant feature, whose square is a share of the mean
-    squared norm of a sample.
+    squared norm of a sample. That ``mean`` and ``inv_lam_n`` are those of the problem unless they are given.
 
     The share is a tenth where R^2 / (gamma lam n) > 3, with R^2 the mean squared norm; it grows to 1 where this is 0.3.
     A smaller share lets the intercept lag, a larger one slows the duals. Epochs to a gap of 1e-3 with shares of 0.1, 1
@@ -338,11 +344,13 @@ def bias_step(problem: Problem, share: float | None = None) -> float:
     """
     if not problem.intercept:
         return 0.0
-    mean = float(np.average(problem.norms, weights=problem.sample_weight)) or 1.0
+    if mean is None:
+        mean = float(np.average(problem.norms, weights=problem.sample_weight))
+    mean, inv_lam_n = mean or 1.0, problem.inv_lam_n if inv_lam_n is None else inv_lam_n
     if share is None:
         gamma = float(problem.loss.smoothness)
-        share = min(1.0, max(_SHARE, 0.3 * gamma / (mean * problem.inv_lam_n)))
-    return share * mean * problem.inv_lam_n
+        share = min(1.0, max(_SHARE, 0.3 * gamma / (mean * inv_lam_n)))
+    return share * mean * inv_lam_n
 
 
 def _step(epoch: Epoch, state: State, order: Array, live: Array, lo: int, hi: int) -> int:
