@@ -7,8 +7,8 @@ Where no namespaces can be made the processes are those of mpiexec on one host.
 
 ``limited``: the address space of each process is limited (RLIMIT_AS), and rows and model, with the vectors that L-BFGS
 keeps, are about three times as much: fewer processes refuse the job before they read the rows. Each row of kind "rank"
-has the peak of a process, and the bytes that it sent in a ring beside 4 K D numbers an iteration: certificates, and every
-fifth iteration the Hessian's diagonal, come on top.
+has the peak of a process, and the bytes that it sent in a ring beside 4 K D numbers an iteration: certificates, the
+first phase, and every fifth iteration the Hessian's diagonal, come on top.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Shape:
 
 ENTRIES = ("ring", "queue", "ring_slowed", "queue_slowed", "lbfgs", "lc")
 SHAPES = {
-    "lshtc1": Shape(15_000, 4_000, 12_294, 20, 5, (1, 2, 4), ("ring", "queue")),
-    "lshtc1 peers": Shape(15_000, 4_000, 12_294, 20, 5, (2,), ("ring_slowed", "queue_slowed", "lbfgs", "lc")),
-    "odp": Shape(105_034, 1_200, 105_034, 4, 3, (2, 4), ("ring",), alpha=1e-3),
+    "lshtc1": Shape(15_000, 4_000, 12_294, 20, 5, (1, 2, 4), ("ring", "queue"), alpha=1e-5),
     "reddit, limited": Shape(33_225, 3_000, 33_225, 10, 5, (1, 2, 4), ("ring",), limit=5 * GIB // 2),
+    "lshtc1, peers": Shape(15_000, 4_000, 12_294, 20, 5, (2,), ("ring_slowed", "queue_slowed", "lbfgs", "lc"), 1e-5),
+    "odp": Shape(105_034, 1_200, 105_034, 4, 3, (4,), ("ring",)),
 }
 QUICK = {
     "lshtc1": Shape(400, 300, 120, 10, 3, (1, 2), ("ring", "queue")),
-    "lshtc1 peers": Shape(400, 300, 120, 10, 3, (2,), ("queue_slowed", "lbfgs", "lc")),
+    "lshtc1, peers": Shape(400, 300, 120, 10, 3, (2,), ("queue_slowed", "lbfgs", "lc")),
     "limited": Shape(3_000, 4_000, 3_000, 10, 20, (1,), ("ring",), limit=2 * GIB),
 }
 
