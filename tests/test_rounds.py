@@ -16,7 +16,7 @@ from helpers import make_data, make_problem, same_bits
 from manyclass import SDCA, AcceleratedSDCA, ActiveSetSDCA, LinearClassifier
 from manyclass.kernels import rounds as kernels
 from manyclass.kernels.rows import make_rows
-from manyclass.objective.losses import CrammerSingerLoss
+from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import Outcome, minimize
 from manyclass.runtime.threads import together
@@ -124,19 +124,50 @@ def test_what_the_steps_of_a_round_have_in_common_is_measured(storage, intercept
     assert state["common"][1] > 0
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("K", [5, 130])
+def test_what_steps_of_all_outputs_have_in_common_is_estimated_from_neighbors(K, intercept):
+    """One round of all rows: n times the sum over a row and the one before it, and the bound, by the steps taken."""
+    n = _rounds.LONG if K == 5 else kernels.ROUND
+    data = make_data("class", n=n, d=25, K=K, density=0.3, weighted=True, seed=1)
+    problem = make_problem(MultinomialLoss(), data, lam=0.01, intercept=intercept, n_threads=2)
+    solver = SDCA(sampling="rounds").prepare(problem)
+    state = solver.state(problem)
+    epoch = Epoch(problem, problem.loss, solver._bias_step(problem), solver._rounds(problem))
+    order, live = np.random.default_rng(0).permutation(n).astype(np.int32), np.zeros(K)
+    measured = epoch.rounds.steps(problem, problem.loss, epoch.bias_step, state, order, live)
+    steps = (np.asarray(problem.sample_weight)[:, None] * state["dual"])[order]
+    constant = epoch.bias_step / problem.inv_lam_n
+    x = np.hstack([data.X, np.full((n, 1), np.sqrt(constant))])[order]
+    neighbors = n * np.sum(np.sum(steps[1:] * steps[:-1], axis=1) * np.sum(x[1:] * x[:-1], axis=1))
+    bound = (epoch.rounds.norms[order] + n * constant - np.sum(x**2, axis=1)) @ np.sum(steps**2, axis=1)
+    np.testing.assert_allclose(measured, [neighbors, bound], rtol=1e-9)
+    np.testing.assert_allclose(live, epoch.bias_step * steps.sum(axis=0), atol=1e-12)
+    solver._epoch(epoch, state, order, live)
+    assert state["common"][1] > 0
+
+
+@pytest.mark.parametrize("sampling", ["rounds", "permutation"])
+def test_an_intercept_that_all_rows_share_takes_no_more_epochs_in_rounds(sampling):
+    """The bound for it, which grows with the rows of a round, is far from what the steps of many classes have."""
+    X = sp.random(2000, 4000, 0.002, "csr", random_state=0)
+    y = np.arange(2000) % 150
+    X = X + sp.csr_matrix((np.ones(2000), (np.arange(2000), y)), shape=X.shape)
+    model = LinearClassifier("multinomial", solver=SDCA(sampling=sampling), alpha=1e-4, tol=1e-3, random_state=0)
+    assert model.set_params(fit_intercept=True).fit(X, y).n_iter_ <= 8
+
+
 def test_auto_takes_rounds_where_they_cost_nothing(monkeypatch):
     few, many = sparse_problem("multinomial", 20), sparse_problem("multinomial", 150, d=4000, density=0.002)
-    assert rounds_of(few, 0.0, wanted=False) is None
-    assert rounds_of(many, 0.0, wanted=False) is not None
-    assert rounds_of(many, 10 * many.inv_lam_n, wanted=False) is None  # an intercept is shared by all rows
-    assert rounds_of(sparse_problem("multinomial", 150, density=0.6), 0.0, wanted=False) is None
+    assert rounds_of(few, wanted=False) is None
+    assert rounds_of(many, wanted=False) is not None
+    assert rounds_of(sparse_problem("multinomial", 150, density=0.6), wanted=False) is None
     rare = sparse_problem("multinomial", 20, d=4000, density=0.002)
-    assert rounds_of(rare, 0.0, wanted=False) is None
-    assert rounds_of(rare, 0.0, wanted=False, few_change=True) is None
+    assert rounds_of(rare, wanted=False) is None
+    assert rounds_of(rare, wanted=False, few_change=True) is None
     monkeypatch.setattr(_rounds, "_ENOUGH", 160)
-    assert rounds_of(rare, 0.0, wanted=False, few_change=True) is not None  # threads have features of their own
-    assert rounds_of(rare, 100 * rare.inv_lam_n, wanted=False, few_change=True) is None
-    assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), 0.0, wanted=False) is None
+    assert rounds_of(rare, wanted=False, few_change=True) is not None  # threads have features of their own
+    assert rounds_of(sparse_problem("log_loss", 150, d=4000, density=0.002), wanted=False) is None
     runs = [minimize(many, SDCA(sampling=sampling), tol=1e-4) for sampling in ("auto", "rounds")]
     same_bits(*runs)
 

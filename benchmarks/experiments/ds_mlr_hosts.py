@@ -51,9 +51,9 @@ class Shape:
 
 ENTRIES = ("ring", "queue", "ring_slowed", "queue_slowed", "lbfgs", "lc")
 SHAPES = {
-    "lshtc1": Shape(15_000, 4_000, 12_294, 20, 5, (1, 2, 4), ("ring", "queue"), alpha=1e-5),
+    "lshtc1": Shape(15_000, 4_000, 12_294, 20, 5, (1, 2, 4), ("ring", "queue"), alpha=5e-5),
     "reddit, limited": Shape(33_225, 3_000, 33_225, 10, 5, (1, 2, 4), ("ring",), limit=5 * GIB // 2),
-    "lshtc1, peers": Shape(15_000, 4_000, 12_294, 20, 5, (2,), ("ring_slowed", "queue_slowed", "lbfgs", "lc"), 1e-5),
+    "lshtc1, peers": Shape(15_000, 4_000, 12_294, 20, 5, (2,), ("ring_slowed", "queue_slowed", "lbfgs", "lc"), 5e-5),
     "odp": Shape(105_034, 1_200, 105_034, 4, 3, (4,), ("ring",)),
 }
 QUICK = {

@@ -86,13 +86,13 @@ class RivalKeeper(FolderKeeper):
             raise ValueError(f"its rivals are not classes of {K}")
         lengths = scalars.get("image", {}) if self.comm.size == 1 else {}
         for name, length in lengths.items():
-            found = snapshot.entries(f"image {name}", 0, length)[name]
-            if name not in _IMAGE or found.shape[1:] != state[name].shape[1:] or found.dtype != state[name].dtype:
+            array = snapshot.entries(f"image {name}", 0, length)[name]
+            if name not in _IMAGE or array.shape[1:] != state[name].shape[1:] or array.dtype != state[name].dtype:
                 raise ValueError(f"its {name!r} is none of this problem")
-            if found.shape == state[name].shape:
-                state[name][...] = found  # in its order
+            if array.shape == state[name].shape:
+                state[name][...] = array  # in its order
             else:
-                state[name] = found
+                state[name] = array
         if lengths:
             self._check(state)
         else:

@@ -11,18 +11,27 @@ from manyclass.kernels.meeting import APART, GIVEN_UP
 from manyclass.kernels.rows import CSRRows
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import cores, together
+from manyclass.solvers.base import State
 
-__all__ = ["Rounds", "fault", "rounds_of"]
+__all__ = ["LONG", "Rounds", "add_measured", "fault", "nothing_common", "rounds_of"]
 
 #: Minimum number of outputs from which scores and updates are divided by outputs, not by features.
 _MANY = 128
 #: Rows that are drawn to find out how much the rows of a round have in common.
 _SAMPLE = 4096
-#: Rounds are not used where the mean of v_i is more than this times that of ||x_i||^2; where steps change few outputs.
-#: The latter is 1.4 on ICD-10-CM, 26 on the digits, which need 1.5 to 1.8 times the epochs in rounds.
-_MOST, _MOST_OF_FEW = 1.5, 8.0
-#: Rows of a round where steps change few outputs, and the least number of rows: of fewer, rounds are a large part.
+#: Rounds are not used where the mean of v_i is more than this times that of ||x_i||^2; of long rounds. The latter is
+#: 1.4 on ICD-10-CM, 26 on the digits, which need 1.5 to 1.8 times the epochs in rounds.
+_MOST, _MOST_OF_LONG = 1.5, 8.0
+#: Rows of a round that threads divide by features, and the least number of rows: of fewer, rounds are a large part.
 LONG, _ENOUGH = 32, 10_000
+#: What steps of a round have in common is taken to be this many times what it was in the epochs before, whose weight
+#: halves with each epoch, and a hundredth of the bound at least.
+_MORE, _LEAST = 2.0, 0.01
+#: What is assumed before the first epoch: active sets had 0 to 3 % of the bound on three data sets, with an intercept
+#: or not.
+_COMMON = 0.05
+#: Rounds of an epoch in which it is measured; of fewer, all.
+_LOOKS = 64
 
 
 class Rounds:
@@ -52,15 +61,31 @@ class Rounds:
         """v_i for an epoch that visits the samples of ``order``."""
         return self.norms if len(order) == problem.n_samples else _shared_norms(problem, order, self.size)
 
-    def steps(
-        self, problem: Problem, loss: Any, bias_step: float, state: dict[str, Array], order: Array, live: Array
-    ) -> None:
-        """One step on each sample of ``order``."""
-        V, threads, norms = state["V"], self.threads(problem), self.norms_of(problem, order)
+    def raised(self, problem: Problem, order: Array, state: State) -> tuple[Array, Array, float]:
+        """Norms for an epoch that visits the samples of ``order``, v_i - ||x_i||^2, and the part of it that they have.
+
+        The bound v_i is for steps that point in one direction: the part of it that the last epochs had (sums of what
+        was measured in ``state["common"]``), twice, is what the norms are raised by.
+        """
+        excess = self.norms_of(problem, order) - problem.norms
+        crossed, bound = state["common"].tolist()
+        common = min(1.0, max(_LEAST, _MORE * crossed / bound))
+        return problem.norms + problem.dtype.type(common) * excess, excess, common
+
+    def looks(self, n: int) -> tuple[int, Array]:
+        """In every how many rounds of n samples their steps are compared, and where the results are written."""
+        every = max(1, n // (self.size * _LOOKS))
+        return every, np.zeros((n // (self.size * every) + 1, 2))
+
+    def steps(self, problem: Problem, loss: Any, bias_step: float, state: State, order: Array, live: Array) -> Array:
+        """One step on each sample of ``order``; returns what they had in common, and the bound on it."""
+        V, threads = state["V"], self.threads(problem)
+        norms, excess, common = self.raised(problem, order, state)
+        every, measured = self.looks(len(order))
         line = 64 // V.itemsize
         first = -V.ctypes.data % 64 // V.itemsize  # each thread has whole cache lines
         cuts = [first + V.shape[1] * part // threads // line * line for part in range(1, threads)]
-        scores = np.empty((len(self.edges) + 1, kernels.ROUND, V.shape[1]), V.dtype)
+        scores = np.empty((len(self.edges) + 1, self.size, V.shape[1]), V.dtype)
         steps = np.zeros(scores.shape[1:], V.dtype)
         arrived = np.zeros(APART * threads, np.int64)
         together(
@@ -69,6 +94,7 @@ class Rounds:
                 problem.targets,
                 problem.sample_weight,
                 norms,
+                excess,
                 order,
                 loss,
                 problem.penalty,
@@ -78,10 +104,13 @@ class Rounds:
                 state["idle"],
                 problem.inv_lam_n,
                 bias_step,
+                bias_step * common * (self.size - 1),
                 self.edges,
                 np.array([0, *cuts, V.shape[1]]),
                 scores,
                 steps,
+                every,
+                measured,
                 arrived,
                 me,
                 threads,
@@ -89,27 +118,37 @@ class Rounds:
             threads,
             give_up=lambda: arrived.fill(GIVEN_UP),
         )
+        return np.asarray(measured.sum(axis=0))
 
 
-def rounds_of(problem: Problem, bias_step: float, *, wanted: bool, few_change: bool = False) -> Rounds | None:
-    """The rounds of a problem that can have them; unless they are ``wanted``, only where they cost nothing.
+def nothing_common() -> Array:
+    """The entry "common" of a state before the first epoch: sums that any measured ones replace."""
+    return np.array([_COMMON, 1.0]) * 1e-30
 
-    This is so with many outputs, whose weights a thread reads and writes in whole cache lines, and rows that share few
-    features. An intercept is a feature that all rows share. If a step changes few outputs (``few_change``), the steps
-    of most rows have none in common: threads divide the features, rounds are longer, and rows may share more.
+
+def add_measured(state: State, measured: Array) -> None:
+    """Take what the steps of an epoch had in common into account."""
+    if measured[1] > 0:
+        state["common"] = 0.5 * state["common"] + measured
+
+
+def rounds_of(problem: Problem, *, wanted: bool, few_change: bool = False) -> Rounds | None:
+    """The rounds of a problem that can have them; unless they are ``wanted``, only where they cost little.
+
+    This is so with many outputs, whose weights a thread reads and writes in whole cache lines. If a step changes few of
+    them (``few_change``), or if they are few, threads divide the features, and rounds are longer.
     """
     by_features = few_change or problem.n_outputs < _MANY
-    size, most = (LONG, _MOST_OF_FEW) if few_change else (kernels.ROUND, _MOST)
+    size = LONG if by_features else kernels.ROUND
     if not wanted:
         if by_features and (not few_change or problem.n_samples < _ENOUGH):
             return None
         if fault(problem, by_features=by_features):
             return None
         order = np.random.default_rng(0).permutation(problem.n_samples)[:_SAMPLE].astype(np.int32)
-        constant = len(order) * bias_step / problem.inv_lam_n
-        alone = problem.norms[order].sum(dtype=np.float64) + constant
-        shared = _shared_norms(problem, order, size)[order].sum(dtype=np.float64) + size * constant
-        if shared > most * alone:
+        alone = problem.norms[order].sum(dtype=np.float64)
+        shared = _shared_norms(problem, order, size)[order].sum(dtype=np.float64)
+        if shared > (_MOST_OF_LONG if few_change else _MOST) * alone:
             return None
     return Rounds(problem, by_features=by_features, size=size)
 

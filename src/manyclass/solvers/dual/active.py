@@ -33,7 +33,7 @@ from manyclass.solvers.base import Progress, Solver, State, row_matrix
 from manyclass.solvers.dual._asked import ask
 from manyclass.solvers.dual._image import STORAGES, DenseImage, image_of, make_image
 from manyclass.solvers.dual._rivals import balance, classes_of, merge
-from manyclass.solvers.dual._rounds import Rounds, fault, rounds_of
+from manyclass.solvers.dual._rounds import Rounds, add_measured, fault, nothing_common, rounds_of
 from manyclass.solvers.dual.sdca import IN_ROUNDS, SDCA, Epoch
 
 __all__ = ["ActiveSetSDCA", "has_many_rivals"]
@@ -46,13 +46,6 @@ _SLICE = 1 << 18
 _SHARED = 500
 #: Part of the entries of the centroids from which on rivals are found by an exact pass with the centroids as weights.
 _FULL = 0.2
-#: What steps of a round have in common is taken to be this many times what it was in the epochs before, whose weight
-#: halves with each epoch, and a hundredth of the bound at least.
-_MORE, _LEAST = 2.0, 0.01
-#: What is assumed before the first epoch, which had 0 to 3 % of the bound on three data sets, with an intercept or not.
-_COMMON = 0.05
-#: Rounds of an epoch in which it is measured; of fewer, all.
-_LOOKS = 64
 #: Number of epochs after which a rival without a positive dual variable is removed.
 _TRIAL = 2
 #: Relative gap above which rounding errors of the updates of the dual image do not matter.
@@ -180,7 +173,7 @@ class ActiveSetSDCA(SDCA):
     def _rounds(self, problem: Problem) -> Rounds | None:
         if self.sampling not in IN_ROUNDS:
             return None
-        return rounds_of(problem, self._bias_step(problem), wanted=self.sampling == "rounds", few_change=True)
+        return rounds_of(problem, wanted=self.sampling == "rounds", few_change=True)
 
     def state(self, problem: Problem) -> State:
         K = problem.n_outputs
@@ -197,7 +190,7 @@ class ActiveSetSDCA(SDCA):
             "b": np.zeros(0, problem.dtype),
             "proposed": np.zeros((), np.int64),
             "gap": np.ones(()),
-            "common": np.array([_COMMON, 1.0]) * 1e-30,
+            "common": nothing_common(),
         }
         merge(state, self._first_rivals(problem, state))
         return state
@@ -252,8 +245,7 @@ class ActiveSetSDCA(SDCA):
         measured = np.zeros(2)
         for begin, end in ranges(len(order), _SLICE):
             measured += _step(epoch, state, order[begin:end], live)
-        if measured[1] > 0:
-            state["common"] = 0.5 * state["common"] + measured
+        add_measured(state, measured)
 
     def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
@@ -408,26 +400,16 @@ class ActiveSetSDCA(SDCA):
 
 
 def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
-    """Take dual steps on the samples of ``order``. Returns what `active_epoch` measures, summed over its rounds.
-
-    The norms of rounds are a bound for steps that point in one direction: the part of it that the last epochs had (sums
-    of what was measured in ``state["common"]``), twice, is what the norms are raised by.
-    """
+    """Take dual steps on the samples of ``order``. Returns what `active_epoch` measures, summed over its rounds."""
     problem, image, rounds = epoch.problem, image_of(state), epoch.rounds
     size, threads = (rounds.size, rounds.threads(problem)) if rounds else (1, 1)
     edges = rounds.edges if rounds else np.zeros(0, np.int64)
-    crossed, bound = state["common"].tolist()
-    common = problem.dtype.type(min(1.0, max(_LEAST, _MORE * crossed / bound)))
-    norms = excess = problem.norms
-    if rounds:
-        excess = rounds.norms_of(problem, order) - problem.norms
-        norms = problem.norms + common * excess
+    norms, excess, common = rounds.raised(problem, order, state) if rounds else (problem.norms, problem.norms, 0.0)
+    every, measured = rounds.looks(len(order)) if rounds else (len(order) + 1, np.zeros((1, 2)))
     most = int(np.diff(state["indptr"]).max(initial=0)) + 1
     scores = np.empty((len(edges) + 1, size, most), problem.dtype)
     steps = np.empty((size, most), problem.dtype)
     needed, arrived = np.zeros((2, APART * threads), np.int64)
-    every = max(1, len(order) // (size * _LOOKS))
-    measured = np.zeros((len(order) // (size * every) + 1, 2))
     done, ends = 0, [0] * threads
     while done < len(order):
         view = image.view(state)
@@ -453,7 +435,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
                 state["idle"],
                 problem.inv_lam_n * epoch.times,
                 epoch.bias_step * epoch.times,
-                epoch.bias_step * epoch.times * float(common) * (size - 1),
+                epoch.bias_step * epoch.times * common * (size - 1),
                 edges,
                 scores,
                 steps,

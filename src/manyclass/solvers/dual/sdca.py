@@ -20,14 +20,13 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from manyclass.kernels import sdca as kernels
-from manyclass.kernels.rounds import ROUND
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import OPTIONS, Segment
 from manyclass.objective.penalties import L1
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State, tasks
-from manyclass.solvers.dual._rounds import Rounds, fault, rounds_of
+from manyclass.solvers.dual._rounds import Rounds, add_measured, fault, nothing_common, rounds_of
 
 __all__ = ["IN_ROUNDS", "SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
 
@@ -81,10 +80,10 @@ class SDCA(Solver):
         The dual step; "I" is the exact one, which needs the fewest epochs for every loss here.
     sampling : {"auto", "permutation", "rounds", "uniform", "importance"}, default="auto"
         How the n samples of an epoch are drawn. "permutation": each once, in random order. "rounds", for joint losses
-        and sparse rows: likewise, but the steps of 8 samples are computed at the same weights, by up to 8 threads
-        (`manyclass.kernels.rounds`). "auto": "rounds" with 128 outputs and more whose rows share few features, where
-        they cost nothing on one thread; otherwise "permutation". "uniform": with replacement. "importance": with
-        replacement, with probability proportional to gamma lam n + c_i ||x_i||^2.
+        and sparse rows: likewise, but the steps of 8 samples, of 32 with fewer than 128 outputs, are computed at the
+        same weights, by up to 8 threads (`manyclass.kernels.rounds`). "auto": "rounds" with 128 outputs and more whose
+        rows share few features, where they cost nothing on one thread; otherwise "permutation". "uniform": with
+        replacement. "importance": with replacement, with probability proportional to gamma lam n + c_i ||x_i||^2.
     output : {"last", "average", "random"}, default="last"
         Which dual point the weights and the certificate are those of. "last": the last one, the best in practice. The
         theorems of Shalev-Shwartz and Zhang are on "average", the mean of the points after epochs T0 to T, and on
@@ -170,6 +169,7 @@ class SDCA(Solver):
             "pull": np.zeros(problem.n_outputs, problem.dtype),
             "idle": np.zeros(problem.n_samples, np.int8),
             "passes": np.zeros(()),
+            "common": nothing_common(),
         }
 
     def nbytes(self, problem: Problem) -> dict[str, int]:
@@ -218,7 +218,7 @@ class SDCA(Solver):
     def _rounds(self, problem: Problem) -> Rounds | None:
         if self.option != "I" or self.sampling not in IN_ROUNDS:
             return None
-        return rounds_of(problem, self._bias_step(problem), wanted=self.sampling == "rounds")
+        return rounds_of(problem, wanted=self.sampling == "rounds")
 
     @staticmethod
     def _bias_step(problem: Problem) -> float:
@@ -260,8 +260,12 @@ class SDCA(Solver):
 
     def _epoch(self, epoch: Epoch, state: State, order: Array, live: Array) -> None:
         if epoch.rounds is not None:
-            for begin, end in tasks(epoch.problem, len(order), ROUND)[0]:
-                epoch.rounds.steps(epoch.problem, epoch.loss, epoch.bias_step, state, order[begin:end], live)
+            measured = np.zeros(2)
+            for begin, end in tasks(epoch.problem, len(order), epoch.rounds.size)[0]:
+                measured += epoch.rounds.steps(
+                    epoch.problem, epoch.loss, epoch.bias_step, state, order[begin:end], live
+                )
+            add_measured(state, measured)
             return
         calls, outputs, threads = tasks(epoch.problem, len(order))
         for begin, end in calls:
