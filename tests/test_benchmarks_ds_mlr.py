@@ -34,7 +34,7 @@ class TestExperiments:
         pytest.importorskip("mpi4py")
         rows = run(tmp_path, "ds_mlr_hosts", "--runs", "1", "--budget", "20")
         fits = {(row["data"], row["method"], row["processes"]): row for row in rows if row["kind"] == "fit"}
-        assert "this fit needs" in fits.pop(("limited", "ring", "1"))["refused"]
+        assert "this fit needs" in fits.pop(("reddit, limited", "ring", "1"))["refused"]
         assert all(float(row["certified_relative_gap"]) <= 1e-3 for row in fits.values())
         for row in rows:
             if row["kind"] == "rank" and row["method"] == "ring" and row["processes"] == "2":
