@@ -100,6 +100,8 @@ PAPERS: dict[str, tuple[str, tuple[Step, ...]]] = {
                 for method in ("ds_mlr", "lbfgs", "lc")
             ),
             Step("The schedules and step sizes", "ds_mlr_schedules"),
+            Step("Figure 4, its classes", "ds_mlr_hosts --only lshtc1,peers --runs 1 --budget 120"),
+            Step("Figure 6, a limit of memory", "ds_mlr_hosts --only reddit --runs 1 --budget 120"),
             Step("Figures 6, 7", "ds_mlr_workers --threads 2 --runs 3 --data clef"),
             Step("Figures 5, 6: larger than memory, another algorithm", "out_of_core"),
         ),
