@@ -124,6 +124,16 @@ def test_what_the_steps_of_a_round_have_in_common_is_measured(storage, intercept
     assert state["common"][1] > 0
 
 
+def test_the_norms_of_samples_that_an_epoch_leaves_out_are_their_own():
+    """Numbers that nothing has written could be any, and warn where they are subtracted."""
+    problem = sparse_problem("multinomial", 20)
+    rounds, some = rounds_of(problem, wanted=True), np.arange(0, problem.n_samples, 3, dtype=np.int32)
+    norms, others = rounds.norms_of(problem, some), np.delete(np.arange(problem.n_samples), some)
+    np.testing.assert_array_equal(norms[others], problem.norms[others])
+    assert (norms[some] >= problem.norms[some] * (1 - 1e-12)).all()
+    assert norms[some].sum() > problem.norms[some].sum()
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("K", [5, 130])
 def test_what_steps_of_all_outputs_have_in_common_is_estimated_from_neighbors(K, intercept):

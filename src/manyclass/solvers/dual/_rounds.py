@@ -167,6 +167,7 @@ def fault(problem: Problem, *, by_features: bool | None = None) -> str:
 
 
 def _shared_norms(problem: Problem, order: Array, size: int) -> Array:
-    norms = np.empty(problem.n_samples, problem.dtype)
+    """v_i of the samples of ``order``, and ||x_i||^2 of others."""
+    norms = np.array(problem.norms)
     kernels.shared_norms(problem.rows, order, size, np.zeros(problem.n_features, np.int32), norms)
     return norms
