@@ -31,8 +31,12 @@ class TestExperiments:
 
     @pytest.mark.slow
     def test_hosts(self, tmp_path: Path) -> None:
-        pytest.importorskip("mpi4py")
+        from benchmarks import processes
+
         rows = run(tmp_path, "ds_mlr_hosts", "--runs", "1", "--budget", "20")
+        if processes.missing():
+            assert [row["status"] for row in rows] == ["skipped"]
+            return
         fits = {(row["data"], row["method"], row["processes"]): row for row in rows if row["kind"] == "fit"}
         assert "this fit needs" in fits.pop(("reddit, limited", "ring", "1"))["refused"]
         assert all(float(row["certified_relative_gap"]) <= 1e-3 for row in fits.values())

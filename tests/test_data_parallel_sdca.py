@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import ActiveSetSDCA, CrammerSinger, DataParallelSDCA, LinearClassifier, load
-from manyclass.distributed import run_threads
+from manyclass.distributed import checkpoint, run_threads
 from test_cli_support import make
 from test_communicators import launch
 
@@ -144,6 +144,26 @@ def test_a_checkpoint_of_other_rows_or_parameters_is_refused(tmp_path):
     for data, options in (((2 * X, y), {"alpha": 0.1}), ((X, y), {"alpha": 0.2})):
         with pytest.raises(ValueError, match="belongs to another run"):
             run(*data, **options)
+
+
+@pytest.mark.parametrize("name", ["count", "rivals"])
+def test_numbers_of_a_checkpoint_that_compiled_code_would_follow_are_checked(name, tmp_path, monkeypatch):
+    """Even if the checksums are right: an index that leads elsewhere reads or writes other memory."""
+    X, y = rows(200)
+    saved = checkpoint.save
+
+    def spoiled(comm, folder, epoch, classes, rows, *rest, lists):
+        arrays = rows[0].arrays if name == "count" else lists["rival"][0].arrays
+        arrays[name][:2] = [-1, arrays[name][:2].sum() + 1] if name == "count" else [len(y), 0]
+        saved(comm, folder, epoch, classes, rows, *rest, lists=lists)
+
+    solver = DataParallelSDCA()
+    model = LinearClassifier("crammer_singer", solver=solver, alpha=0.1, tol=0.1, random_state=0, fit_intercept=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", spoiled)
+        model.fit(X, y, checkpoint=tmp_path / "state")
+    with pytest.raises(ValueError, match=r"is damaged .*the lists of rivals are not those of this problem"):
+        model.fit(X, y, checkpoint=tmp_path / "state")
 
 
 @pytest.mark.parametrize("storage", ["sparse", "dense"])

@@ -157,14 +157,18 @@ def test_what_steps_of_all_outputs_have_in_common_is_estimated_from_neighbors(K,
     assert state["common"][1] > 0
 
 
-@pytest.mark.parametrize("sampling", ["rounds", "permutation"])
-def test_an_intercept_that_all_rows_share_takes_no_more_epochs_in_rounds(sampling):
-    """The bound for it, which grows with the rows of a round, is far from what the steps of many classes have."""
+@pytest.mark.parametrize("K", [5, 150])
+def test_an_intercept_that_all_rows_share_takes_no_more_epochs_in_rounds(K):
+    """With the bound for it, which grows with the rows of a round, five classes would take 14 epochs for 6."""
     X = sp.random(2000, 4000, 0.002, "csr", random_state=0)
-    y = np.arange(2000) % 150
+    y = np.arange(2000) % K
     X = X + sp.csr_matrix((np.ones(2000), (np.arange(2000), y)), shape=X.shape)
-    model = LinearClassifier("multinomial", solver=SDCA(sampling=sampling), alpha=1e-4, tol=1e-3, random_state=0)
-    assert model.set_params(fit_intercept=True).fit(X, y).n_iter_ <= 8
+    settings = {"alpha": 1e-3, "tol": 1e-5, "random_state": 0, "fit_intercept": True}
+    alone, rounds = (
+        LinearClassifier("multinomial", solver=SDCA(sampling=sampling), **settings).fit(X, y).n_iter_
+        for sampling in ("permutation", "rounds")
+    )
+    assert rounds <= alone + 1
 
 
 def test_auto_takes_rounds_where_they_cost_nothing(monkeypatch):

@@ -5,10 +5,11 @@ fewer rows and features, written as a row store, of which each process reads its
 namespaces of one machine, joined by TCP: they share its cores, so that only one and two processes show a speed-up.
 Where no namespaces can be made the processes are those of mpiexec on one host.
 
-``limited``: the address space of each process is limited (RLIMIT_AS), and rows and model, with the vectors that L-BFGS
-keeps, are about three times as much: fewer processes refuse the job before they read the rows. Each row of kind "rank"
-has the peak of a process, and the bytes that it sent in a ring beside 4 K D numbers an iteration: certificates, the
-first phase, and every fifth iteration the Hessian's diagonal, come on top.
+``reddit``: the address space of each process is limited (RLIMIT_AS), and rows and model, with the vectors that L-BFGS
+keeps, are about three times as much: too few processes refuse the job before they read the rows.
+
+Each row of kind "rank" has the peak of a process, and the bytes that it sent in a ring beside 4 K D numbers an
+iteration: certificates, the first phase, and every fifth iteration the Hessian's diagonal, come on top.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ INSTALL = (
 )
 
 _HEADER, _PAYLOAD, _BEAT, _COLLECTIVE = 1, 2, 3, 4
-#: Lets other processes of the machine run: in a microsecond, where ``time.sleep(0)`` of Linux takes some fifty.
-_yield = getattr(os, "sched_yield", lambda: time.sleep(0))
 _NOTE = -1  # in place of the dtype in a header: the payload is the reason why the sender was aborted
+#: Lets other processes of the machine run: in a microsecond, where ``time.sleep(0)`` of Linux takes more than fifty.
+_yield = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 def require_mpi() -> Any:

@@ -250,6 +250,16 @@ def _full(table, j):
     return np.int64(table.held[j]) + 1 > FULLEST * np.int64(table.capacity[j])
 
 
+@inline
+def _growth(table, j, wanted):
+    """How many slots are taken while the table of a feature grows to so many entries."""
+    needed, capacity = np.int64(0), np.int64(table.capacity[j])
+    while wanted > FULLEST * capacity:
+        capacity = max(np.int64(_LEAST), 2 * capacity)
+        needed += capacity
+    return needed
+
+
 @implements(image_scores)
 def _image_scores(
     V: Any, rows: Any, i: Any, begin: Any, end: Any, classes: Any, m: Any, reg: Any, s: Any, slots: Any
@@ -318,11 +328,7 @@ def _slots_needed(V: Any, rows: Any, begin: Any, end: Any, m: Any) -> Any:
             needed = np.int64(0)
             for t in range(begin, end):
                 j = rows.indices[t]
-                wanted = np.int64(V.held[j]) + m
-                capacity = np.int64(V.capacity[j])
-                while wanted > FULLEST * capacity:
-                    capacity = max(np.int64(_LEAST), 2 * capacity)
-                    needed += capacity
+                needed += _growth(V, j, np.int64(V.held[j]) + m)
             return needed
 
         return table
@@ -334,17 +340,7 @@ def _slots_for(V: Any, j: Any, count: Any, n_outputs: Any) -> Any:
     if isinstance(V, types.Array):
         return lambda V, j, count, n_outputs: np.int64(0)
     if is_a(V, WeightTable):
-
-        def table(V, j, count, n_outputs):
-            needed = np.int64(0)
-            wanted = min(np.int64(V.held[j]) + count, np.int64(n_outputs))
-            capacity = np.int64(V.capacity[j])
-            while wanted > FULLEST * capacity:
-                capacity = max(np.int64(_LEAST), 2 * capacity)
-                needed += capacity
-            return needed
-
-        return table
+        return lambda V, j, count, n_outputs: _growth(V, j, min(np.int64(V.held[j]) + count, np.int64(n_outputs)))
     return None
 
 

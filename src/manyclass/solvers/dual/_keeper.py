@@ -44,8 +44,8 @@ class RivalKeeper(FolderKeeper):
     first : int
         Index of the first row of this process among those of all.
     rebuild, check : callable
-        Compute the dual image of a state, for which all processes call it together; raise a ValueError if one that was
-        read is none of this problem.
+        Compute the dual image of a state, for which all processes call it together; raise a ValueError if arrays that
+        were read are not those of this problem.
     """
 
     def __init__(
@@ -82,8 +82,6 @@ class RivalKeeper(FolderKeeper):
             state[name] = np.array(found.get(name, ()), state[name].dtype)
             if len(state[name]) != bounds[-1]:
                 raise ValueError(f"it has {len(state[name])} entries of {name!r} for {bounds[-1]}")
-        if not ((state["rivals"] >= 0) & (state["rivals"] < K)).all():
-            raise ValueError(f"its rivals are not classes of {K}")
         lengths = scalars.get("image", {}) if self.comm.size == 1 else {}
         for name, length in lengths.items():
             array = snapshot.entries(f"image {name}", 0, length)[name]
@@ -93,9 +91,8 @@ class RivalKeeper(FolderKeeper):
                 state[name][...] = array  # in its order
             else:
                 state[name] = array
-        if lengths:
-            self._check(state)
-        else:
+        self._check(state)
+        if not lengths:
             self._rebuild(state)
         if _BEST not in scalars:
             return None

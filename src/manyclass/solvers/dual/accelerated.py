@@ -225,8 +225,7 @@ class AcceleratedSDCA(SDCA):
             state["iteration"] = state["iteration"] + 1
             yield Progress(int(state["iteration"]), passes)
 
-    @staticmethod
-    def _bias_step(problem: Problem) -> float:
+    def _bias_step(self, problem: Problem) -> float:
         return bias_step(problem, _SHARE)  # in proportion to 1 / lam, whatever kappa is
 
     def _begin_step(self, problem: Problem, state: State, kappa: float) -> _OuterStep:

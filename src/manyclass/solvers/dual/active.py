@@ -211,6 +211,10 @@ class ActiveSetSDCA(SDCA):
             if (arrays[name].ndim, arrays[name].dtype) == (1, state[name].dtype):
                 state[name] = np.empty_like(arrays[name])
         super().unpack(problem, state, arrays)
+        self.check_arrays(problem, state)
+
+    def check_arrays(self, problem: Problem, state: State) -> None:
+        """Raise a ValueError if a table or lists of rivals that were read are not those of this problem."""
         image_of(state).check(problem, state)
         bounds, rivals = state["indptr"], state["rivals"]
         ordered = bounds[0] == 0 and (np.diff(bounds) >= 0).all() and bounds[-1] == len(rivals) == len(state["b"])

@@ -169,7 +169,7 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
             self._comm.heed()
             yield progress
 
-    def _bias_step(self, problem: Problem) -> float:  # type: ignore[override]
+    def _bias_step(self, problem: Problem) -> float:
         """That of the rows of all processes, in units of this problem's 1 / (lam n)."""
         if self._comm.size == 1 or not problem.intercept:
             return bias_step(problem)
@@ -273,11 +273,8 @@ class DataParallelSDCA(DistributedSolver, ActiveSetSDCA):
         }
         if validation is not None and comm.allreduce(np.int64((weights == 0).any()), "max"):
             identity["left out"] = digest(comm, first, (weights == 0).astype(np.int64))
-
-        def check(state: State) -> None:
-            image_of(state).check(problem, state)
-
-        return RivalKeeper(path, comm, first, identity, partial(self._rebuild, problem), check, seconds, validation)
+        rebuild, check = partial(self._rebuild, problem), partial(self.check_arrays, problem)
+        return RivalKeeper(path, comm, first, identity, rebuild, check, seconds, validation)
 
     def value(self, problem: Problem, W: Any, intercept: Array) -> float:
         """The objective over the rows of all processes, which call this together."""

@@ -82,7 +82,7 @@ class SDCA(Solver):
         How the n samples of an epoch are drawn. "permutation": each once, in random order. "rounds", for joint losses
         and sparse rows: likewise, but the steps of 8 samples, of 32 with fewer than 128 outputs, are computed at the
         same weights, by up to 8 threads (`manyclass.kernels.rounds`). "auto": "rounds" with 128 outputs and more whose
-        rows share few features, where they cost nothing on one thread; otherwise "permutation". "uniform": with
+        rows share few features, where they cost little on one thread; otherwise "permutation". "uniform": with
         replacement. "importance": with replacement, with probability proportional to gamma lam n + c_i ||x_i||^2.
     output : {"last", "average", "random"}, default="last"
         Which dual point the weights and the certificate are those of. "last": the last one, the best in practice. The
@@ -220,8 +220,7 @@ class SDCA(Solver):
             return None
         return rounds_of(problem, wanted=self.sampling == "rounds")
 
-    @staticmethod
-    def _bias_step(problem: Problem) -> float:
+    def _bias_step(self, problem: Problem) -> float:
         return bias_step(problem)
 
     def _due(self, problem: Problem, state: State, seed: int, number: int) -> Array:
