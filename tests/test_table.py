@@ -19,7 +19,7 @@ from manyclass.objective.losses import CrammerSingerLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.loop import minimize
 from manyclass.solvers import ActiveSetSDCA
-from manyclass.solvers.dual._image import TableImage
+from manyclass.solvers.dual._image import TableImage, larger_table, table_matrix
 
 DTYPES = (np.float32, np.float64)
 
@@ -39,15 +39,6 @@ def add_all(table, rows, row, classes, coef, reg, begin):
     return len(row)
 
 
-def as_csr(table, reg, K):
-    indptr = np.empty(len(table.start) + 1, np.int64)
-    tables.compress(table, reg, indptr, np.zeros(0, np.int32), np.zeros(0, table.values.dtype))
-    indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], table.values.dtype)
-    if len(data):
-        tables.compress(table, reg, indptr, indices, data)
-    return sp.csr_matrix((data, indices, indptr), shape=(len(table.start), K))
-
-
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), K=st.sampled_from([1, 2, 3, 17, 300]), wide=st.booleans())
 def test_table_is_the_array(seed, K, wide):
@@ -62,14 +53,17 @@ def test_table_is_the_array(seed, K, wide):
     state = tables.make_table(7, 4, dtype).arrays()
     done = 0
     while (done := add_all(tables.table_of(state), rows, row, classes, coef, reg, done)) < times:
-        TableImage().enlarge(state)
+        old = tables.table_of(state)
+        state = larger_table(old, 2 * old.slots + 1, 2).arrays()
     table = tables.table_of(state)
     expected = np.zeros((7, K), dtype)
     for i, k, c in zip(row, classes, coef):
         for t in range(X.indptr[i], X.indptr[i + 1]):
             expected[X.indices[t], k] += X.data[t] * c
-    np.testing.assert_allclose(as_csr(table, reg, K).toarray(), expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
-    g, conjugate = tables.table_sums(table, reg)
+    weights = table_matrix(table, reg, K, 2)
+    np.testing.assert_allclose(weights.toarray(), expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
+    assert sp.csr_matrix((weights.data, weights.indices, weights.indptr), weights.shape).has_canonical_format
+    g, conjugate = np.sum([tables.table_sums(table, reg, 0, 3), tables.table_sums(table, reg, 3, 7)], axis=0)
     np.testing.assert_allclose([g, conjugate], 0.5 * np.sum(np.float64(expected) ** 2), rtol=1e-4)
     assert table.used[0] <= table.slots
     taken = np.count_nonzero(table.keys.reshape(-1, 2)[:, 0] >= 0)
@@ -130,9 +124,9 @@ def test_room_is_made_in_the_midst_of_an_epoch(sampling, monkeypatch):
     def small(self, problem):
         return tables.make_table(problem.n_features, 8, problem.dtype).arrays()
 
-    def counted(self, state):
+    def counted(self, problem, state):
         grown.append(len(state["keys"]))
-        enlarge(self, state)
+        enlarge(self, problem, state)
 
     monkeypatch.setattr(TableImage, "arrays", small)
     monkeypatch.setattr(TableImage, "enlarge", counted)

@@ -116,7 +116,7 @@ def add_changes(
     first = sum(each.X.shape[0] for each in changes[:mine])
     last = first + changes[mine].X.shape[0]
     by_feature = columns.indptr, columns.indices
-    image.reserve(state, lambda view: kernels.slots_for_columns(view, *by_feature, bounds, problem.n_outputs))
+    image.reserve(problem, state, lambda view: kernels.slots_for_columns(view, *by_feature, bounds, problem.n_outputs))
     view = image.view(state)
     edges = problem.feature_edges(threads)
     parts = run(

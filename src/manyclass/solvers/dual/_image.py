@@ -17,7 +17,7 @@ from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
 from manyclass.solvers.dual._rivals import classes_of
 
-__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "make_image", "table_matrix"]
+__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "larger_table", "make_image", "table_matrix"]
 
 STORAGES = ("auto", "dense", "sparse")
 
@@ -25,6 +25,8 @@ STORAGES = ("auto", "dense", "sparse")
 _ENTRIES = 4
 #: Maximum size in bytes of an array with storage "auto": the size of a large cache.
 _DENSE_BYTES = 1 << 27
+#: Features of a table that one task of a thread goes through.
+_FEATURES = 512
 
 
 class Image(Protocol):
@@ -39,10 +41,10 @@ class Image(Protocol):
     def view(self, state: State) -> Any:
         """The array or table that kernels update."""
 
-    def enlarge(self, state: State) -> None:
+    def enlarge(self, problem: Problem, state: State) -> None:
         """Increase the capacity, after a kernel has reported a full table."""
 
-    def reserve(self, state: State, needed: Callable[[Any], int]) -> None:
+    def reserve(self, problem: Problem, state: State, needed: Callable[[Any], int]) -> None:
         """Make room for as many entries as ``needed`` says of a view, so that threads need not ask."""
 
     def rebuild(self, problem: Problem, state: State) -> None:
@@ -79,10 +81,10 @@ class DenseImage:
     def view(self, state: State) -> Any:
         return state["V"]
 
-    def enlarge(self, state: State) -> None:
+    def enlarge(self, problem: Problem, state: State) -> None:
         raise RuntimeError("unreachable: an array is never full")
 
-    def reserve(self, state: State, needed: Callable[[Any], int]) -> None:
+    def reserve(self, problem: Problem, state: State, needed: Callable[[Any], int]) -> None:
         pass
 
     def rebuild(self, problem: Problem, state: State) -> None:
@@ -139,21 +141,19 @@ class TableImage:
     def view(self, state: State) -> Any:
         return tables.table_of(state)
 
-    def enlarge(self, state: State, least: int = 1 << 10) -> None:
+    def enlarge(self, problem: Problem, state: State, least: int = 1 << 10) -> None:
         old = self.view(state)
         live = int(old.capacity.sum(dtype=np.int64))
         # As many free slots as there were slots in all, and twice as many as were free: capacity grows geometrically,
         # so that few copies are made.
         free = max(old.slots, 2 * (old.slots - int(old.used[0])), least)
-        new = tables.make_table(len(old.start), live + free, old.values.dtype)
-        tables.move_table(old, new)
-        state.update(new.arrays())
+        state.update(larger_table(old, live + free, problem.n_threads).arrays())
 
-    def reserve(self, state: State, needed: Callable[[Any], int]) -> None:
+    def reserve(self, problem: Problem, state: State, needed: Callable[[Any], int]) -> None:
         table = self.view(state)
         wanted = needed(table)
         if wanted > table.slots - int(table.used[0]):
-            self.enlarge(state, wanted)
+            self.enlarge(problem, state, wanted)
 
     def clear(self, state: State) -> None:
         table = self.view(state)
@@ -188,7 +188,7 @@ class TableImage:
         while done < n:
             done = kernels.table_dual_image(*dual, self.view(state), done)
             if done < n:
-                self.enlarge(state)
+                self.enlarge(problem, state)
 
     def scale(self, state: State, factor: float) -> None:
         held = self.view(state).values[1::2]
@@ -198,11 +198,13 @@ class TableImage:
         return make_mixed(self.weights(problem, state))
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
-        g, conjugate = tables.table_sums(self.view(state), problem.penalty)
+        table, parts = self.view(state), ranges(problem.n_features, _FEATURES)
+        sums = run(lambda begin, end: tables.table_sums(table, problem.penalty, begin, end), parts, problem.n_threads)
+        g, conjugate = np.sum(sums, axis=0)
         return float(g), float(conjugate)
 
     def weights(self, problem: Problem, state: State) -> Any:
-        return table_matrix(self.view(state), problem.penalty, problem.n_outputs)
+        return table_matrix(self.view(state), problem.penalty, problem.n_outputs, problem.n_threads)
 
     def check(self, problem: Problem, state: State) -> None:
         start, capacity, held, keys = (state[name] for name in ("start", "capacity", "held", "keys"))
@@ -214,15 +216,29 @@ class TableImage:
             raise ValueError("the table of weights is not one of this problem")
 
 
-def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int) -> sp.csr_matrix[Any]:
-    """The primal weights of a table as a CSR matrix of shape (d, n_classes)."""
+def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int, n_threads: int = 1) -> sp.csr_matrix[Any]:
+    """The primal weights of a table as a CSR matrix of shape (d, n_classes), in canonical format."""
     d, dtype = len(table.start), table.values.dtype
-    indptr = np.empty(d + 1, np.int64)
-    tables.compress(table, penalty, indptr, np.empty(0, np.int32), np.empty(0, dtype))
+    indptr = np.zeros(d + 1, np.int64)
+    parts = ranges(d, _FEATURES)
+    run(lambda begin, end: tables.count_weights(table, penalty, indptr[1:], begin, end), parts, n_threads)
+    np.cumsum(indptr, out=indptr)
     indices, data = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], dtype)
-    if len(indices):
-        tables.compress(table, penalty, indptr, indices, data)
-    return sp.csr_matrix((data, indices, indptr), shape=(d, n_classes), copy=False)
+    run(lambda begin, end: tables.compress(table, penalty, indptr, indices, data, begin, end), parts, n_threads)
+    matrix = sp.csr_matrix((data, indices, indptr), shape=(d, n_classes), copy=False)
+    matrix.has_canonical_format = True
+    return matrix
+
+
+def larger_table(old: tables.WeightTable, slots: int, n_threads: int = 1) -> tables.WeightTable:
+    """A table with the same entries and this number of slots, without those that features have given up."""
+    new = tables.make_table(len(old.start), slots, old.values.dtype)
+    new.capacity[:], new.held[:] = old.capacity, old.held
+    ends = np.cumsum(old.capacity, dtype=np.int64)
+    new.start[1:], new.used[:] = ends[:-1], ends[-1:]
+    parts = ranges(len(old.start), _FEATURES)
+    run(lambda begin, end: tables.move_slots(old, new, begin, end), parts, n_threads)
+    return new
 
 
 def make_image(storage: str, problem: Problem) -> Image:

@@ -454,7 +454,7 @@ def _step(epoch: Epoch, state: State, order: Array, live: Array) -> Array:
         together(part, threads, give_up=lambda: arrived.fill(GIVEN_UP))
         done = ends[0]
         if done < len(order):
-            image.enlarge(state)
+            image.enlarge(problem, state)
     return np.asarray(measured.sum(axis=0))
 
 

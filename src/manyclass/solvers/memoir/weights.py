@@ -13,7 +13,7 @@ from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.kernels.scoring import Scorer
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import PLAIN
-from manyclass.solvers.dual._image import table_matrix
+from manyclass.solvers.dual._image import larger_table, table_matrix
 
 __all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
 
@@ -213,9 +213,7 @@ class TableWeights:
         old = self._table
         live = int(old.capacity.sum(dtype=np.int64))
         # Half as many slots again as are in use: few copies are made, and slots that truncation has freed are dropped.
-        new = tables.make_table(len(old.start), live + max(live // 2, 1 << 12), self.dtype)
-        tables.move_table(old, new)
-        self._table = new
+        self._table = larger_table(old, live + max(live // 2, 1 << 12))
 
     def view(self) -> Any:
         return self._table
@@ -252,9 +250,7 @@ class TableWeights:
         return sp.csr_matrix((data, indices, indptr), shape=(len(ids), len(self._table.start)), copy=False)
 
     def export(self) -> Any:
-        weights = table_matrix(self._table, PLAIN, self.n_classes)
-        weights.sort_indices()
-        return weights
+        return table_matrix(self._table, PLAIN, self.n_classes)
 
     def put(self, weights: Any) -> None:
         rows = sp.csr_matrix(weights, dtype=self.dtype)
@@ -289,7 +285,7 @@ class TableWeights:
 
     def squares(self) -> float:
         # `table_sums` returns ||U||^2 / 2, the l2 penalty.
-        return 2.0 * float(tables.table_sums(self._table, PLAIN)[0])
+        return 2.0 * float(tables.table_sums(self._table, PLAIN, 0, len(self._table.start))[0])
 
     @property
     def nbytes(self) -> int:
