@@ -130,6 +130,18 @@ def test_memoir_batch_and_alpha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert len({row["truncation"] for row in rows}) == 2
 
 
+def test_choose_alpha(tmp_path: Path) -> None:
+    rows = run(tmp_path, "choose_alpha", "--data", "bundled/iris", "--only", "multinomial")
+    found = {row["what"]: row for row in rows}
+    assert list(found) == ["auto", "alone", "path", "weakest"]
+    assert found["alone"]["alpha"] == found["auto"]["alpha"]
+    for what in ("auto", "alone", "weakest"):
+        assert float(found[what]["relative_gap"]) <= 1e-3
+    best = float(found["path"]["accuracy"])  # of nine alphas, the weakest among them
+    assert best >= float(found["weakest"]["accuracy"])
+    assert best > 0.8
+
+
 def test_memoir_new_classes(tmp_path: Path) -> None:
     rows = run(tmp_path, "memoir_new_classes", "--data", "generated/small")
     found = {row["method"]: row for row in rows}
