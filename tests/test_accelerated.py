@@ -6,9 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import Data, make_data, make_problem
+from manyclass import CrammerSinger, LinearClassifier
 from manyclass.objective.losses import CrammerSingerLoss, LogisticLoss, MultinomialLoss, SmoothHingeLoss, SquaredLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.objective.problem import Problem
@@ -153,3 +155,13 @@ def test_shifted_l2_is_ridge_towards_a_prior():
             make_problem(SquaredLoss(), data, shift=wrong)
     with pytest.raises(ValueError, match="shift"):
         minimize(make_problem(SquaredLoss(), data, shift=prior), AcceleratedSDCA())
+
+
+@pytest.mark.parametrize("loss", ["hinge", CrammerSinger(gamma=0)], ids=["hinge", "crammer_singer"])
+def test_smoothing_follows_the_gap_no_closer_than_needed(loss):
+    """With a gamma as small as the gap the hinge took 460 steps here, and Crammer-Singer 472."""
+    X, y = load_digits(return_X_y=True)
+    model = LinearClassifier(loss, alpha=1e-3, solver="accelerated", fit_intercept=False, random_state=0)
+    model.fit(X / 16, y)
+    assert model.duality_gap_ <= 1e-3
+    assert model.n_iter_ <= 250

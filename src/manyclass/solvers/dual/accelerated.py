@@ -418,10 +418,17 @@ class AcceleratedSDCA(SDCA):
         return highest
 
     def _sharpen(self, problem: Problem, state: State, gap: float) -> None:
-        """Reduce gamma with the gap, because smoothing changes P by up to gamma/2 per output."""
-        gamma = float(state["gamma"])
-        outputs = 1 if problem.loss.joint else problem.n_outputs
-        wanted = min(gamma, gap / outputs)
+        """Reduce gamma with the gap, so that smoothing changes D by no more than the gap.
+
+        The change is the mean of (gamma/2) ||a_i||^2 at the best dual point; for a joint loss it is that of the rivals,
+        at most half of it, as the entry of the own class is their sum.
+        """
+        gamma, best = float(state["gamma"]), state["best_dual"]
+        weights = np.asarray(problem.sample_weight, np.float64)
+        mean = float(weights @ np.einsum("ij,ij->i", best, best)) / problem.n_samples
+        if not mean > 0:
+            return
+        wanted = min(gamma, (4.0 if problem.loss.joint else 2.0) * gap / mean)
         if wanted >= 0.7 * gamma:
             return
         state["gamma"] = np.asarray(wanted)
