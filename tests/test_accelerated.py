@@ -34,12 +34,8 @@ def test_the_optimum_is_that_of_sdca_and_every_gap_is_true(case, penalty, interc
     problem = make_problem(case.loss, data, reg=penalty, lam=0.01 if smooth else 0.05, intercept=intercept)
     best = optimum(problem)
     tol = 1e-7 if smooth else 1e-3
-    with warnings.catch_warnings():
-        if not smooth:  # the smoothing's last digits take long; what is reached must be certified all the same
-            warnings.simplefilter("ignore", ConvergenceWarning)
-        found = minimize(problem, AcceleratedSDCA(), tol=tol, max_iter=3000, check_every=3)
-    assert not smooth or found.outcome is Outcome.CONVERGED
-    assert found.certificate.relative_gap <= max(tol, 0.02 * (not smooth))
+    found = minimize(problem, AcceleratedSDCA(), tol=tol, max_iter=3000, check_every=3)
+    assert found.outcome is Outcome.CONVERGED
     for record in found.history:
         assert record.dual <= best * (1 + 1e-12)
         assert record.primal >= best * (1 - 1e-10)
@@ -101,6 +97,12 @@ def test_where_acceleration_does_not_pay():
     assert not is_ill_conditioned(make_problem(CrammerSingerLoss(0.1), many, lam=largest / 9))
     assert is_ill_conditioned(make_problem(CrammerSingerLoss(0.1), many, lam=largest / 11))
     assert is_ill_conditioned(make_problem(MultinomialLoss(), data, lam=1e-6))
+    for loss in (CrammerSingerLoss(0.0), SmoothHingeLoss(0.0)):
+        data = make_data(loss.targets, n=1000)
+        assert is_ill_conditioned(make_problem(loss, data, lam=1e-6))
+        few = make_data(loss.targets, n=1000, d=600)  # rows per feature: they are separated by a wide margin
+        assert not is_ill_conditioned(make_problem(loss, few, lam=1e-6))
+    data = make_data("class")
     # kappa is zero where the problem is well conditioned, and the method is then SDCA itself.
     problem = make_problem(MultinomialLoss(), data, lam=10.0)
     with warnings.catch_warnings():
@@ -157,11 +159,16 @@ def test_shifted_l2_is_ridge_towards_a_prior():
         minimize(make_problem(SquaredLoss(), data, shift=prior), AcceleratedSDCA())
 
 
-@pytest.mark.parametrize("loss", ["hinge", CrammerSinger(gamma=0)], ids=["hinge", "crammer_singer"])
-def test_smoothing_follows_the_gap_no_closer_than_needed(loss):
-    """With a gamma as small as the gap the hinge took 460 steps here, and Crammer-Singer 472."""
+@pytest.mark.parametrize(
+    ("loss", "alpha", "most"),
+    [("hinge", 1e-3, 250), ("hinge", 1e-4, 250), (CrammerSinger(gamma=0), 1e-3, 120)],
+    ids=["hinge", "hinge, weak penalty", "crammer_singer"],
+)
+def test_smoothing_follows_the_gap_no_closer_than_needed(loss, alpha, most):
+    """With a gamma as small as the gap these took 460, over 1000 and 472 steps, without the mean of the dual points
+    152, 363 and 142."""
     X, y = load_digits(return_X_y=True)
-    model = LinearClassifier(loss, alpha=1e-3, solver="accelerated", fit_intercept=False, random_state=0)
+    model = LinearClassifier(loss, alpha=alpha, solver="accelerated", fit_intercept=False, random_state=0)
     model.fit(X / 16, y)
     assert model.duality_gap_ <= 1e-3
-    assert model.n_iter_ <= 250
+    assert model.n_iter_ <= most

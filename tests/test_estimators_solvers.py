@@ -356,7 +356,7 @@ def test_auto_chooses_by_the_problem(digits, diabetes):
         "accelerated": LinearClassifier(alpha=1e-5, tol=0.1),
         "cd": LinearClassifier("log_loss", alpha=0.05, l1_ratio=0.5),
         "accelerated + slight l2": LinearClassifier(alpha=0.05, l1_ratio=1.0),
-        "interior_point": LinearClassifier("hinge", alpha=1e-4, tol=0.1),
+        "interior_point": LinearClassifier("hinge", alpha=1e-7, tol=0.1),
     }
     for name, model in chosen.items():
         assert model.set_params(random_state=0).fit(X, y).solver_ == name

@@ -356,9 +356,13 @@ class Problem:
         """
         return self._losses(respond.respond_rows, W, bias, dual)
 
+    def losses(self, W: Array, bias: Array) -> float:
+        """The weighted sum of the losses at W, b. One pass over the data."""
+        return self._losses(respond.value_rows, W, bias)
+
     def value(self, W: Array, bias: Array) -> float:
         """P(W, b). One pass over the data."""
-        return self.objective(self._losses(respond.value_rows, W, bias), self.penalty_value(W))
+        return self.objective(self.losses(W, bias), self.penalty_value(W))
 
     def _losses(self, kernel: Callable[..., float], W: Array, bias: Array, *out: Array) -> float:
         """The weighted sum of the losses at W, b, by a kernel that may write more to ``out``."""
