@@ -42,15 +42,19 @@ _LOSSES: tuple[Any, ...] = CrammerSingerLoss, SmoothHingeLoss, SquaredHingeLoss
 
 #: `suits_interior_point`: R^2 / (gamma lam n) above which the method is taken, with R^2 the mean squared norm of a row;
 #: the least gamma there; operations of an iteration, a second or two; dual variables.
-_HARD, _LEAST_GAMMA, _WORK, _DUALS = 5e4, 1e-3, 5e10, 5_000_000
+_HARD, _LEAST_GAMMA, _WORK, _DUALS = 5e3, 1e-3, 5e10, 5_000_000
+#: The same for Crammer and Singer's loss where a system has so many rows per unknown that no wide margin separates
+#: them: letter, covtype and 50 components of MNIST are certified by `AcceleratedSDCA` down to alpha 1e-7, in a quarter
+#: of the time; segment, optdigits and USPS, with 13 and fewer, are not at 1e-5.
+_ENOUGH, _HARD_JOINT = 15.0, 1e6
 #: Without smoothing, R^2 / (lam n) with R^2 the LARGEST squared norm, above which it is taken: this many times the
 #: square of the rows per unknown of a system (the fewer, the wider the margin that separates the rows), at most the
 #: second; ten times that where an iteration takes more than the third number of operations, about a second. In single
 #: fits of covtype, USPS, letter, pendigits, digits, 50 components of MNIST, generated embeddings, alpha 1e-2 to 1e-7,
 #: `AcceleratedSDCA` is up to 27 times as fast, but above these it mostly has no certified 1e-3 after 1000 iterations.
 _PER_SQUARE, _MOST_HARD, _LONG_WORK = 5.0, 2e4, 1e10
-#: Operations of an iteration below which Crammer and Singer's loss is fitted by it however well-conditioned: hundredths
-#: of a second. Of 72 fits of iris and wine it certified all, Prox-SDCA 51, accelerated 54: certified_epochs_small.csv.
+#: Operations of an iteration below which Crammer and Singer's loss and the hinge are fitted by it however
+#: well-conditioned: hundredths of a second. Of 72 fits of iris and wine it certified all, Prox-SDCA 51, accelerated 54: certified_epochs_small.csv.
 _TINY_WORK = 5e6
 
 
@@ -66,12 +70,14 @@ def suits_interior_point(problem: Problem) -> bool:
     work = float(n) * size**2 * (1 if problem.loss.joint else K)
     if size >= FACTORED or work > _WORK or n * K > _DUALS:
         return False
-    if problem.loss.joint and work <= _TINY_WORK:
+    kinked = not problem.loss.smoothness
+    if (problem.loss.joint or kinked) and work <= _TINY_WORK:
         return True
-    if not problem.loss.smoothness:
+    if kinked:
         hard = min(_PER_SQUARE * (n / size) ** 2, _MOST_HARD) * (10.0 if work > _LONG_WORK else 1.0)
         return condition(problem, 1.0) > hard
-    return _mean_norm(problem) * problem.inv_lam_n > _HARD * max(float(problem.loss.smoothness), _LEAST_GAMMA)
+    hard = _HARD_JOINT if problem.loss.joint and n > _ENOUGH * size else _HARD
+    return _mean_norm(problem) * problem.inv_lam_n > hard * max(float(problem.loss.smoothness), _LEAST_GAMMA)
 
 
 class InteriorPoint(Solver):
