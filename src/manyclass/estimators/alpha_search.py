@@ -26,7 +26,9 @@ from manyclass.optimize.validation import Judge, Score, held_out_rows
 from manyclass.runtime.arrays import copied
 from manyclass.solvers import Solver, State
 from manyclass.solvers.base import row_matrix
+from manyclass.solvers.dual.accelerated import AcceleratedSDCA
 from manyclass.solvers.dual.active import ActiveSetSDCA
+from manyclass.solvers.dual.sdca import SDCA
 from manyclass.solvers.dual.warm import lineage, warm_state
 
 __all__ = ["FRACTION", "AlphaSearch", "search_alpha"]
@@ -90,11 +92,11 @@ def search_alpha(
     does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
     Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
-    With active sets of rivals (`ActiveSetSDCA`) the score is taken before each search for rivals, and the fit ends
-    where it no longer rises (`_Settled`), without a certificate: with many classes accuracy is final long before the
-    gap is small. Each fit takes long there: none between the last alpha that was tried and its neighbor, if the score
-    still rises at the last. Of many rows and classes the search takes some of the classes with all their rows, see
-    `_some_classes`.
+    A classifier's fit by dual ascent ends where the score no longer rises (`_Settled`), with active sets of rivals
+    (`ActiveSetSDCA`) from one search for rivals to the next: accuracy is final long before the gap is small, and a
+    certificate takes as long as an epoch. Each fit takes long with active sets: none between the last alpha that was
+    tried and its neighbor, if the score still rises at the last. Of many rows and classes the search takes some of the
+    classes with all their rows, see `_some_classes`.
 
     Parameters
     ----------
@@ -123,15 +125,16 @@ class _Interrupted(Exception):
 
 
 class _Settled:
-    """Ends a fit: whether the score has risen by less than `_RISE` since the search for rivals before. ``score`` is
-    that of the start.
+    """Ends a fit: whether the score has risen by less than `_RISE` since the epoch before, with active sets since the
+    search for rivals before. ``score`` is that of the start.
     """
 
-    def __init__(self, judge: Judge, solver: ActiveSetSDCA, score: float) -> None:
+    def __init__(self, judge: Judge, solver: Solver, score: float) -> None:
         self._judge, self._solver, self._score = judge, solver, score
 
     def __call__(self, progress: FitProgress) -> bool:
-        if not self._solver.passes_after(progress.iteration + 1):  # before the next one
+        active = isinstance(self._solver, ActiveSetSDCA)
+        if active and not self._solver.passes_after(progress.iteration + 1):  # before the next one
             return False
         before, self._score = self._score, self._judge(*progress.weights()).score
         return self._score - before < _RISE
@@ -232,7 +235,8 @@ class _Search:
         if self._verbose:
             words = f"alpha {self.alpha(number):<12g} held-out score {found.score:>8.4f}"
             sys.stderr.write(f"{words} {result.n_iter:>6} epochs {time.perf_counter() - begun:>8.2f} s\n")
-        near = result.outcome is Outcome.STOPPED or not result.certificate.relative_gap > self._tol
+        gap = result.certificate.relative_gap
+        near = result.outcome is Outcome.STOPPED or gap <= self._tol or (self._active and not gap > self._tol)
         if number == self.best or self._is_better(number, near):
             self.best, self._iterations = number, result.n_iter
             self.kept = (lineage(result.solver), result.state) if result.state else None
@@ -255,12 +259,15 @@ class _Search:
         limit = min(ready.default_max_iter if self._max_iter is None else self._max_iter, self._iterations_allowed())
         if in_ranges(problem, ready):
             return minimize_columns(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed)
-        begin, settled = None, None
+        begin, settled, every = None, None, None
         if self.kept is not None and self.kept[0] == lineage(ready) and ready.certified:
             copy = {name: copied(part) for name, part in self.kept[1].items()}
             begin = warm_state(problem, ready, copy, rough=True)
         if isinstance(ready, ActiveSetSDCA):
             settled = _Settled(self._judge, ready, -math.inf if begin is None else self._found[self.best].score)
+        elif type(ready) in (SDCA, AcceleratedSDCA) and not isinstance(problem.targets, RealTargets):
+            settled = _Settled(self._judge, ready, -math.inf)
+            every = limit + 1 if type(ready) is SDCA else None  # acceleration is steered by its certificates
         return minimize(
             problem,
             ready,
@@ -269,7 +276,8 @@ class _Search:
             seed=self._seed,
             state=begin,
             warn=False,
-            certify=not self._active,
+            check_every=every,
+            certify=settled is None,
             callback=settled,
         )
 

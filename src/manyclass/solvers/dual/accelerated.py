@@ -56,8 +56,8 @@ _MANY, _ROWS_PER_FEATURE = 300, 2
 #: of 1e-3 between 11 and 271 with 2; with 4 and 8 some of them had none after 1200 epochs).
 _SLACK, _LEAST_SLACK, _SLACK_RIVALS = 8.0, 0.5, 2.0
 #: For a loss that is not smooth: the first gamma; the part of the gap that is left to that of the smoothed problem when
-#: gamma is divided, and the divisor. MNIST, USPS, letter and covtype, hinge and Crammer-Singer, alpha 1e-3 to 1e-6: with 0.5 for
-#: 0.8, or 2 for 4, more of these fits have no certified 1e-3 after 1000 iterations.
+#: gamma is divided, and the divisor. MNIST, USPS, letter and covtype, hinge and Crammer-Singer, alpha 1e-3 to 1e-6:
+#: with 0.5 for 0.8, or 2 for 4, more of these fits have no certified 1e-3 after 1000 iterations.
 _GAMMA, _PART, _DIVISOR = 0.1, 0.8, 4.0
 #: Rounding errors of the dual images, in units of what they grow by, above which they are recomputed for a certificate
 #: and every so many outer steps.
