@@ -48,6 +48,15 @@ def test_the_choice_is_as_good_as_that_of_a_grid(loss, sparse):
     assert found.score(*test) >= best - (best * (1 - best) / 800) ** 0.5
 
 
+def test_rows_of_weight_zero_do_not_change_the_alphas_that_are_tried():
+    X, y = clusters(2.0)
+    more, weights = np.tile(X, (3, 1)), np.repeat([1.0, 0.0, 0.0], len(X))
+    alone = LinearClassifier(alpha="auto", random_state=0).fit(X, y)
+    padded = LinearClassifier(alpha="auto", random_state=0).fit(more, np.tile(y, 3), weights)
+    steps = 2 * np.log10(alone.alpha_ / np.array(list(padded.validation_scores_)))  # half decades
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-4)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_it_takes_few_fits_and_prefers_the_larger_of_equals(loss):
     model = LinearClassifier(loss, alpha="auto", random_state=0).fit(*clusters(2.0))

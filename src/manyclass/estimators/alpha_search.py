@@ -327,10 +327,10 @@ def _some_classes(unit: Problem, rng: np.random.Generator) -> Problem | None:
 
 
 def _center(problem: Problem, many: bool) -> float:
-    """The first alpha: the mean squared norm of the rows divided by their number; a tenth of that for losses that give
-    probabilities, which go on pushing rows away that are on the right side, and for ``many`` classes, where a larger
-    one costs accuracy sooner than a smaller one, and the more classes there are, the sooner. With an l1 part, a tenth
-    of what makes all weights zero."""
+    """The first alpha: the mean squared norm of the rows divided by their number, without those of weight zero; a tenth
+    of that for losses that give probabilities, which go on pushing rows away that are on the right side, and for
+    ``many`` classes, where a larger one costs accuracy sooner than a smaller one, and the more classes there are, the
+    sooner. With an l1 part, a tenth of what makes all weights zero."""
     if not isinstance(problem.penalty, L2):
         dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
         V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
@@ -338,7 +338,8 @@ def _center(problem: Problem, many: bool) -> float:
         problem.pull(dual, V)
         l1 = 1.0 if isinstance(problem.penalty, L1) else float(problem.penalty.threshold)
         return 0.1 * float(np.abs(V).max(initial=0.0)) / l1 or 1.0
-    scale = float(np.average(problem.norms, weights=problem.sample_weight)) / problem.n_samples
+    mean = float(np.average(problem.norms, weights=problem.sample_weight))
+    scale = mean / int(np.count_nonzero(np.asarray(problem.sample_weight)))
     return scale * (0.1 if many or problem.loss.probability else 1.0) or 1.0
 
 
