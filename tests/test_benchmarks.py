@@ -203,6 +203,11 @@ class TestExperiments:
                 assert row["measured_classes"] == "4"
                 assert float(row["measured_seconds"]) <= float(row["seconds"])
 
+    @pytest.mark.slow
+    def test_hinge(self, tmp_path: Path) -> None:
+        asked = ("--data", "digits", "--alpha", "1e-2", "--only", "sdca,sklearn_linear_svc")
+        contested(run(tmp_path, "hinge", *asked), {"sklearn_linear_svc"})
+
     def test_accelerated(self, tmp_path: Path) -> None:
         rows = run(tmp_path, "accelerated", "--data", "digits", "--alpha", "1e-3,1e-6", "--epochs", "400")
         ends = {(row["method"], row["lam"]): row for row in rows if row["end"] == "True"}

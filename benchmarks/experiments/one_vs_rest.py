@@ -23,14 +23,21 @@ SAMPLES = ((5000, 25), (200, 50))
 
 def run(bench: Bench) -> None:
     peers = ("liblinear", "liblinear_primal", "sklearn_linear_svc", "sklearn_linear_svc_primal")
+    contests(bench, "squared_hinge", peers, ("news20", "icd10cm/3", "icd10cm"), (1e-4, 1e-5))
+
+
+def contests(
+    bench: Bench, loss: str, peers: tuple[str, ...], datasets: tuple[str, ...], alphas: tuple[float, ...]
+) -> None:
+    """Ours against ``peers`` for a loss of one class against the rest; ``datasets`` and ``alphas`` are the defaults."""
     chosen = bench.methods("auto", *peers)
-    for source in bench.datasets("news20", "icd10cm/3", "icd10cm"):
+    for source in bench.datasets(*datasets):
         data = source.read()
         classes = _sample(bench, data)
         if classes is not None:
             bench.say(f"{source.name}: peers are estimated from {len(classes)} of {data.n_classes} classes")
-        for alpha in bench.alphas(1e-4, 1e-5):
-            task = Task("squared_hinge", alpha=alpha)
+        for alpha in bench.alphas(*alphas):
+            task = Task(loss, alpha=alpha)
             willing = bench.willing(chosen, task)
             ours, others = ([m for m in willing if m.ours is who] for who in (True, False))
             Contest(bench, source, data, task, Tolerances, classes=classes).run(ours, others, TOLS)
