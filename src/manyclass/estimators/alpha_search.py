@@ -92,7 +92,7 @@ def search_alpha(
     does not go on to a smaller alpha from one whose fit is far from its optimum after a limited number of iterations.
     Held-out rows have sample weight zero, so that no rows are copied, and each fit is warm-started from the best one.
 
-    A classifier's fit by dual ascent ends where the score no longer rises (`_Settled`), with active sets of rivals
+    A classifier's fit by dual ascent ends where the score no longer changes (`_Settled`), with active sets of rivals
     (`ActiveSetSDCA`) from one search for rivals to the next: accuracy is final long before the gap is small, and a
     certificate takes as long as an epoch. Each fit takes long with active sets: none between the last alpha that was
     tried and its neighbor, if the score still rises at the last. Of many rows and classes the search takes some of the
@@ -125,8 +125,8 @@ class _Interrupted(Exception):
 
 
 class _Settled:
-    """Ends a fit: whether the score has risen by less than `_RISE` since the epoch before, with active sets since the
-    search for rivals before. ``score`` is that of the start.
+    """Ends a fit: whether the score has changed by less than `_RISE` since the epoch before; with active sets, risen by
+    less since the search for rivals before. ``score`` is that of the start.
     """
 
     def __init__(self, judge: Judge, solver: Solver, score: float) -> None:
@@ -137,7 +137,8 @@ class _Settled:
         if active and not self._solver.passes_after(progress.iteration + 1):  # before the next one
             return False
         before, self._score = self._score, self._judge(*progress.weights()).score
-        return self._score - before < _RISE
+        rise = self._score - before
+        return (rise if active else abs(rise)) < _RISE  # a few epochs after a warm start may lower the score
 
 
 class _Search:
