@@ -48,8 +48,9 @@ _ROWS = 4096
 _START = 0.03
 #: Most epochs of an outer step with inner="auto".
 _MOST_INNER = 2
-#: Minimum number of rows for which Crammer and Singer's loss is accelerated; of rows per feature for a loss that is not
-#: smooth: 20 Newsgroups and RCV1 with fewer take 2 to 4 times as long as by SDCA, a9a and dense data with more do not.
+#: Minimum number of rows for which Crammer and Singer's loss and the hinge are accelerated; of rows per feature for a
+#: loss that is not smooth: 20 Newsgroups and RCV1 with fewer take 2 to 4 times as long as by SDCA, a9a and dense data
+#: with more do not.
 _MANY, _ROWS_PER_FEATURE = 300, 2
 #: Inner duality gap that is tolerated, in units of (kappa/2) ||W_t - Y_{t-1}||^2: at first; the minimum; at first for
 #: Crammer and Singer's loss (eight dense data sets, alpha = 1/n, three seeds: passes over the data to a certified gap
@@ -76,12 +77,13 @@ def condition(problem: Problem, gamma: float) -> float:
 def is_ill_conditioned(problem: Problem) -> bool:
     """Whether acceleration is expected to be faster: R^2 / (gamma lam n) > 10.
 
-    For `CrammerSingerLoss`, from `_MANY` rows on, and for a loss that is not smooth, whose gamma decreases, R^2 /
-    (lam n) > 10 decides; without smoothness also the number of rows: with few rows per feature, which can be separated
+    For `CrammerSingerLoss` and for a loss that is not smooth, whose gamma decreases, R^2 / (lam n) > 10 decides, from
+    `_MANY` rows on; without smoothness also the number of rows: with few rows per feature, which can be separated
     by a wide margin, plain SDCA is faster. The thresholds are rules of thumb, see docs/choosing.md.
     """
     gamma = float(problem.loss.smoothness)
-    if isinstance(problem.loss, CrammerSingerLoss) and problem.n_samples < _MANY:
+    few = problem.n_samples < _MANY
+    if few and (isinstance(problem.loss, CrammerSingerLoss) or not gamma):
         return False
     if not gamma and problem.n_samples < _ROWS_PER_FEATURE * problem.n_features:
         return False
@@ -319,7 +321,7 @@ class AcceleratedSDCA(SDCA):
         lam = problem.lam + kappa
         pull, scale = kappa / lam, lam / problem.lam
         dual, image = state["dual"], np.zeros_like(state["V"])
-        if final or _is_rounded(problem, kappa):
+        if final or not problem.loss.smoothness or _is_rounded(problem, kappa):
             self._refresh(problem, state, image, final)
         else:
             V, Y, out = stored(state["V"]), stored(state["Y"]), stored(image)
