@@ -67,7 +67,7 @@ def make_case(data: Data, alpha: float, *, threads: int = 1, certified: float = 
     """The problem, solved by accelerated SDCA to a certified gap."""
     from manyclass.optimize.loop import minimize
     from manyclass.solvers import SDCA, AcceleratedSDCA
-    from manyclass.solvers.dual.accelerated import is_ill_conditioned
+    from manyclass.solvers.dual.condition import is_ill_conditioned
 
     task = Task("multinomial", alpha=alpha, intercept=True)
     problem = make_problem(data.X, data.y, task, n_classes=data.n_classes, threads=threads, dtype=dtype)

@@ -236,7 +236,7 @@ class _Search:
         if self._verbose:
             words = f"alpha {self.alpha(number):<12g} held-out score {found.score:>8.4f}"
             sys.stderr.write(f"{words} {result.n_iter:>6} epochs {time.perf_counter() - begun:>8.2f} s\n")
-        gap = result.certificate.relative_gap
+        gap = result.certificate.relative_gap  # NaN without a certificate
         near = result.outcome is Outcome.STOPPED or gap <= self._tol or (self._active and not gap > self._tol)
         if number == self.best or self._is_better(number, near):
             self.best, self._iterations = number, result.n_iter

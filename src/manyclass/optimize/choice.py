@@ -27,8 +27,8 @@ from manyclass.solvers import (
     SlightL2,
     Solver,
 )
-from manyclass.solvers.dual.accelerated import is_ill_conditioned
 from manyclass.solvers.dual.active import has_many_rivals
+from manyclass.solvers.dual.condition import is_ill_conditioned
 from manyclass.solvers.dual.interior import suits_interior_point
 
 __all__ = ["choose", "in_ranges"]

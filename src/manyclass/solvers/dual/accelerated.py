@@ -22,7 +22,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,35 +29,29 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from manyclass.kernels import accelerated as kernels
-from manyclass.kernels.respond import conjugate_rows
 from manyclass.kernels.sdca import weighted_sums
 from manyclass.objective.losses import CrammerSingerLoss
-from manyclass.objective.penalties import ElasticNet
 from manyclass.objective.problem import Array, Certificate, Problem, stored
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State
-from manyclass.solvers.dual.sdca import _SHARE, SDCA, Epoch, bias_step
+from manyclass.solvers.dual._inner import ROWS, conjugates, inner_gap, inner_problem, smoothed
+from manyclass.solvers.dual.condition import largest_kappa
+from manyclass.solvers.dual.sdca import SDCA, SHARE, Epoch, bias_step
 from manyclass.solvers.primal.base import momentum
 
-__all__ = ["AcceleratedSDCA", "is_ill_conditioned"]
+__all__ = ["AcceleratedSDCA"]
 
-#: Rows (of V or of the dual variables) per task.
-_ROWS = 4096
 #: The first kappa, as a fraction of the paper's.
 _START = 0.03
 #: Most epochs of an outer step with inner="auto".
 _MOST_INNER = 2
-#: Minimum number of rows for which Crammer and Singer's loss and the hinge are accelerated; of rows per feature for a
-#: loss that is not smooth: 20 Newsgroups and RCV1 with fewer take 2 to 4 times as long as by SDCA, a9a and dense data
-#: with more do not.
-_MANY, _ROWS_PER_FEATURE = 300, 2
 #: Inner duality gap that is tolerated, in units of (kappa/2) ||W_t - Y_{t-1}||^2: at first; the minimum; at first for
 #: Crammer and Singer's loss (eight dense data sets, alpha = 1/n, three seeds: passes over the data to a certified gap
 #: of 1e-3 between 11 and 271 with 2; with 4 and 8 some of them had none after 1200 epochs).
 _SLACK, _LEAST_SLACK, _SLACK_RIVALS = 8.0, 0.5, 2.0
 #: For a loss that is not smooth: the first gamma; the part of the gap that is left to that of the smoothed problem when
-#: gamma is divided, and the divisor. MNIST, USPS, letter and covtype, hinge and Crammer-Singer, alpha 1e-3 to 1e-6:
-#: with 0.5 for 0.8, or 2 for 4, more of these fits have no certified 1e-3 after 1000 iterations.
+#: gamma is divided, and the divisor. Twelve single fits of MNIST, USPS, letter and covtype, before the mean of the dual
+#: points was kept: one has no certified 1e-3 after 1000 iterations, with 2 for 4 two.
 _GAMMA, _PART, _DIVISOR = 0.1, 0.8, 4.0
 #: The gamma below which the mean of the dual points is kept: the hinge losses. Steps to a certified 1e-3 of Crammer and
 #: Singer's loss with 0.1 on MNIST at alpha 1e-6 625 without it, 353 with it; for softmax it makes no difference.
@@ -66,28 +59,6 @@ _AVERAGED = 1.0
 #: Rounding errors of the dual images, in units of what they grow by, above which they are recomputed for a certificate
 #: and every so many outer steps.
 _ROUNDED, _REFRESH = 1e-5, 10
-
-
-def condition(problem: Problem, gamma: float) -> float:
-    """R^2 / (gamma lam n), with R^2 = max_i c_i ||x_i||^2."""
-    radius = float((np.asarray(problem.sample_weight) * problem.norms).max(initial=0.0))
-    return radius * problem.inv_lam_n / gamma
-
-
-def is_ill_conditioned(problem: Problem) -> bool:
-    """Whether acceleration is expected to be faster: R^2 / (gamma lam n) > 10.
-
-    For `CrammerSingerLoss` and for a loss that is not smooth, whose gamma decreases, R^2 / (lam n) > 10 decides, from
-    `_MANY` rows on; without smoothness also the number of rows: with few rows per feature, which can be separated
-    by a wide margin, plain SDCA is faster. The thresholds are rules of thumb, see docs/choosing.md.
-    """
-    gamma = float(problem.loss.smoothness)
-    few = problem.n_samples < _MANY
-    if few and (isinstance(problem.loss, CrammerSingerLoss) or not gamma):
-        return False
-    if not gamma and problem.n_samples < _ROWS_PER_FEATURE * problem.n_features:
-        return False
-    return condition(problem, 1.0 if isinstance(problem.loss, CrammerSingerLoss) else gamma or 1.0) > 10.0
 
 
 class _OuterStep(NamedTuple):
@@ -193,7 +164,7 @@ class AcceleratedSDCA(SDCA):
     def _settings(self, problem: Problem) -> State:
         """The initial scalars of a run."""
         gamma = float(problem.loss.smoothness) or _GAMMA
-        kappa = _largest_kappa(problem, gamma)
+        kappa = largest_kappa(problem, gamma)
         if self.inner != "accuracy":
             kappa = min(max(_START * kappa, problem.lam), kappa)
         return {
@@ -231,7 +202,7 @@ class AcceleratedSDCA(SDCA):
             kappa, gamma = float(state["kappa"]), float(state["gamma"])
             if settings != (kappa, gamma):
                 settings = kappa, gamma
-                inner = _inner_problem(problem, kappa, gamma)
+                inner = inner_problem(problem, kappa, gamma)
                 epoch = Epoch(inner, self._loss(inner), self._bias_step(inner), rounds)
             step = self._begin_step(problem, state, kappa)
             for done in itertools.count(1):
@@ -250,7 +221,7 @@ class AcceleratedSDCA(SDCA):
             yield Progress(int(state["iteration"]), passes)
 
     def _bias_step(self, problem: Problem) -> float:
-        return bias_step(problem, _SHARE)  # in proportion to 1 / lam, whatever kappa is
+        return bias_step(problem, SHARE)  # in proportion to 1 / lam, whatever kappa is
 
     def _begin_step(self, problem: Problem, state: State, kappa: float) -> _OuterStep:
         """The settings of an outer step."""
@@ -267,7 +238,7 @@ class AcceleratedSDCA(SDCA):
         """Whether the outer step ends after ``done`` epochs on the inner problem."""
         if self.inner != "accuracy":
             return done >= int(state["inner"])
-        gap = _inner_gap(inner, state, step.live, step.kappa / inner.lam)
+        gap = inner_gap(inner, state, step.live, step.kappa / inner.lam)
         state["gap"] = np.asarray(gap)
         return gap <= max(step.wanted, problem.resolution * max(1.0, float(state["xi"])))
 
@@ -326,30 +297,26 @@ class AcceleratedSDCA(SDCA):
         else:
             V, Y, out = stored(state["V"]), stored(state["Y"]), stored(image)
             _each(problem, V, lambda b, e: kernels.own_image(V, Y, pull, scale, out, b, e))
-        penalty, smooth, others = problem.penalty_value(state["W"]), problem, []
-        if _is_averaged(problem):
-            others.append(state["mean_dual"].copy())
-        if problem.loss.smoothness:
+        penalty, smooth = problem.penalty_value(state["W"]), smoothed(problem, float(state["gamma"]))
+        other = np.empty_like(dual)
+        if smooth is problem:
             # The negative loss gradients at W are a dual point, too, which computing P gives as well.
-            others.append(np.empty_like(dual))
-            losses = smooth_losses = problem.respond(state["W"], state["bias"], others[-1])
+            losses = smooth_losses = problem.respond(state["W"], state["bias"], other)
         else:
-            losses = problem.losses(state["W"], state["bias"])
-            smooth = replace(problem, loss=problem.loss._replace(gamma=float(state["gamma"])))
-            smooth_losses = smooth.losses(state["W"], state["bias"])
+            losses, smooth_losses = (p.losses(state["W"], state["bias"]) for p in (problem, smooth))
         primal = problem.objective(losses, penalty)
         if not final and self.inner != "accuracy":
             self._adapt(smooth, state, primal, smooth_losses, image)
-        if problem.intercept:
-            dual = dual.copy()
-            problem.balance(dual)
-            problem.dual_image(dual, image)
-        value = self._raise_best(problem, state, dual, image)
-        for point in others:
-            if problem.intercept:
-                problem.balance(point)
-            problem.dual_image(point, image)
-            value = self._raise_best(problem, state, point, image)
+        value = (
+            self._offer(problem, state, dual.copy(), image)
+            if problem.intercept
+            else self._raise_best(problem, state, dual, image)
+        )
+        if smooth is problem:
+            value = self._offer(problem, state, other, image)
+        if _is_averaged(problem):
+            other[:] = state["mean_dual"]
+            value = self._offer(problem, state, other, image)
         if self.rule != "gap":
             value = max(value, primal - float(state["bound"]))
         found = problem.bounds(primal, value)
@@ -397,14 +364,14 @@ class AcceleratedSDCA(SDCA):
         dual, kappa, moved = state["dual"], float(state["kappa"]), float(state["moved"])
         if not kappa * moved > 0:
             return
-        gap = (losses + _conjugates(problem, dual)) / problem.n_samples
+        gap = (losses + conjugates(problem, dual)) / problem.n_samples
         gap += problem.lam * problem.inner_product(state["W"], image)
         if problem.intercept:
             mean = weighted_sums(problem.sample_weight, dual) / problem.n_samples
             gap += float(mean @ state["bias"].astype(np.float64))
         ratio = gap / (0.5 * kappa * moved)
         factor = min(max(ratio / float(state["slack"]), 0.125), 8.0) ** 0.7
-        largest = _largest_kappa(problem, float(state["gamma"]))
+        largest = largest_kappa(problem, float(state["gamma"]))
         wanted = min(max(kappa * factor, problem.lam), largest)
         if not 0.7 < wanted / kappa < 1.5:
             self._change_kappa(problem, state, wanted)
@@ -420,6 +387,13 @@ class AcceleratedSDCA(SDCA):
         state["pull"] = real(ratio) * state["pull"]
         state["kappa"] = np.asarray(wanted)
 
+    def _offer(self, problem: Problem, state: State, dual: Array, image: Array) -> float:
+        """As `_raise_best`, for a dual point whose sums may be unbalanced; both arrays are changed in place."""
+        if problem.intercept:
+            problem.balance(dual)
+        problem.dual_image(dual, image)
+        return self._raise_best(problem, state, dual, image)
+
     def _raise_best(self, problem: Problem, state: State, dual: Array, image: Array) -> float:
         """Replace the best dual point by the best one on the segment to ``dual``; returns its dual objective."""
         best, best_image, image = state["best_dual"], stored(state["best_V"]), stored(image)
@@ -430,7 +404,7 @@ class AcceleratedSDCA(SDCA):
                     lambda b, e: kernels.mixed_losses(
                         problem.targets, problem.sample_weight, problem.loss, best, dual, x, b, e
                     ),
-                    ranges(len(best), _ROWS),
+                    ranges(len(best), ROWS),
                     problem.n_threads,
                 )
             )
@@ -443,7 +417,7 @@ class AcceleratedSDCA(SDCA):
         x, highest = _maximize(value, known if np.isfinite(known) else None)
         state["best_value"] = np.asarray(highest)
         if x > 0.0:
-            run(lambda b, e: kernels.mix(best, dual, x, b, e), ranges(len(best), _ROWS), problem.n_threads)
+            run(lambda b, e: kernels.mix(best, dual, x, b, e), ranges(len(best), ROWS), problem.n_threads)
             _each(problem, image, lambda b, e: kernels.mix(best_image, image, x, b, e))
         return highest
 
@@ -455,11 +429,11 @@ class AcceleratedSDCA(SDCA):
         condition number.
         """
         gamma, best = float(state["gamma"]), state["best_dual"]
-        change = (_conjugates(smooth, best) - _conjugates(problem, best)) / problem.n_samples
+        change = (conjugates(smooth, best) - conjugates(problem, best)) / problem.n_samples
         if rest + change > _PART * gap:
             return
         state["gamma"] = np.asarray(gamma / _DIVISOR)
-        largest = _largest_kappa(problem, gamma / _DIVISOR)
+        largest = largest_kappa(problem, gamma / _DIVISOR)
         self._change_kappa(problem, state, min(_DIVISOR * float(state["kappa"]), largest))
 
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
@@ -483,7 +457,7 @@ def _average(problem: Problem, state: State) -> None:
     dual, mean, theta = state["dual"], state["mean_dual"], float(state["theta"])
     begins = theta == momentum(1.0)[1]
     weight = theta + (0.0 if begins else float(state["mean_weight"]))
-    run(lambda b, e: kernels.mix(mean, dual, theta / weight, b, e), ranges(len(mean), _ROWS), problem.n_threads)
+    run(lambda b, e: kernels.mix(mean, dual, theta / weight, b, e), ranges(len(mean), ROWS), problem.n_threads)
     state["mean_weight"] = np.asarray(weight)
 
 
@@ -496,48 +470,9 @@ def _is_rounded(problem: Problem, kappa: float) -> bool:
     return kappa * float(np.finfo(problem.dtype).eps) > _ROUNDED * problem.lam
 
 
-def _conjugates(problem: Problem, dual: Array) -> float:
-    """The weighted sum of the conjugate losses."""
-    parts = run(
-        lambda b, e: conjugate_rows(problem.targets, problem.sample_weight, problem.loss, dual, b, e),
-        ranges(len(dual), _ROWS),
-        problem.n_threads,
-    )
-    return float(sum(parts))
-
-
-def _largest_kappa(problem: Problem, gamma: float) -> float:
-    """R^2 / (gamma n) - lam, at least 0."""
-    return max((condition(problem, gamma) - 1.0) * problem.lam, 0.0)
-
-
-def _inner_problem(problem: Problem, kappa: float, gamma: float) -> Problem:
-    """The problem with lam' = lam + kappa, and a loss smoothed by gamma if it is not smooth."""
-    lam = problem.lam + kappa
-    loss, reg = problem.loss, problem.penalty
-    if not loss.smoothness:
-        loss = loss._replace(gamma=gamma)
-    if isinstance(reg, ElasticNet):
-        reg = ElasticNet(float(reg.threshold) * problem.lam / lam)
-    return replace(problem, lam=lam, loss=loss, penalty=reg)
-
-
-def _inner_gap(inner: Problem, state: State, live: Array, pull: float) -> float:
-    """The duality gap of an inner problem, including the proximal term of the intercept."""
-    shifted = replace(inner, shift=inner.dtype.type(pull) * state["Y"][:, : inner.n_outputs])
-    found = shifted.certificate(state["V"], live, state["dual"])
-    gap = found.primal - found.dual
-    if inner.intercept:
-        kappa = 1.0 / (bias_step(inner, _SHARE) * inner.n_samples)
-        mean = weighted_sums(inner.sample_weight, state["dual"]) / inner.n_samples
-        gap += 0.5 * kappa * float(np.sum((live - state["bias_center"]) ** 2, dtype=np.float64))
-        gap += 0.5 * float(mean @ mean) / kappa + float(mean @ state["bias_center"])
-    return max(gap, 0.0)
-
-
 def _each(problem: Problem, V: Array, kernel: Callable[[int, int], Any]) -> list[Any]:
     """Call a kernel for ranges of the rows of V on all threads; returns the results."""
-    return run(kernel, ranges(len(V), _ROWS), problem.n_threads)
+    return run(kernel, ranges(len(V), ROWS), problem.n_threads)
 
 
 def _maximize(value: Callable[[float], float], at_zero: float | None) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges
 from manyclass.solvers.base import Progress, Solver, State, row_matrix
-from manyclass.solvers.dual.accelerated import condition
+from manyclass.solvers.dual.condition import condition
 from manyclass.solvers.least_squares.systems import FACTORED, Factor, needed
 
 __all__ = ["InteriorPoint", "suits_interior_point"]
@@ -43,15 +43,17 @@ _LOSSES: tuple[Any, ...] = CrammerSingerLoss, SmoothHingeLoss, SquaredHingeLoss
 #: `suits_interior_point`: R^2 / (gamma lam n) above which the method is taken, with R^2 the mean squared norm of a row;
 #: the least gamma there; operations of an iteration, a second or two; dual variables.
 _HARD, _LEAST_GAMMA, _WORK, _DUALS = 5e3, 1e-3, 5e10, 5_000_000
-#: The same for Crammer and Singer's loss where a system has so many rows per unknown that no wide margin separates
-#: them: letter, covtype and 50 components of MNIST are certified by `AcceleratedSDCA` down to alpha 1e-7, in a quarter
-#: of the time; segment, optdigits and USPS, with 13 and fewer, are not at 1e-5.
+#: The same for Crammer and Singer's loss with more than this many rows per unknown of a system, which no wide margin
+#: separates: letter, covtype and 50 components of MNIST are certified by `AcceleratedSDCA` down to alpha 1e-7, in a
+#: quarter of the time. Set when segment, optdigits and USPS, with 13 and fewer, were not certified at 1e-5, before that
+#: solver recomputed its dual images in float32.
 _ENOUGH, _HARD_JOINT = 15.0, 1e6
-#: Without smoothing, R^2 / (lam n) with R^2 the LARGEST squared norm, above which it is taken: this many times the
-#: square of the rows per unknown of a system (the fewer, the wider the margin that separates the rows), at most the
-#: second; ten times that where an iteration takes more than the third number of operations, about a second. In single
-#: fits of covtype, USPS, letter, pendigits, digits, 50 components of MNIST, generated embeddings, alpha 1e-2 to 1e-7,
-#: `AcceleratedSDCA` is up to 27 times as fast, but above these it mostly has no certified 1e-3 after 1000 iterations.
+#: Without smoothing: the method is taken if R^2 / (lam n), with R^2 the LARGEST squared norm, exceeds the first number
+#: times the square of the rows per unknown of a system, or the second number, or ten times the smaller of the two where
+#: an iteration takes more than the third number of operations, about a second. Few rows per unknown can be separated by
+#: a wide margin, which makes dual ascent slow. In single fits of covtype, USPS, letter, pendigits, digits, 50 components
+#: of MNIST and generated embeddings, alpha 1e-2 to 1e-7, `AcceleratedSDCA` is up to 27 times as fast, but above these it
+#: mostly has no certified 1e-3 after 1000 iterations.
 _PER_SQUARE, _MOST_HARD, _LONG_WORK = 5.0, 2e4, 1e10
 #: Operations of an iteration below which Crammer and Singer's loss and the hinge are fitted by it however
 #: well-conditioned: hundredths of a second. Of 72 fits of iris and wine by Crammer and Singer's loss it certified all,

@@ -28,7 +28,7 @@ from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State, tasks
 from manyclass.solvers.dual._rounds import Rounds, add_measured, fault, nothing_common, rounds_of
 
-__all__ = ["IN_ROUNDS", "SAMPLINGS", "SDCA", "AsyncSDCA", "Epoch"]
+__all__ = ["IN_ROUNDS", "SAMPLINGS", "SDCA", "SHARE", "AsyncSDCA", "Epoch", "bias_step"]
 
 SAMPLINGS = ("permutation", "uniform", "importance")
 OUTPUTS = ("last", "average", "random")
@@ -38,7 +38,7 @@ IN_ROUNDS = ("auto", "rounds")
 #: Every so many epochs shrinking is suspended and all samples are visited.
 _ALL = 5
 #: Least square of the constant feature whose weight is the intercept, in units of the mean squared norm of a sample.
-_SHARE = 0.1
+SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ def bias_step(
     mean, inv_lam_n = mean or 1.0, problem.inv_lam_n if inv_lam_n is None else inv_lam_n
     if share is None:
         gamma = float(problem.loss.smoothness)
-        share = min(1.0, max(_SHARE, 0.3 * gamma / (mean * inv_lam_n)))
+        share = min(1.0, max(SHARE, 0.3 * gamma / (mean * inv_lam_n)))
     return share * mean * inv_lam_n
 
 

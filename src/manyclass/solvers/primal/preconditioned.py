@@ -16,7 +16,7 @@ from manyclass.objective.losses import LogisticLoss, MultinomialLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import single_blas
 from manyclass.solvers.base import Progress, State, row_matrix
-from manyclass.solvers.dual.accelerated import is_ill_conditioned
+from manyclass.solvers.dual.condition import is_ill_conditioned
 from manyclass.solvers.least_squares.design import Design, Moments
 from manyclass.solvers.least_squares.solver import lipschitz
 from manyclass.solvers.least_squares.systems import FACTORED, Factor
