@@ -51,9 +51,9 @@ _ENOUGH, _HARD_JOINT = 15.0, 1e6
 #: Without smoothing: the method is taken if R^2 / (lam n), with R^2 the LARGEST squared norm, exceeds the first number
 #: times the square of the rows per unknown of a system, or the second number, or ten times the smaller of the two where
 #: an iteration takes more than the third number of operations, about a second. Few rows per unknown can be separated by
-#: a wide margin, which makes dual ascent slow. In single fits of covtype, USPS, letter, pendigits, digits, 50 components
-#: of MNIST and generated embeddings, alpha 1e-2 to 1e-7, `AcceleratedSDCA` is up to 27 times as fast, but above these it
-#: mostly has no certified 1e-3 after 1000 iterations.
+#: a wide margin, which makes dual ascent slow. In single fits of covtype, USPS, letter, pendigits, digits, 50
+#: components of MNIST and generated embeddings, alpha 1e-2 to 1e-7, `AcceleratedSDCA` is up to 27 times as fast, but
+#: above these it mostly has no certified 1e-3 after 1000 iterations.
 _PER_SQUARE, _MOST_HARD, _LONG_WORK = 5.0, 2e4, 1e10
 #: Operations of an iteration below which Crammer and Singer's loss and the hinge are fitted by it however
 #: well-conditioned: hundredths of a second. Of 72 fits of iris and wine by Crammer and Singer's loss it certified all,
