@@ -47,6 +47,7 @@ def test_the_index_is_what_finds_rivals(monkeypatch):
     state = solver.state(problem)
     steps = solver.iterate(problem, state, 0)
     monkeypatch.setattr(proposals, "propose", None)
+    monkeypatch.setattr(proposals, "propose_mixed", None)
     for _ in range(400):
         assert next(steps).bound is None
     monkeypatch.undo()

@@ -183,7 +183,7 @@ def test_candidates_that_cannot_be_used_are_refused(models, candidates, k, messa
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_fast_ranking_of_many_classes_is_that_of_all_scores(monkeypatch, dtype):
-    """Dense rows for frequent features, several pieces of classes and of rows: the same to the last bit."""
+    """Coarse dense rows for frequent features: the same to the last bit."""
     monkeypatch.setattr(linear, "_MANY", 100)
     monkeypatch.setattr(linear, "_ASKED", 30)
     rng = np.random.default_rng(2)

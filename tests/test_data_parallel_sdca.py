@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import ActiveSetSDCA, CrammerSinger, DataParallelSDCA, LinearClassifier, load
 from manyclass.distributed import checkpoint, run_threads
+from manyclass.kernels import mixed as mixed_weights
 from test_cli_support import make
 from test_communicators import launch
 
@@ -218,8 +219,9 @@ def test_two_classes_have_one_column():
 
 
 @pytest.mark.parametrize("exchanges", [1, 5])
-def test_a_table_and_an_array_of_weights_hold_the_same(exchanges):
-    """Rows with few features in common, and more classes than rows of some processes have."""
+def test_a_table_and_an_array_of_weights_hold_the_same(exchanges, monkeypatch):
+    """Rows with few features in common, and more classes than rows of some processes have; no weights are coarse."""
+    monkeypatch.setattr(mixed_weights, "_FULL", 1)
     rng = np.random.default_rng(0)
     n, K = 600, 200
     y = np.sort(rng.integers(K, size=n))

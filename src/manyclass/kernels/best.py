@@ -1,44 +1,140 @@
-"""The k best classes of sparse rows for sparse weights of very many classes, without a score of each class in memory.
+"""The k best classes of sparse rows for sparse weights of very many classes.
 
-Classes are scored in pieces that stay in the cache, for several rows one after the other. A position in the list of
-weights of each non-zero of these rows moves from piece to piece. Features with weights in many classes are read from
-dense rows (`manyclass.kernels.predict.MixedWeights`), by vectorized loops. The terms of a score are added in the order
-of the features, as everywhere: results equal those of `fill_tile` and `keep_best` to the last bit.
+Scores from the coarse copy of `manyclass.kernels.mixed` tell which classes can be among the best. These are then scored
+as everywhere, feature by feature, so that results equal those of `fill_tile` and `keep_best` to the last bit. A row for
+which they are many is scored exactly in all classes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from manyclass.kernels.candidates import add_listed
 from manyclass.kernels.jit import inline, jit
-from manyclass.kernels.predict import sink, sort_heap, worse
+from manyclass.kernels.mixed import (
+    MEMBERS,
+    STRIDE,
+    add_coarse,
+    add_lists,
+    any_above,
+    class_of,
+    make_scores,
+    make_terms,
+    peaks_of,
+    take_dense,
+)
+from manyclass.kernels.predict import SparseWeights, sink, sort_heap, worse
 from manyclass.kernels.search import start
 
 __all__ = ["best_mixed"]
 
 # mypy: disable-error-code="no-untyped-def"
 
-#: Classes in a piece, and rows that it is used for.
-_PIECE, _ROWS = 16384, 16
 #: Scores that are compared with the worst of the k best at once, by a vectorized loop.
 _RUN = 64
+#: Largest number of classes of a row that are scored one by one, a number for each of the k best and others.
+_EACH, _OTHERS = 4, 32
+#: Largest k for which coarse scores are used.
+_BEST = 64
 
 
 @inline
-def _offer_all(s, lo, count, value, number):
-    # Insert the classes lo .. lo + count - 1, in ascending order, into a heap of the k best.
+def _offer(value, number, size, v, k):
+    # Negated, so that NaN reaches `worse`, which handles it.
+    if not (v <= value[0]) and worse(value[0], number[0], v, k):
+        sink(value, number, size, v, k)
+
+
+@inline
+def _offer_all(s, count, value, number):
+    # Insert the classes 0 .. count - 1, in ascending order, into a heap of the k best.
     for first in range(0, count, _RUN):
         last = min(first + _RUN, count)
         run = s[first:last]
         worst = value[0]
         near = 0
         for c in range(last - first):
-            # Negated, so that NaN reaches `worse`, which handles it.
             near += not (run[c] <= worst)
         if near > 0:
             for c in range(first, last):
-                if not (s[c] <= value[0]) and worse(value[0], number[0], s[c], lo + c):
-                    sink(value, number, value.shape[0], s[c], lo + c)
+                _offer(value, number, value.shape[0], s[c], c)
+
+
+@inline
+def _offer_near(peak, s, K, value, number):
+    # Insert the classes into a heap of the k best by their peaks. The k-th best peak of all groups of 64, found first,
+    # is one that the k best scores are not below.
+    size = value.shape[0]
+    start(value, number, size)
+    for first in range(0, peak.shape[0], STRIDE):
+        if any_above(peak, first, value[0]):
+            top = peak[first]
+            for b in range(first + 1, first + STRIDE):
+                top = max(top, peak[b])
+            _offer(value, number, size, top, first)
+    least = value[0]
+    start(value, number, size)
+    for first in range(0, peak.shape[0], STRIDE):
+        if any_above(peak, first, value[0]):
+            for block in range(first, first + STRIDE):
+                if not (peak[block] < least or peak[block] <= value[0]):
+                    for member in range(MEMBERS):
+                        k = class_of(block, member)
+                        if k < K:
+                            _offer(value, number, size, s[k], k)
+
+
+@inline
+def _score_all(rows, i, weights, s, K):
+    # The terms of all features in their order, added to the scores.
+    part = s[:K]
+    for t in range(np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])):
+        j = rows.indices[t]
+        x = s.dtype.type(rows.data[t])
+        if weights.place[j] >= 0:
+            w = weights.full[weights.place[j]]
+            for k in range(K):
+                part[k] += x * w[k]
+        else:
+            for e in range(weights.indptr[j], weights.indptr[j + 1]):
+                # Unsigned: no check for an index from the end.
+                s[np.uint64(weights.indices[e])] += x * weights.data[e]
+
+
+@inline
+def _rounding(rows, i, weights, largest):
+    # A bound on what a score differs by if its terms are added in another order.
+    real = weights.largest.dtype.type
+    total = largest
+    begin, end = np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])
+    for t in range(begin, end):
+        total += abs(real(rows.data[t])) * weights.largest[rows.indices[t]]
+    return real(4 * (end - begin + 4)) * np.finfo(real).eps * total
+
+
+@inline
+def _possible(peak, s, K, cut, found, most):
+    # Fill ``found`` with the classes whose coarse scores are above ``cut``, ascending. Returns how many, or most + 1.
+    size = 0
+    for first in range(0, peak.shape[0], STRIDE):
+        if not any_above(peak, first, cut):
+            continue
+        for block in range(first, first + STRIDE):
+            if peak[block] <= cut:
+                continue
+            for member in range(MEMBERS):
+                k = class_of(block, member)
+                # Negated, so that NaN counts.
+                if k < K and not s[k] <= cut:
+                    if size == most:
+                        return most + 1
+                    place = size
+                    while place > 0 and found[place - 1] > k:
+                        found[place] = found[place - 1]
+                        place -= 1
+                    found[place] = k
+                    size += 1
+    return size
 
 
 @jit
@@ -49,37 +145,52 @@ def best_mixed(rows, weights, intercept, begin, end, values, numbers):
     """
     K = intercept.shape[0]
     size = values.shape[1]
-    scores = np.empty(min(K, _PIECE), values.dtype)
-    real = scores.dtype.type
-    for top in range(begin, end, _ROWS):
-        bottom = min(top + _ROWS, end)
-        origin = np.int64(rows.indptr[top])
-        at = np.empty(np.int64(rows.indptr[bottom]) - origin, np.int64)
-        for t in range(at.shape[0]):
-            at[t] = weights.indptr[rows.indices[origin + t]]
-        for i in range(top, bottom):
-            start(values[i], numbers[i], size)
-        for lo in range(0, K, _PIECE):
-            hi = min(lo + _PIECE, K)
-            for i in range(top, bottom):
-                b = intercept[lo:hi]
-                for c in range(hi - lo):
-                    scores[c] = b[c]
-                for t in range(np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])):
-                    j = rows.indices[t]
-                    x = real(rows.data[t])
-                    if weights.place[j] >= 0:
-                        w = weights.full[weights.place[j], lo:hi]
-                        for c in range(hi - lo):
-                            scores[c] += x * w[c]
-                    else:
-                        e = at[t - origin]
-                        last = np.int64(weights.indptr[j + 1])
-                        while e < last and weights.indices[e] < hi:
-                            # Unsigned: no check for an index from the end.
-                            scores[np.uint64(weights.indices[e] - lo)] += x * weights.data[e]
-                            e += 1
-                        at[t - origin] = e
-                _offer_all(scores, lo, hi - lo, values[i], numbers[i])
-        for i in range(top, bottom):
-            sort_heap(values[i], numbers[i], size)
+    real = values.dtype.type
+    lists = SparseWeights(weights.data, weights.indices, weights.indptr)
+    s = make_scores(K, values.dtype)
+    peak = np.empty(s.shape[0] // MEMBERS, values.dtype)
+    terms = make_terms(rows, begin, end, values.dtype)
+    most = _EACH * size + _OTHERS
+    found = np.empty(most, np.int64)
+    exact = np.empty(most, values.dtype)
+    largest = real(0)
+    for k in range(K):
+        largest = max(largest, abs(real(intercept[k])))
+    for i in range(begin, end):
+        value = values[i]
+        number = numbers[i]
+        for k in range(K):
+            s[k] = intercept[k]
+        count = take_dense(rows, i, weights, terms)
+        possible = most + 1
+        if count > 0 and size <= _BEST:
+            add_lists(rows, i, weights, s)
+            error = add_coarse(weights, terms, count, s)
+            error += real(_rounding(rows, i, weights, largest)) + real(1e-30)  # above 0, as the comparison is strict
+            peaks_of(s, peak)
+            _offer_near(peak, s, K, value, number)
+            possible = _possible(peak, s, K, value[0] - error - error, found, most)
+            if possible > most:
+                for k in range(K):
+                    s[k] = intercept[k]
+        start(value, number, size)
+        if possible <= most:
+            few = exact[:possible]
+            classes = found[:possible]
+            for a in range(possible):
+                few[a] = intercept[classes[a]]
+            for t in range(np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])):
+                j = rows.indices[t]
+                x = real(rows.data[t])
+                if weights.place[j] >= 0:
+                    w = weights.full[weights.place[j]]
+                    for a in range(possible):
+                        few[a] += x * w[classes[a]]
+                else:
+                    add_listed(lists, j, x, classes, few)
+            for a in range(possible):
+                _offer(value, number, size, few[a], classes[a])
+        else:
+            _score_all(rows, i, weights, s, K)
+            _offer_all(s, K, value, number)
+        sort_heap(value, number, size)

@@ -20,7 +20,6 @@ from manyclass.kernels.rows import CSRRows, DenseRows, read_only
 
 __all__ = [
     "DenseWeights",
-    "MixedWeights",
     "SparseWeights",
     "Weights",
     "add_row",
@@ -28,7 +27,6 @@ __all__ = [
     "add_tile",
     "fill_tile",
     "keep_best",
-    "make_mixed",
     "make_weights",
     "sink",
     "sort_heap",
@@ -43,8 +41,6 @@ __all__ = [
 _ROWS, _CLASSES, _TILE = 1024, 2048, 2**17
 #: Features of dense rows that are used for all rows of a tile before the next features are read.
 _FEATURES = 64
-#: A feature with weights in more than K / 12 classes gets a dense row in the mixed view.
-_FULL = 12
 
 
 class DenseWeights(NamedTuple):
@@ -61,19 +57,6 @@ class SparseWeights(NamedTuple):
     indptr: np.ndarray[Any, Any]
 
 
-class MixedWeights(NamedTuple):
-    """Weights d x K as compressed sparse rows, except that features with weights in many classes have dense rows.
-
-    ``place``, int32 (d,), is the number of a feature's dense row in ``full``, or -1.
-    """
-
-    data: np.ndarray[Any, Any]
-    indices: np.ndarray[Any, Any]
-    indptr: np.ndarray[Any, Any]
-    place: np.ndarray[Any, Any]
-    full: np.ndarray[Any, Any]
-
-
 Weights = DenseWeights | SparseWeights
 
 
@@ -82,30 +65,6 @@ def make_weights(weights: Any) -> Weights:
     if sp.issparse(weights):
         return SparseWeights(read_only(weights.data), read_only(weights.indices), read_only(weights.indptr))
     return DenseWeights(read_only(weights))
-
-
-def make_mixed(weights: sp.csr_matrix[Any], *, least: int = _TILE * 16) -> MixedWeights:
-    """The mixed view of a CSR matrix; only the values of the dense rows are copied.
-
-    A dense row of K numbers is added by a vectorized loop, a sparse one number by number: the dense row is faster where
-    more than a twelfth of its numbers are not zero.
-    """
-    d, K = weights.shape
-    held = np.diff(weights.indptr)
-    # At most half as many bytes as the sparse rows take, or ``least`` numbers.
-    most = max(weights.nnz, least) // K
-    chosen = np.flatnonzero(held > K // _FULL)
-    chosen = np.sort(chosen[np.argsort(-held[chosen], kind="stable")[:most]])
-    place = np.full(d, -1, np.int32)
-    place[chosen] = np.arange(len(chosen))
-    full = weights[chosen].toarray() if len(chosen) else np.zeros((1, K), weights.dtype)
-    return MixedWeights(
-        read_only(weights.data),
-        read_only(weights.indices),
-        read_only(weights.indptr),
-        place,
-        np.ascontiguousarray(full),
-    )
 
 
 def tile_shape(weights: Weights, n_outputs: int) -> tuple[int, int]:
@@ -148,20 +107,6 @@ def _add_row(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
                     s[k - lo] += x * weights.data[t]
 
         return sparse
-    if is_a(weights, MixedWeights):
-
-        def mixed(weights, j, x, lo, hi, s):
-            if weights.place[j] >= 0:
-                w = weights.full[weights.place[j], lo:hi]
-                for k in range(hi - lo):
-                    s[k] += x * w[k]
-            else:
-                for t in range(weights.indptr[j], weights.indptr[j + 1]):
-                    k = weights.indices[t]
-                    if lo <= k < hi:
-                        s[k - lo] += x * weights.data[t]
-
-        return mixed
     return None
 
 
@@ -178,7 +123,7 @@ def _add_rows(weights: Any, j: Any, x: Any, lo: Any, hi: Any, s: Any) -> Any:
                 s[k] += x[0] * w0[k] + x[1] * w1[k] + x[2] * w2[k] + x[3] * w3[k]
 
         return dense
-    if is_a(weights, SparseWeights) or is_a(weights, MixedWeights):
+    if is_a(weights, SparseWeights):
 
         def sparse(weights, j, x, lo, hi, s):
             for m in range(4):

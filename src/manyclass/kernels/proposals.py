@@ -15,20 +15,36 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from manyclass.kernels.jit import implements, inline, is_a, jit
+from manyclass.kernels.jit import implements, inline, jit
+from manyclass.kernels.mixed import (
+    MEMBERS,
+    STRIDE,
+    add_coarse,
+    add_dense,
+    add_lists,
+    any_above,
+    class_of,
+    correction,
+    highest,
+    make_scores,
+    make_terms,
+    peaks_of,
+    take_dense,
+)
 from manyclass.kernels.operations import rival_cost
-from manyclass.kernels.predict import DenseWeights, MixedWeights, add_row, add_rows
 from manyclass.kernels.products import add_scores
-from manyclass.kernels.rows import CSRRows, longest_row, row_span
+from manyclass.kernels.rows import longest_row, row_span
 from manyclass.kernels.simplex import smooth_largest
 from manyclass.kernels.table import image_scores
 
-__all__ = ["centroid_rivals", "keep_violators", "propose"]
+__all__ = ["centroid_rivals", "keep_violators", "propose", "propose_mixed"]
 
 # mypy: disable-error-code="no-untyped-def"
 
 #: Classes whose scores are compared in one vectorized loop.
 _BLOCK = 64
+#: Classes of a row that are scored exactly one by one, each with scattered reads; with more of them, all are.
+_CLOSE = 64
 
 
 @inline
@@ -46,46 +62,6 @@ def _insert(best, best_class, size, value, k):
     best[place] = value
     best_class[place] = k
     return min(size + 1, limit)
-
-
-def _all_scores(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
-    """``s += W^T x_i`` for all classes; W is a dense dual image or sparse weights."""
-    raise TypeError("compiled: call it from a kernel")
-
-
-@implements(_all_scores)
-def _all_scores_of(W: Any, rows: Any, i: Any, reg: Any, s: Any) -> Any:
-    if isinstance(W, types.Array):
-        return lambda W, rows, i, reg, s: add_scores(rows, i, W, 0, W.shape[1], reg, s)
-    if is_a(W, MixedWeights) and is_a(rows, CSRRows):
-
-        def mixed(W, rows, i, reg, s):
-            # Dense rows four at a time, so that the scores are read and written a quarter as often; then the others.
-            full, outputs = DenseWeights(W.full), s.shape[0]
-            zero, none = np.int64(0), s[0] - s[0]
-            places, values, held = (zero, zero, zero, zero), (none, none, none, none), 0
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                place = np.int64(W.place[rows.indices[t]])
-                if place >= 0:
-                    places = (place, places[0], places[1], places[2])
-                    values = (s.dtype.type(rows.data[t]), values[0], values[1], values[2])
-                    held += 1
-                    if held == 4:
-                        add_rows(full, places, values, 0, outputs, s)
-                        held = 0
-            for m in range(held):
-                add_row(full, places[m], values[m], 0, outputs, s)
-            for t in range(rows.indptr[i], rows.indptr[i + 1]):
-                j = rows.indices[t]
-                if W.place[j] >= 0:
-                    continue
-                x = s.dtype.type(rows.data[t])
-                for e in range(W.indptr[j], W.indptr[j + 1]):
-                    # Unsigned: no check for an index from the end.
-                    s[np.uint64(W.indices[e])] += x * W.data[e]
-
-        return mixed
-    return None
 
 
 def _integers(s: Any) -> Any:
@@ -138,7 +114,7 @@ def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, foun
         for k in range(outputs):  # a slice assignment would compile 1.5 s longer, for its error message
             s[k] = bias[k] + (real(rival_cost(loss, t, k)) - real(1))
         s[t] = bias[t]
-        _all_scores(V, rows, i, reg, s)
+        add_scores(rows, i, V, 0, outputs, reg, s)
         # From here on ``s`` has the violations, or 0, and ``peak`` the largest of each block: most blocks are not read
         # again.
         level = s[t] - real(1)
@@ -176,6 +152,107 @@ def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, foun
                     size = _insert(best, best_class, size, whole[k], k)
                     if size == m:
                         least = best[m - 1]
+        for a in range(size):
+            found[i, a] = best_class[a]
+        for entry in range(indptr[i], indptr[i + 1]):
+            active[rivals[entry]] = False
+    return losses
+
+
+@jit
+def propose_mixed(rows, y, sample_weight, loss, weights, bias, indptr, rivals, b, slack, precise, found, begin, end):
+    """`propose` for sparse rows and mixed weights: most classes are scored coarsely.
+
+    The scores of the classes that the loss of a row depends on are exact, unless these are many. Then all scores of the
+    row are, if ``precise``; else its loss is an upper bound. Other rivals are ranked by coarse scores.
+    """
+    outputs = bias.shape[0]
+    real = bias.dtype.type
+    gamma = real(loss.gamma)
+    zero = real(0)
+    s = make_scores(outputs, bias.dtype)
+    peak = np.empty(s.shape[0] // MEMBERS, bias.dtype)
+    close = np.empty(s.shape[0], np.int64)
+    near = np.empty(s.shape[0], bias.dtype)
+    active = np.zeros(s.shape[0], np.bool_)
+    terms = make_terms(rows, begin, end, bias.dtype)
+    m = found.shape[1]
+    best = np.empty(m, bias.dtype)
+    best_class = np.empty(m, np.int64)
+    losses = 0.0
+    for i in range(begin, end):
+        c = np.float64(sample_weight[i])
+        found[i, :] = -1
+        if c <= 0:
+            continue
+        t = y[i]
+        count = take_dense(rows, i, weights, terms)
+        exact = count == 0
+        while True:
+            for k in range(outputs):
+                s[k] = bias[k] + (real(rival_cost(loss, t, k)) - real(1))
+            s[t] = bias[t]
+            add_lists(rows, i, weights, s)
+            level = s[t] - real(1)
+            for e in range(count):
+                level += terms.values[e] * weights.full[terms.places[e], t]
+            s[t] = -np.inf
+            error = zero
+            if exact:
+                add_dense(weights, terms, count, s)
+            else:
+                error = add_coarse(weights, terms, count, s)
+            peaks_of(s, peak)
+            top = highest(peak) - level
+            # The loss depends on the violations within gamma of the largest, if they are positive.
+            cut = level + max(top - gamma - error - error, -error)
+            cut -= real(4) * np.finfo(bias.dtype).eps * (abs(level) + abs(top))  # not to lose the largest by rounding
+            size = 0
+            for first in range(0, peak.shape[0], STRIDE):
+                if not any_above(peak, first, cut):
+                    continue
+                for block in range(first, first + STRIDE):
+                    if peak[block] > cut:
+                        for member in range(MEMBERS):
+                            k = class_of(block, member)
+                            if s[k] > cut:
+                                close[size] = k
+                                size += 1
+            if exact or size <= _CLOSE or not precise:
+                break
+            exact = True
+        few = size <= _CLOSE and not exact
+        top = zero
+        for a in range(size):
+            k = close[a]
+            if few:
+                s[k] += correction(weights, terms, count, k)
+            near[a] = max(s[k] - level + (zero if few else error), zero)
+            top = max(top, near[a])
+        if top <= 0:
+            continue
+        if gamma > 0:
+            for a in range(size):
+                near[a] -= top
+            losses += c * smooth_largest(near[:size], top, gamma)
+        else:
+            losses += c * np.float64(top)
+        for entry in range(indptr[i], indptr[i + 1]):
+            # `merge_rivals` drops rivals whose dual variable is zero: violators among them are proposed again.
+            active[rivals[entry]] = b[entry] > 0
+        size = 0
+        least = max(top - real(slack), zero)
+        for first in range(0, peak.shape[0], STRIDE):
+            if not any_above(peak, first, level + least - error):
+                continue
+            for block in range(first, first + STRIDE):
+                if peak[block] - level > least - error:
+                    for member in range(MEMBERS):
+                        k = class_of(block, member)
+                        if s[k] - level > least and not active[k]:
+                            size = _insert(best, best_class, size, s[k] - level, k)
+                            if size == m:
+                                least = best[m - 1]
         for a in range(size):
             found[i, a] = best_class[a]
         for entry in range(indptr[i], indptr[i + 1]):

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from manyclass.kernels import predict as kernels
 from manyclass.kernels.best import best_mixed
 from manyclass.kernels.candidates import best_candidates
+from manyclass.kernels.mixed import MixedWeights
 from manyclass.kernels.rows import CSRRows, Rows, csr_form_fault, make_rows, read_only
 from manyclass.runtime.threads import ranges, resolve_n_jobs, run
 
@@ -81,7 +82,7 @@ class Scorer:
         spread(lambda begin, end: self._tiles(rows, begin, end, dtype, use), n, n_jobs)
         return numbers, values
 
-    def best_mixed(self, X: Any, k: int, n_jobs: int | None, weights: kernels.MixedWeights) -> tuple[Array, Array]:
+    def best_mixed(self, X: Any, k: int, n_jobs: int | None, weights: MixedWeights) -> tuple[Array, Array]:
         """The result of `best` for CSR rows, from the mixed view of the weights, whose lists must be sorted."""
         rows, n, dtype = self._checked(X)
         numbers, values = np.empty((n, k), np.int64), np.empty((n, k), dtype)

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass._version import __version__
-from manyclass.kernels.predict import MixedWeights, make_mixed
+from manyclass.kernels.mixed import MixedWeights, make_mixed
 from manyclass.kernels.scoring import Scorer
 from manyclass.models.candidates import Candidates
 from manyclass.models.elsewhere import of_any_library

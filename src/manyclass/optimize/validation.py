@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.distributed import Communicator, SerialCommunicator
-from manyclass.kernels.predict import make_mixed
+from manyclass.kernels.mixed import make_mixed
 from manyclass.kernels.scoring import Scorer
 from manyclass.kernels.targets import ClassTargets, RealTargets, SignTargets, SoftTargets, Targets, soft_matrix
 from manyclass.models.partitioned import ClassBlocks

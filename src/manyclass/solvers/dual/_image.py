@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.kernels import active as kernels, table as tables
-from manyclass.kernels.predict import make_mixed
+from manyclass.kernels.mixed import make_mixed
 from manyclass.kernels.rounds import is_sorted
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.objective.problem import Problem
@@ -195,7 +195,7 @@ class TableImage:
         held *= held.dtype.type(factor)
 
     def scored(self, problem: Problem, state: State) -> Any:
-        return make_mixed(self.weights(problem, state))
+        return make_mixed(self.weights(problem, state), times=2, n_threads=problem.n_threads)
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
         table, parts = self.view(state), ranges(problem.n_features, _FEATURES)

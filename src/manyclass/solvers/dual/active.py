@@ -22,7 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from manyclass.distributed import SerialCommunicator
 from manyclass.kernels import active as kernels, proposals
 from manyclass.kernels.meeting import APART, GIVEN_UP
-from manyclass.kernels.predict import make_mixed
+from manyclass.kernels.mixed import MixedWeights, make_mixed
 from manyclass.kernels.rows import CSRRows, n_stored
 from manyclass.mips import PROPOSERS, SearchIndex, proposer
 from manyclass.objective.losses import CrammerSingerLoss, SmoothHingeLoss
@@ -231,7 +231,9 @@ class ActiveSetSDCA(SDCA):
             elif self._index is not None:
                 self._ask(problem, state, self._index)
             else:
-                progress = replace(progress, bound=self._certify(problem, state))
+                # The gap is large here, and a bound on it will do.
+                early = progress.iteration <= 1 + self.epochs // 2
+                progress = replace(progress, bound=self._certify(problem, state, early), final=not early)
             yield progress
 
     def passes_after(self, number: int) -> bool:
@@ -251,10 +253,10 @@ class ActiveSetSDCA(SDCA):
             measured += _step(epoch, state, order[begin:end], live)
         add_measured(state, measured)
 
-    def _certify(self, problem: Problem, state: State) -> Certificate:
+    def _certify(self, problem: Problem, state: State, early: bool) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
         final = float(state["gap"]) <= 3 * _NEAR  # a pass is likely to find it near now
-        found, rivals = self._measure(problem, state, final=final)
+        found, rivals = self._measure(problem, state, final=final, precise=final or not early)
         if not final and found.relative_gap <= _NEAR:
             found, rivals = self._measure(problem, state, final=True)
         self._accept(state, rivals)
@@ -266,15 +268,18 @@ class ActiveSetSDCA(SDCA):
         self._accept(state, rivals)
         return certificate
 
-    def _measure(self, problem: Problem, state: State, *, final: bool) -> tuple[Certificate, Array]:
-        """One exact pass: returns the duality gap and the violators, of shape (n, more)."""
+    def _measure(
+        self, problem: Problem, state: State, *, final: bool, precise: bool = True
+    ) -> tuple[Certificate, Array]:
+        """One pass: returns the duality gap, or a bound on it, and the violators, of shape (n, more)."""
         if problem.intercept:
             self._balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
         image = image_of(state)
         if final or problem.intercept:
             self._rebuild(problem, state)
-        losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
+        scored = image.scored(problem, state)
+        losses, rivals = self._propose(problem, state, scored, self.more, precise=precise)
         conjugates = kernels.sparse_conjugates(
             classes_of(problem), problem.sample_weight, problem.loss, state["indptr"], state["rivals"], state["b"]
         )
@@ -311,31 +316,25 @@ class ActiveSetSDCA(SDCA):
         losses, _ = self._propose(problem, state, make_mixed(W), 1)
         return problem.objective(losses, problem.penalty_value(W.data[:, None]))
 
-    def _propose(self, problem: Problem, state: State, scored: Any, most: int) -> tuple[float, Array]:
-        """One exact pass with the dual image or the weights ``scored``: the sum of the losses, and the violators."""
+    def _propose(
+        self, problem: Problem, state: State, scored: Any, most: int, *, precise: bool = True
+    ) -> tuple[float, Array]:
+        """One pass with the dual image or the weights ``scored``: the sum of the losses, and the violators.
+
+        Without ``precise`` the sum may be an upper bound.
+        """
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
         # A rival less than gamma below the largest violation may have a positive dual variable at the optimum.
         slack = max(self.slack, float(_gamma(problem)))
-        parts = run(
-            lambda begin, end: proposals.propose(
-                problem.rows,
-                classes_of(problem),
-                problem.sample_weight,
-                problem.loss,
-                problem.penalty,
-                scored,
-                state["bias"],
-                state["indptr"],
-                state["rivals"],
-                state["b"],
-                slack,
-                found,
-                begin,
-                end,
-            ),
-            ranges(problem.n_samples, _ROWS),
-            problem.n_threads,
-        )
+        given = problem.rows, classes_of(problem), problem.sample_weight, problem.loss
+        lists = state["bias"], state["indptr"], state["rivals"], state["b"], slack
+
+        def task(begin: int, end: int) -> Any:
+            if isinstance(scored, MixedWeights):
+                return proposals.propose_mixed(*given, scored, *lists, precise, found, begin, end)
+            return proposals.propose(*given, problem.penalty, scored, *lists, found, begin, end)
+
+        parts = run(task, ranges(problem.n_samples, _ROWS), problem.n_threads)
         return float(np.sum(parts)), found
 
     def _ask(self, problem: Problem, state: State, index: SearchIndex) -> None:
