@@ -55,13 +55,21 @@ SHAPES = {
     "lshtc1": Shape("lshtc1", 15_000, 4_000, 12_294, 20, 5, (1, 2, 4), ("ring", "queue"), 5e-5),
     "reddit": Shape("reddit, limited", 33_225, 4_000, 33_225, 10, 5, (1, 4, 6), ("ring",), limit=3 * GIB),
     "peers": Shape(
-        "lshtc1, peers", 15_000, 4_000, 12_294, 20, 5, (2,), ("ring_slowed", "queue_slowed", "lbfgs", "lc"), 5e-5
+        "lshtc1, peers",
+        15_000,
+        4_000,
+        12_294,
+        20,
+        5,
+        (2,),
+        ("ring_slowed", "queue_slowed", "lbfgs", "lbfgs_diagonal", "lc"),
+        5e-5,
     ),
     "odp": Shape("odp", 105_034, 1_200, 105_034, 4, 3, (4,), ("ring",)),
 }
 QUICK = {
     "lshtc1": Shape("lshtc1", 400, 300, 120, 10, 3, (1, 2), ("ring", "queue")),
-    "peers": Shape("lshtc1, peers", 400, 300, 120, 10, 3, (2,), ("queue_slowed", "lbfgs", "lc")),
+    "peers": Shape("lshtc1, peers", 400, 300, 120, 10, 3, (2,), ("queue_slowed", "lbfgs", "lbfgs_diagonal", "lc")),
     "reddit": Shape("reddit, limited", 3_000, 4_000, 3_000, 10, 20, (1,), ("ring",), limit=2 * GIB),
 }
 ENTRIES = tuple(SHAPES)
@@ -201,7 +209,7 @@ def _fit(task: dict[str, Any], comm: Any) -> Any:
     from manyclass.optimize.loop import minimize
 
     data, solver = read(task["path"], comm=None if task["way"] == "lc" else comm), _solver(task, comm)
-    if task["way"] == "lbfgs":  # for experiments: no estimator has it
+    if task["way"].startswith("lbfgs"):  # for experiments: no estimator has it
         asked = Task("multinomial", alpha=task["alpha"], intercept=True)
         problem = make_problem(data.X, np.asarray(data.y, np.int64), asked, n_classes=task["classes"])
         return minimize(problem, solver.prepare(problem), tol=TOL, max_iter=task["iterations"], warn=False).history
@@ -218,8 +226,11 @@ def _solver(task: dict[str, Any], comm: Any) -> Any:
     from manyclass.solvers.ds_mlr import DataParallelLBFGS
 
     way = task["way"]
-    if way in ("lc", "lbfgs"):
-        return LogConcavity(comm=comm) if way == "lc" else DataParallelLBFGS(comm=comm, history_size=task["pairs"])
+    if way == "lc":
+        return LogConcavity(comm=comm)
+    if way.startswith("lbfgs"):
+        precondition = "diagonal" if way == "lbfgs_diagonal" else "none"
+        return DataParallelLBFGS(comm=comm, history_size=task["pairs"], precondition=precondition)
     solver = DSMLR(comm=comm, schedule=way.partition("_")[0], history_size=task["pairs"], keep_scores=False)
     solver.slow = (1.0,) if way.endswith("slowed") else ()
     return solver
@@ -229,7 +240,7 @@ def _planned(task: dict[str, Any], size: int) -> int:
     """Bytes of a process by the plan of DS-MLR, with its rows."""
     from manyclass.solvers.ds_mlr.plan import Job, needs
 
-    if task["way"] in ("lc", "lbfgs"):
+    if task["way"] == "lc" or task["way"].startswith("lbfgs"):
         return 0
     stored = task["rows"] * task["words"] * 8
     job = Job(task["rows"], task["features"], task["classes"], stored, 4)

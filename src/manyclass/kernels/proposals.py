@@ -44,7 +44,7 @@ __all__ = ["centroid_rivals", "keep_violators", "propose", "propose_mixed"]
 #: Classes whose scores are compared in one vectorized loop.
 _BLOCK = 64
 #: Classes of a row that are scored exactly one by one, each with scattered reads; with more of them, all are.
-_CLOSE = 64
+_CLOSE = 128
 
 
 @inline

@@ -17,10 +17,12 @@ from manyclass.runtime.threads import ranges
 from manyclass.solvers.ds_mlr.views import Scores
 from manyclass.solvers.ds_mlr.worker import Share, Worker
 
-__all__ = ["CHUNK", "Diagonal", "Metric", "Spectral", "Spectrum", "bends", "curvatures", "spectrum"]
+__all__ = ["CHUNK", "REFRESH", "Diagonal", "Metric", "Spectral", "Spectrum", "bends", "curvatures", "spectrum"]
 
 #: Elements of dense rows that are processed at a time.
 CHUNK = 1 << 22
+#: Pairs of L-BFGS after which the preconditioner is computed anew.
+REFRESH = {"spectrum": 10, "diagonal": 5}
 
 
 class Spectrum(NamedTuple):

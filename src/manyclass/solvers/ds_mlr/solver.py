@@ -24,7 +24,16 @@ from manyclass.solvers.ds_mlr.certify import certify
 from manyclass.solvers.ds_mlr.deterministic import Blocks, Memory, begin, descend
 from manyclass.solvers.ds_mlr.grid import cuts
 from manyclass.solvers.ds_mlr.keeper import BlockKeeper
-from manyclass.solvers.ds_mlr.metric import Diagonal, Metric, Spectral, Spectrum, bends, curvatures, spectrum
+from manyclass.solvers.ds_mlr.metric import (
+    REFRESH,
+    Diagonal,
+    Metric,
+    Spectral,
+    Spectrum,
+    bends,
+    curvatures,
+    spectrum,
+)
 from manyclass.solvers.ds_mlr.plan import Job, needs, refuse
 from manyclass.solvers.ds_mlr.stochastic import fresh_epoch, literal_epoch, printed_epoch
 from manyclass.solvers.ds_mlr.team import Extent, Team
@@ -48,8 +57,6 @@ _PASSES = 1.5
 _EACH = 4
 #: Number of features below which ``precondition="auto"`` is "spectrum", else "diagonal".
 _FEW = 1000
-#: Number of L-BFGS pairs after which the preconditioner is updated.
-_REFRESH = {"spectrum": 10, "diagonal": 5}
 #: Iterations of the first phase, except with the preconditioner "spectrum".
 _START = 2
 
@@ -458,11 +465,11 @@ class DSMLR(DistributedSolver):
         return self.precondition
 
     def _metric(self, problem: Problem, team: Team, state: State) -> Metric | None:
-        """The preconditioner for the next step; it is updated after every ``_REFRESH`` pairs."""
+        """The preconditioner for the next step; it is updated after every ``REFRESH`` pairs."""
         kind, extent = self._kind(problem), team.extent
         if kind == "none":
             return None
-        stale = int(state["pairs"]) % _REFRESH[kind] == 0  # also at the start, and when L-BFGS restarts
+        stale = int(state["pairs"]) % REFRESH[kind] == 0  # also at the start, and when L-BFGS restarts
         if kind == "diagonal":
             held = {block: state[f"curvature.{block}"] for block in extent.blocks}
             if stale:

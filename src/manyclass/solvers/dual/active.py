@@ -5,7 +5,8 @@ So each sample has an active set of rivals, and the exact dual steps of an epoch
 ``epochs`` epochs an exact pass scores all classes and adds the worst violators to the active sets; those without a
 positive dual variable two epochs later are removed. W is fixed during that pass, which therefore gives the objective of
 the full problem: the certificate costs nothing extra. The dual point is feasible for any active sets, so that the
-certificate is always valid.
+certificate is always valid. With a table of weights most classes are scored coarsely (`manyclass.kernels.mixed`): that
+does not change certificates, but those of the first two passes, where the primal objective may be an upper bound.
 """
 
 from __future__ import annotations
