@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -357,6 +358,8 @@ BAD = [
     ({}, {"X": np.zeros((3, 2))}, "inconsistent numbers of samples"),
     ({}, {"y": [1, 1]}, "y must have at least 2 classes, got one class only"),
     ({}, {"y": [0.5, 1.7]}, "Unknown label type"),
+    ({}, {"y": np.array(["2026-01-01", "2026-01-02"], "datetime64[D]")}, r"datetime64\[D\], which a model file cannot"),
+    ({}, {"y": [date(2026, 1, 1), date(2026, 1, 2)]}, "labels of type date, which cannot be classes: pass texts"),
     ({}, {"y": [np.nan, 1.0]}, "NaN"),
     ({}, {"sample_weight": [-1.0, 1.0]}, "[Nn]egative"),
     ({}, {"sample_weight": [0.0, 0.0]}, "non-zero number"),

@@ -15,13 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from manyclass.distributed import Communicator, SerialCommunicator, opened
 from manyclass.estimators.base import check_rows, check_sample_weight, record_of
 from manyclass.estimators.frames import check_frame, plain_labels
-from manyclass.estimators.labels import is_indicator, one_class, read_indicator, with_distinct
+from manyclass.estimators.labels import check_labels, is_indicator, one_class, read_indicator, with_distinct
 from manyclass.estimators.path_plot import Scored
 from manyclass.estimators.pixels import advised
 from manyclass.estimators.predicting import IndexedPredictions, binary_targets
@@ -375,7 +374,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             two_columns = False
         else:
             y = column_or_1d(y, warn=True)
-            check_classification_targets(y)
+            check_labels(y)
             self.classes_ = all_classes(comm, y)
             one_class(self.classes_)
             index = np.ascontiguousarray(np.searchsorted(self.classes_, y), np.int32)
@@ -503,7 +502,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
         with warnings.catch_warnings():
             # A batch may well have a row of each class; that of a fit is a hint at regression.
             warnings.filterwarnings("ignore", "The number of unique classes")
-            check_classification_targets(y)
+            check_labels(y)
         if self.class_weight is not None:
             raise ValueError("class_weight is not supported by partial_fit: pass sample_weight")
         take(self, solver, check_rows(X, ordered), y, classes, check_sample_weight(sample_weight, X), first)

@@ -16,6 +16,7 @@ from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredLos
 from manyclass.objective.problem import Array
 
 __all__ = [
+    "check_labels",
     "coded",
     "distinct",
     "is_indicator",
@@ -51,6 +52,27 @@ def distinct(y: Any) -> Array:
     return found
 
 
+def check_labels(y: Array) -> None:
+    """Raise a ValueError if a vector has no class labels, or labels that no model file can hold (dates, other objects).
+
+    A model whose labels cannot be saved would be lost.
+    """
+    if y.dtype.kind in "mM":
+        raise ValueError(
+            f"y has labels of type {y.dtype}, which a model file cannot hold: pass texts, such as y.astype(str)"
+        )
+    try:
+        check_classification_targets(y)
+    except ValueError as fault:
+        others = {type(label).__name__ for label in y.tolist()} if y.dtype.kind == "O" else set()
+        if others <= {"str", "int", "float", "bool"}:
+            raise
+        raise ValueError(
+            f"y has labels of type {', '.join(sorted(others))}, which cannot be classes: pass texts, such as "
+            "[str(label) for label in y]"
+        ) from fault
+
+
 def read_labels(y: Any) -> tuple[Array, Array]:
     """The sorted classes, and the class index of each row (int32).
 
@@ -60,7 +82,7 @@ def read_labels(y: Any) -> tuple[Array, Array]:
         If y does not contain labels, or only one class.
     """
     y = column_or_1d(y, warn=True)
-    check_classification_targets(y)
+    check_labels(y)
     classes, index = np.unique(y, return_inverse=True)
     one_class(classes)
     return classes, np.ascontiguousarray(index.reshape(-1), np.int32)
