@@ -23,6 +23,7 @@ from manyclass.models.file import ModelFileError
 from manyclass.models.indexed import IndexedModel
 from manyclass.models.normalizer import Normalizer
 from manyclass.models.parts import check_weights, positive, require_rows, to_csr, type_name
+from manyclass.runtime.threads import resolve_n_jobs
 
 if TYPE_CHECKING:
     from manyclass.models.explain import Explanation
@@ -288,12 +289,12 @@ class LinearModel(IndexedModel):
         if candidates is not None:
             return scorer.best_of(X, k, n_jobs, *candidates)
         if normalizer is None and sp.issparse(X):
-            mixed = self._mixed_weights(int(X.shape[0]))
+            mixed = self._mixed_weights(int(X.shape[0]), resolve_n_jobs(n_jobs))
             if mixed is not None:
                 return scorer.best_mixed(X, k, n_jobs, mixed)
         return scorer.best(X, k, n_jobs, each=None if normalizer is None else normalizer.add)
 
-    def _mixed_weights(self, n: int) -> MixedWeights | None:
+    def _mixed_weights(self, n: int, n_threads: int) -> MixedWeights | None:
         """The sparse weights with dense rows for the most frequent features, once the rows asked for are worth it."""
         if not self.is_sparse or self.n_outputs < _MANY:
             return None
@@ -301,7 +302,8 @@ class LinearModel(IndexedModel):
         object.__setattr__(self, "_asked", asked)
         if asked >= _ASKED and "_mixed" not in self.__dict__:
             W: Any = self.weights
-            object.__setattr__(self, "_mixed", make_mixed(W, least=0) if W.has_canonical_format else None)
+            mixed = make_mixed(W, least=0, n_threads=n_threads) if W.has_canonical_format else None
+            object.__setattr__(self, "_mixed", mixed)
         return self.__dict__.get("_mixed")
 
     def __getstate__(self) -> dict[str, Any]:
