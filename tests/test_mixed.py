@@ -59,6 +59,14 @@ def test_the_best_classes_are_those_of_all_scores(seed, kind, K, k, types, inter
     np.testing.assert_array_equal(found[1], expected[1])
 
 
+def test_weights_that_are_listed_twice_are_added():
+    doubled = sp.csr_matrix(([3.0, 3.0, -1.0, 2.0], [0, 0, 1, 2], [0, 4]), shape=(1, 3))
+    mixed = make_mixed(doubled)
+    np.testing.assert_array_equal(mixed.full, [[6, -1, 2]])
+    np.testing.assert_array_equal(mixed.coarse, [[127, -21, 42]])
+    assert mixed.largest[0] == 6
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gamma", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -123,16 +123,20 @@ def _fill(mixed, begin, end):
     real = mixed.full.dtype.type
     for j in range(begin, end):
         high = real(0)
-        for t in range(mixed.indptr[j], mixed.indptr[j + 1]):
-            high = max(high, abs(mixed.data[t]))
-        mixed.largest[j] = high
         p = mixed.place[j]
         if p >= 0:
-            times = real(127) / high if high > 0 else real(0)
+            row = mixed.full[p]
             for t in range(mixed.indptr[j], mixed.indptr[j + 1]):
-                mixed.full[p, mixed.indices[t]] += mixed.data[t]
-            for k in range(mixed.full.shape[1]):
-                mixed.coarse[p, k] = np.int8(np.rint(mixed.full[p, k] * times))
+                row[mixed.indices[t]] += mixed.data[t]  # a class may be listed twice
+            for k in range(row.shape[0]):
+                high = max(high, abs(row[k]))
+            times = real(127) / high if high > 0 else real(0)
+            for k in range(row.shape[0]):
+                mixed.coarse[p, k] = np.int8(np.rint(row[k] * times))
+        else:
+            for t in range(mixed.indptr[j], mixed.indptr[j + 1]):
+                high = max(high, abs(mixed.data[t]))
+        mixed.largest[j] = high
 
 
 def make_scores(K: Any, dtype: Any) -> Any:
