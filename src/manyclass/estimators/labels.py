@@ -64,8 +64,9 @@ def check_labels(y: Array) -> None:
     try:
         check_classification_targets(y)
     except ValueError as fault:
-        others = {type(label).__name__ for label in y.tolist()} if y.dtype.kind == "O" else set()
-        if others <= {"str", "int", "float", "bool"}:
+        kinds = {type(label).__name__ for label in y.tolist()} if y.dtype.kind == "O" else set()
+        others = kinds - {"str", "int", "float", "bool"}
+        if not others:
             raise
         raise ValueError(
             f"y has labels of type {', '.join(sorted(others))}, which cannot be classes: pass texts, such as "

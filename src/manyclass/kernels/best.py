@@ -23,8 +23,8 @@ from manyclass.kernels.mixed import (
     peaks_of,
     take_dense,
 )
-from manyclass.kernels.predict import SparseWeights, sink, sort_heap, worse
-from manyclass.kernels.search import start
+from manyclass.kernels.predict import SparseWeights, sort_heap
+from manyclass.kernels.search import offer, start
 
 __all__ = ["best_mixed"]
 
@@ -39,13 +39,6 @@ _BEST = 64
 
 
 @inline
-def _offer(value, number, size, v, k):
-    # Negated, so that NaN reaches `worse`, which handles it.
-    if not (v <= value[0]) and worse(value[0], number[0], v, k):
-        sink(value, number, size, v, k)
-
-
-@inline
 def _offer_all(s, count, value, number):
     # Insert the classes 0 .. count - 1, in ascending order, into a heap of the k best.
     for first in range(0, count, _RUN):
@@ -54,10 +47,10 @@ def _offer_all(s, count, value, number):
         worst = value[0]
         near = 0
         for c in range(last - first):
-            near += not (run[c] <= worst)
+            near += not (run[c] <= worst)  # negated, so that NaN counts
         if near > 0:
             for c in range(first, last):
-                _offer(value, number, value.shape[0], s[c], c)
+                offer(value, number, value.shape[0], s[c], c)
 
 
 @inline
@@ -71,7 +64,7 @@ def _offer_near(peak, s, K, value, number):
             top = peak[first]
             for b in range(first + 1, first + STRIDE):
                 top = max(top, peak[b])
-            _offer(value, number, size, top, first)
+            offer(value, number, size, top, first)
     least = value[0]
     start(value, number, size)
     for first in range(0, peak.shape[0], STRIDE):
@@ -81,7 +74,7 @@ def _offer_near(peak, s, K, value, number):
                     for member in range(MEMBERS):
                         k = class_of(block, member)
                         if k < K:
-                            _offer(value, number, size, s[k], k)
+                            offer(value, number, size, s[k], k)
 
 
 @inline
@@ -189,7 +182,7 @@ def best_mixed(rows, weights, intercept, begin, end, values, numbers):
                 else:
                     add_listed(lists, j, x, classes, few)
             for a in range(possible):
-                _offer(value, number, size, few[a], classes[a])
+                offer(value, number, size, few[a], classes[a])
         else:
             _score_all(rows, i, weights, s, K)
             _offer_all(s, K, value, number)

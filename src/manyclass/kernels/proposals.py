@@ -85,7 +85,7 @@ def _largest(integers):
 
 @jit
 def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, found, begin, end):
-    """Score every class for the rows begin .. end - 1 at fixed weights: a dense dual image ``V``, or sparse weights.
+    """Score every class for the rows begin .. end - 1 at fixed weights: the dual image ``V``, an array.
 
     ``found`` (n x m) receives the rivals with the largest scores among those without a dual variable whose margin
     violation c_yj + s_j - s_y is positive and within ``slack`` of the row's largest; largest first, then -1. Returns
