@@ -10,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from manyclass import ActiveSetSDCA, CrammerSinger, DataParallelSDCA, LinearClassifier, load
 from manyclass.distributed import checkpoint, run_threads
-from manyclass.kernels import mixed as mixed_weights
 from test_cli_support import make
 from test_communicators import launch
 
@@ -219,9 +218,8 @@ def test_two_classes_have_one_column():
 
 
 @pytest.mark.parametrize("exchanges", [1, 5])
-def test_a_table_and_an_array_of_weights_hold_the_same(exchanges, monkeypatch):
-    """Rows with few features in common, and more classes than rows of some processes have; no weights are coarse."""
-    monkeypatch.setattr(mixed_weights, "_FULL", 1)
+def test_a_table_and_an_array_of_weights_hold_the_same(exchanges):
+    """Rows with few features in common, and more classes than rows of some processes have."""
     rng = np.random.default_rng(0)
     n, K = 600, 200
     y = np.sort(rng.integers(K, size=n))

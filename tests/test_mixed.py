@@ -81,30 +81,23 @@ def test_losses_and_rivals_are_those_of_all_scores(kind, gamma, dtype):
     # Active rivals: some of the best classes, with and without a dual variable.
     scores = X @ W.toarray() + bias
     ranked = np.argsort(-scores, axis=1)[:, [0, 1, 4]]
-    rivals = np.array([[k for k in row if k != t][:2] for row, t in zip(ranked, y)])
+    rivals = np.sort([[k for k in row if k != t][:2] for row, t in zip(ranked, y)])
     indptr, b = np.arange(0, 2 * n + 1, 2), np.tile(np.array([0.5, 0.0], dtype), n)
     loss, rows = CrammerSingerLoss(gamma), make_rows(X)
-    lists = bias, indptr, np.sort(rivals).astype(np.int32).ravel(), b, 0.5
+    lists = bias, indptr, rivals.astype(np.int32).ravel(), b, 0.5
 
     def propose(kernel, *arguments):
         found = np.empty((n, more), np.int32)
         return kernel(rows, y, c, loss, *arguments, found, 0, n), found
 
     expected, exact = propose(proposals.propose, L2(), np.ascontiguousarray(W.toarray()), *lists)
-    precise, found = propose(proposals.propose_mixed, make_mixed(W), *lists, True)
-    rough, others = propose(proposals.propose_mixed, make_mixed(W), *lists, False)
+    losses, found = propose(proposals.propose_mixed, make_mixed(W), *lists)
     tolerance = 1e-5 if dtype == np.float32 else 1e-12
-    assert precise == pytest.approx(expected, rel=tolerance)
-    unit = np.abs(W).max(axis=1).toarray().ravel() / 254
-    error = np.asarray(abs(X) @ unit).ravel()
-    assert expected * (1 - tolerance) <= rough <= expected * (1 + tolerance) + 2 * (c * error).sum()
+    assert losses == pytest.approx(expected, rel=tolerance)
+    np.testing.assert_array_equal(found >= 0, exact >= 0)
     for i in range(n):
         s = scores[i] - scores[i, y[i]] + 1
-        for got in (found, others):
-            classes, true = got[i][got[i] >= 0], exact[i][exact[i] >= 0]
-            assert len(np.unique(classes)) == len(classes)
-            assert y[i] not in classes
-            assert (s[classes] > -2 * error[i] - tolerance).all()
-            if len(true) and s[true[0]] > max(np.delete(s, y[i]).max() - 0.5, 0) + 2 * error[i] + tolerance:
-                assert len(classes) > 0
-                assert s[classes].max() >= s[true[0]] - 2 * error[i] - tolerance
+        classes, true = found[i][found[i] >= 0], exact[i][exact[i] >= 0]
+        assert len(np.unique(classes)) == len(classes)
+        np.testing.assert_allclose(s[classes], s[true], atol=tolerance * max(1, np.abs(s).max()))
+        assert not {y[i], *rivals[i][b[2 * i : 2 * i + 2] > 0]} & {*classes}

@@ -16,6 +16,7 @@ from manyclass.kernels.mixed import (
     STRIDE,
     add_coarse,
     add_lists,
+    all_above,
     any_above,
     class_of,
     make_scores,
@@ -106,28 +107,15 @@ def _rounding(rows, i, weights, largest):
 
 
 @inline
-def _possible(peak, s, K, cut, found, most):
-    # Fill ``found`` with the classes whose coarse scores are above ``cut``, ascending. Returns how many, or most + 1.
-    size = 0
-    for first in range(0, peak.shape[0], STRIDE):
-        if not any_above(peak, first, cut):
-            continue
-        for block in range(first, first + STRIDE):
-            if peak[block] <= cut:
-                continue
-            for member in range(MEMBERS):
-                k = class_of(block, member)
-                # Negated, so that NaN counts.
-                if k < K and not s[k] <= cut:
-                    if size == most:
-                        return most + 1
-                    place = size
-                    while place > 0 and found[place - 1] > k:
-                        found[place] = found[place - 1]
-                        place -= 1
-                    found[place] = k
-                    size += 1
-    return size
+def _sort(classes):
+    # Few: by insertion.
+    for a in range(1, classes.shape[0]):
+        k = classes[a]
+        place = a
+        while place > 0 and classes[place - 1] > k:
+            classes[place] = classes[place - 1]
+            place -= 1
+        classes[place] = k
 
 
 @jit
@@ -162,7 +150,7 @@ def best_mixed(rows, weights, intercept, begin, end, values, numbers):
             error += real(_rounding(rows, i, weights, largest)) + real(1e-30)  # above 0, as the comparison is strict
             peaks_of(s, peak)
             _offer_near(peak, s, K, value, number)
-            possible = _possible(peak, s, K, value[0] - error - error, found, most)
+            possible = all_above(peak, s, value[0] - error - error, found, most)
             if possible > most:
                 for k in range(K):
                     s[k] = intercept[k]
@@ -170,6 +158,7 @@ def best_mixed(rows, weights, intercept, begin, end, values, numbers):
         if possible <= most:
             few = exact[:possible]
             classes = found[:possible]
+            _sort(classes)
             for a in range(possible):
                 few[a] = intercept[classes[a]]
             for t in range(np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])):

@@ -26,6 +26,7 @@ __all__ = [
     "add_coarse",
     "add_dense",
     "add_lists",
+    "all_above",
     "any_above",
     "class_of",
     "correction",
@@ -290,3 +291,22 @@ def any_above(peak, first, cut):
     for b in range(STRIDE):
         count += not (part[b] <= cut)
     return count > 0
+
+
+@inline
+def all_above(peak, s, cut, found, most):
+    """Fill ``found`` with the classes whose scores are not at most ``cut``. Returns how many, or most + 1."""
+    size = 0
+    for first in range(0, peak.shape[0], STRIDE):
+        if not any_above(peak, first, cut):
+            continue
+        for block in range(first, first + STRIDE):
+            if not (peak[block] <= cut):
+                for member in range(MEMBERS):
+                    k = class_of(block, member)
+                    if not (s[k] <= cut):
+                        if size == most:
+                            return most + 1
+                        found[size] = k
+                        size += 1
+    return size

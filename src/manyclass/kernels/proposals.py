@@ -22,6 +22,7 @@ from manyclass.kernels.mixed import (
     add_coarse,
     add_dense,
     add_lists,
+    all_above,
     any_above,
     class_of,
     correction,
@@ -160,11 +161,11 @@ def propose(rows, y, weights, loss, reg, V, bias, indptr, rivals, b, slack, foun
 
 
 @jit
-def propose_mixed(rows, y, sample_weight, loss, weights, bias, indptr, rivals, b, slack, precise, found, begin, end):
-    """`propose` for sparse rows and mixed weights: most classes are scored coarsely.
+def propose_mixed(rows, y, sample_weight, loss, weights, bias, indptr, rivals, b, slack, found, begin, end):
+    """`propose` for sparse rows and mixed weights: classes that cannot matter are scored coarsely.
 
-    The scores of the classes that the loss of a row depends on are exact, unless these are many. Then all scores of the
-    row are, if ``precise``; else its loss is an upper bound. Other rivals are ranked by coarse scores.
+    The classes whose violations the loss depends on, and those that may be proposed, are scored exactly, one by one; a
+    row for which they are many is scored exactly in all classes.
     """
     outputs = bias.shape[0]
     real = bias.dtype.type
@@ -187,7 +188,13 @@ def propose_mixed(rows, y, sample_weight, loss, weights, bias, indptr, rivals, b
             continue
         t = y[i]
         count = take_dense(rows, i, weights, terms)
+        for entry in range(indptr[i], indptr[i + 1]):
+            # `merge_rivals` drops rivals whose dual variable is zero: violators among them are proposed again.
+            active[rivals[entry]] = b[entry] > 0
         exact = count == 0
+        loss_here = 0.0
+        top = zero
+        size = 0
         while True:
             for k in range(outputs):
                 s[k] = bias[k] + (real(rival_cost(loss, t, k)) - real(1))
@@ -203,56 +210,65 @@ def propose_mixed(rows, y, sample_weight, loss, weights, bias, indptr, rivals, b
             else:
                 error = add_coarse(weights, terms, count, s)
             peaks_of(s, peak)
-            top = highest(peak) - level
+            most = s.shape[0] if exact else _CLOSE
             # The loss depends on the violations within gamma of the largest, if they are positive.
+            top = highest(peak) - level
+            # Rounding is an error, too, which the largest must not be lost by.
+            error += real(4) * np.finfo(bias.dtype).eps * (abs(level) + abs(top))
             cut = level + max(top - gamma - error - error, -error)
-            cut -= real(4) * np.finfo(bias.dtype).eps * (abs(level) + abs(top))  # not to lose the largest by rounding
+            size = all_above(peak, s, cut, close, most)
+            if size > most:
+                exact = True
+                continue
+            top = zero
+            for a in range(size):
+                k = close[a]
+                near[a] = s[k] - level
+                if not exact:
+                    near[a] += correction(weights, terms, count, k)
+                near[a] = max(near[a], zero)
+                top = max(top, near[a])
+            if top <= 0:
+                size = 0
+                break
+            loss_here = np.float64(top)
+            if gamma > 0:
+                for a in range(size):
+                    near[a] -= top
+                loss_here = smooth_largest(near[:size], top, gamma)
+            least = max(top - real(slack), zero)
+            # The m best by coarse scores; the m best are not more than twice the error below the last of them.
             size = 0
+            floor = least if exact else least - error
             for first in range(0, peak.shape[0], STRIDE):
-                if not any_above(peak, first, cut):
+                if not any_above(peak, first, level + floor):
                     continue
                 for block in range(first, first + STRIDE):
-                    if peak[block] > cut:
+                    if peak[block] - level > floor:
                         for member in range(MEMBERS):
                             k = class_of(block, member)
-                            if s[k] > cut:
-                                close[size] = k
-                                size += 1
-            if exact or size <= _CLOSE or not precise:
+                            if s[k] - level > floor and not active[k]:
+                                size = _insert(best, best_class, size, s[k] - level, k)
+                                if size == m:
+                                    floor = best[m - 1]
+            if exact:
                 break
-            exact = True
-        few = size <= _CLOSE and not exact
-        top = zero
-        for a in range(size):
-            k = close[a]
-            if few:
-                s[k] += correction(weights, terms, count, k)
-            near[a] = max(s[k] - level + (zero if few else error), zero)
-            top = max(top, near[a])
-        if top <= 0:
-            continue
-        if gamma > 0:
-            for a in range(size):
-                near[a] -= top
-            losses += c * smooth_largest(near[:size], top, gamma)
-        else:
-            losses += c * np.float64(top)
-        for entry in range(indptr[i], indptr[i + 1]):
-            # `merge_rivals` drops rivals whose dual variable is zero: violators among them are proposed again.
-            active[rivals[entry]] = b[entry] > 0
-        size = 0
-        least = max(top - real(slack), zero)
-        for first in range(0, peak.shape[0], STRIDE):
-            if not any_above(peak, first, level + least - error):
+            if size == m:
+                floor = max(least - error, floor - error - error)
+            several = all_above(peak, s, level + floor, close, most)
+            if several > most:
+                exact = True
                 continue
-            for block in range(first, first + STRIDE):
-                if peak[block] - level > least - error:
-                    for member in range(MEMBERS):
-                        k = class_of(block, member)
-                        if s[k] - level > least and not active[k]:
-                            size = _insert(best, best_class, size, s[k] - level, k)
-                            if size == m:
-                                least = best[m - 1]
+            size = 0
+            for a in range(several):
+                k = close[a]
+                if not active[k]:
+                    v = s[k] - level + correction(weights, terms, count, k)
+                    if v > least:
+                        size = _insert(best, best_class, size, v, k)
+            break
+        if top > 0:
+            losses += c * loss_here
         for a in range(size):
             found[i, a] = best_class[a]
         for entry in range(indptr[i], indptr[i + 1]):

@@ -293,7 +293,7 @@ class _Run:
         if not self.solver.certified:
             self._reported()
         else:
-            self._certified(progress)
+            self._certified(progress.bound, progress.estimate)
         if self.history.score_at(self.iteration) is None:
             self._validate()
         if self.outcome is Outcome.MAX_ITER and self.validation is not None and self.validation.over(self.iteration):
@@ -309,10 +309,9 @@ class _Run:
         W, intercept = self._weights()
         found.append(self.validation.look(self.iteration, self.seconds, W, intercept))
 
-    def _certified(self, progress: Progress) -> None:
+    def _certified(self, bound: Certificate | None, estimate: Certificate | None) -> None:
         """Compute and record the certificate if it is due, or record that of the solver."""
-        bound, estimate = progress.bound, progress.estimate
-        self.final = bound is not None and progress.final
+        self.final = bound is not None
         due, near = self.iteration >= self.check, self.near
         if estimate is not None and self.every is None:
             # What is not a number is told to the user at once.

@@ -74,9 +74,7 @@ class Progress:
     passes : float
         Number of passes over the data so far.
     bound : Certificate, optional
-        The certificate of ``state``, if the iteration has computed it.
-    final : bool
-        Whether ``bound`` is that with ``final=True``; if not, its primal objective may be an upper bound.
+        The certificate of ``state``, as with ``final=True``, if the iteration has computed it.
     estimate : Certificate, optional
         The certificate up to rounding and the balance of an intercept, if the iteration knows it at no cost: the
         fitting loop then computes the certificate only where the gap of this is at most its tolerance.
@@ -86,7 +84,6 @@ class Progress:
     passes: float
     bound: Certificate | None = None
     estimate: Certificate | None = None
-    final: bool = True
 
 
 class BaseSolver(Component):

@@ -5,8 +5,7 @@ So each sample has an active set of rivals, and the exact dual steps of an epoch
 ``epochs`` epochs an exact pass scores all classes and adds the worst violators to the active sets; those without a
 positive dual variable two epochs later are removed. W is fixed during that pass, which therefore gives the objective of
 the full problem: the certificate costs nothing extra. The dual point is feasible for any active sets, so that the
-certificate is always valid. With a table of weights most classes are scored coarsely (`manyclass.kernels.mixed`): that
-does not change certificates, but those of the first two passes, where the primal objective may be an upper bound.
+certificate is always valid.
 """
 
 from __future__ import annotations
@@ -232,9 +231,7 @@ class ActiveSetSDCA(SDCA):
             elif self._index is not None:
                 self._ask(problem, state, self._index)
             else:
-                # The gap is large here, and a bound on it will do.
-                early = progress.iteration <= 1 + self.epochs // 2
-                progress = replace(progress, bound=self._certify(problem, state, early), final=not early)
+                progress = replace(progress, bound=self._certify(problem, state))
             yield progress
 
     def passes_after(self, number: int) -> bool:
@@ -254,10 +251,10 @@ class ActiveSetSDCA(SDCA):
             measured += _step(epoch, state, order[begin:end], live)
         add_measured(state, measured)
 
-    def _certify(self, problem: Problem, state: State, early: bool) -> Certificate:
+    def _certify(self, problem: Problem, state: State) -> Certificate:
         """The certificate of a pass; the dual image is recomputed only if its rounding errors could matter."""
         final = float(state["gap"]) <= 3 * _NEAR  # a pass is likely to find it near now
-        found, rivals = self._measure(problem, state, final=final, precise=final or not early)
+        found, rivals = self._measure(problem, state, final=final)
         if not final and found.relative_gap <= _NEAR:
             found, rivals = self._measure(problem, state, final=True)
         self._accept(state, rivals)
@@ -269,18 +266,15 @@ class ActiveSetSDCA(SDCA):
         self._accept(state, rivals)
         return certificate
 
-    def _measure(
-        self, problem: Problem, state: State, *, final: bool, precise: bool = True
-    ) -> tuple[Certificate, Array]:
-        """One pass: returns the duality gap, or a bound on it, and the violators, of shape (n, more)."""
+    def _measure(self, problem: Problem, state: State, *, final: bool) -> tuple[Certificate, Array]:
+        """One exact pass: returns the duality gap and the violators, of shape (n, more)."""
         if problem.intercept:
             self._balance(problem, state)
             state["pull"] = np.zeros_like(state["pull"])
         image = image_of(state)
         if final or problem.intercept:
             self._rebuild(problem, state)
-        scored = image.scored(problem, state)
-        losses, rivals = self._propose(problem, state, scored, self.more, precise=precise)
+        losses, rivals = self._propose(problem, state, image.scored(problem, state), self.more)
         conjugates = kernels.sparse_conjugates(
             classes_of(problem), problem.sample_weight, problem.loss, state["indptr"], state["rivals"], state["b"]
         )
@@ -317,13 +311,8 @@ class ActiveSetSDCA(SDCA):
         losses, _ = self._propose(problem, state, make_mixed(W), 1)
         return problem.objective(losses, problem.penalty_value(W.data[:, None]))
 
-    def _propose(
-        self, problem: Problem, state: State, scored: Any, most: int, *, precise: bool = True
-    ) -> tuple[float, Array]:
-        """One pass with the dual image or the weights ``scored``: the sum of the losses, and the violators.
-
-        Without ``precise`` the sum may be an upper bound.
-        """
+    def _propose(self, problem: Problem, state: State, scored: Any, most: int) -> tuple[float, Array]:
+        """One exact pass with the dual image or the weights ``scored``: the sum of the losses, and the violators."""
         found = np.empty((problem.n_samples, min(most, problem.n_outputs - 1)), np.int32)
         # A rival less than gamma below the largest violation may have a positive dual variable at the optimum.
         slack = max(self.slack, float(_gamma(problem)))
@@ -332,7 +321,7 @@ class ActiveSetSDCA(SDCA):
 
         def task(begin: int, end: int) -> Any:
             if isinstance(scored, MixedWeights):
-                return proposals.propose_mixed(*given, scored, *lists, precise, found, begin, end)
+                return proposals.propose_mixed(*given, scored, *lists, found, begin, end)
             return proposals.propose(*given, problem.penalty, scored, *lists, found, begin, end)
 
         parts = run(task, ranges(problem.n_samples, _ROWS), problem.n_threads)
