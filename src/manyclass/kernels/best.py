@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manyclass.kernels.candidates import add_listed
+from manyclass.kernels.candidates import add_listed_row
 from manyclass.kernels.jit import inline, jit
 from manyclass.kernels.mixed import (
     MEMBERS,
@@ -24,7 +24,7 @@ from manyclass.kernels.mixed import (
     peaks_of,
     take_dense,
 )
-from manyclass.kernels.predict import SparseWeights, sort_heap
+from manyclass.kernels.predict import SparseWeights, add_row, sort_heap
 from manyclass.kernels.search import offer, start
 
 __all__ = ["best_mixed"]
@@ -79,23 +79,6 @@ def _offer_near(peak, s, K, value, number):
 
 
 @inline
-def _score_all(rows, i, weights, s, K):
-    # The terms of all features in their order, added to the scores.
-    part = s[:K]
-    for t in range(np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])):
-        j = rows.indices[t]
-        x = s.dtype.type(rows.data[t])
-        if weights.place[j] >= 0:
-            w = weights.full[weights.place[j]]
-            for k in range(K):
-                part[k] += x * w[k]
-        else:
-            for e in range(weights.indptr[j], weights.indptr[j + 1]):
-                # Unsigned: no check for an index from the end.
-                s[np.uint64(weights.indices[e])] += x * weights.data[e]
-
-
-@inline
 def _rounding(rows, i, weights, largest):
     # A bound on what a score differs by if its terms are added in another order.
     real = weights.largest.dtype.type
@@ -144,7 +127,7 @@ def best_mixed(rows, weights, intercept, begin, end, values, numbers):
             s[k] = intercept[k]
         count = take_dense(rows, i, weights, terms)
         possible = most + 1
-        if count > 0 and size <= _BEST:
+        if size <= _BEST:
             add_lists(rows, i, weights, s)
             error = add_coarse(weights, terms, count, s)
             error += real(_rounding(rows, i, weights, largest)) + real(1e-30)  # above 0, as the comparison is strict
@@ -161,18 +144,12 @@ def best_mixed(rows, weights, intercept, begin, end, values, numbers):
             _sort(classes)
             for a in range(possible):
                 few[a] = intercept[classes[a]]
-            for t in range(np.int64(rows.indptr[i]), np.int64(rows.indptr[i + 1])):
-                j = rows.indices[t]
-                x = real(rows.data[t])
-                if weights.place[j] >= 0:
-                    w = weights.full[weights.place[j]]
-                    for a in range(possible):
-                        few[a] += x * w[classes[a]]
-                else:
-                    add_listed(lists, j, x, classes, few)
+            add_listed_row(rows, i, lists, classes, few)
             for a in range(possible):
                 offer(value, number, size, few[a], classes[a])
         else:
-            _score_all(rows, i, weights, s, K)
+            part = s[:K]
+            for t in range(rows.indptr[i], rows.indptr[i + 1]):
+                add_row(lists, rows.indices[t], real(rows.data[t]), 0, K, part)
             _offer_all(s, K, value, number)
         sort_heap(value, number, size)

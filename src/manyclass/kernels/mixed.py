@@ -58,7 +58,7 @@ class MixedWeights(NamedTuple):
     place : int32 (d,)
         The number of a feature's dense row, or -1.
     full : (m, K)
-        The dense rows.
+        The dense rows, or (0, K) if nothing but coarse scores is wanted of them.
     coarse : int8 (m, K)
         The same, divided by a 127th of the largest magnitude of their row, and rounded.
     largest : (d,)
@@ -99,22 +99,24 @@ def make_terms(rows, begin, end, dtype):
     return Terms(np.zeros(longest, np.int64), np.zeros(longest, dtype), np.zeros(longest, dtype))
 
 
-def make_mixed(weights: sp.csr_matrix[Any], *, times: int = 1, least: int = _LEAST, n_threads: int = 1) -> MixedWeights:
+def make_mixed(
+    weights: sp.csr_matrix[Any], *, full: bool = True, least: int = _LEAST, n_threads: int = 1
+) -> MixedWeights:
     """The mixed view of a CSR matrix; only the values of the dense rows are copied.
 
-    The dense rows have at most ``times`` as many numbers as the sparse rows, or ``least``, with 1 + 4 or 1 + 8 bytes.
+    The dense rows have at most twice as many numbers as the sparse rows, or ``least``: with ``full`` of 1 + 4 or 1 + 8
+    bytes, else of 1.
     """
     d, K = weights.shape
     held = np.diff(weights.indptr)
     chosen = np.flatnonzero(held > K // _FULL)
-    chosen = np.sort(chosen[np.argsort(-held[chosen], kind="stable")[: max(times * weights.nnz, least) // K]])
+    chosen = np.sort(chosen[np.argsort(-held[chosen], kind="stable")[: max(2 * weights.nnz, least) // K]])
     place = np.full(d, -1, np.int32)
     place[chosen] = np.arange(len(chosen))
     lists = read_only(weights.data), read_only(weights.indices), read_only(weights.indptr)
-    size = max(len(chosen), 1)
-    full, coarse = np.zeros((size, K), weights.dtype), np.zeros((size, K), np.int8)
-    largest = np.zeros(d, weights.dtype)
-    mixed = MixedWeights(*lists, place, full, coarse, largest)
+    coarse = np.zeros((len(chosen), K), np.int8)
+    dense = np.zeros((len(chosen) if full else 0, K), weights.dtype)
+    mixed = MixedWeights(*lists, place, dense, coarse, np.zeros(d, weights.dtype))
     run(lambda begin, end: _fill(mixed, begin, end), ranges(d, 512), n_threads)
     return mixed
 
@@ -122,11 +124,14 @@ def make_mixed(weights: sp.csr_matrix[Any], *, times: int = 1, least: int = _LEA
 @jit
 def _fill(mixed, begin, end):
     real = mixed.full.dtype.type
+    kept = mixed.full.shape[0] > 0
+    own = np.empty(mixed.full.shape[1], mixed.full.dtype)
     for j in range(begin, end):
         high = real(0)
         p = mixed.place[j]
         if p >= 0:
-            row = mixed.full[p]
+            row = mixed.full[p] if kept else own
+            row[:] = real(0)
             for t in range(mixed.indptr[j], mixed.indptr[j + 1]):
                 row[mixed.indices[t]] += mixed.data[t]  # a class may be listed twice
             for k in range(row.shape[0]):

@@ -32,8 +32,8 @@ __all__ = ["LinearModel", "ModelFileError"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-#: From so many classes on, and once so many rows have been asked for, frequent features get dense rows of weights: they
-#: are added by vectorized loops, and take at most half of the memory of the sparse weights.
+#: From so many classes on, and once so many rows have been asked for, frequent features get dense rows of 8-bit
+#: weights: they are added by vectorized loops, and take at most a quarter of the memory of the sparse weights.
 _MANY, _ASKED = 4096, 64
 
 
@@ -295,14 +295,14 @@ class LinearModel(IndexedModel):
         return scorer.best(X, k, n_jobs, each=None if normalizer is None else normalizer.add)
 
     def _mixed_weights(self, n: int, n_threads: int) -> MixedWeights | None:
-        """The sparse weights with dense rows for the most frequent features, once the rows asked for are worth it."""
+        """The sparse weights with coarse rows for the most frequent features, once the rows asked for are worth it."""
         if not self.is_sparse or self.n_outputs < _MANY:
             return None
         asked = self.__dict__.get("_asked", 0) + n
         object.__setattr__(self, "_asked", asked)
         if asked >= _ASKED and "_mixed" not in self.__dict__:
             W: Any = self.weights
-            mixed = make_mixed(W, least=0, n_threads=n_threads) if W.has_canonical_format else None
+            mixed = make_mixed(W, full=False, least=0, n_threads=n_threads) if W.has_canonical_format else None
             object.__setattr__(self, "_mixed", mixed)
         return self.__dict__.get("_mixed")
 

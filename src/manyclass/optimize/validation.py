@@ -155,7 +155,7 @@ class Judge:
             return self._mean(np.diff(scorer.positive(self._X, n).indptr) == truth)
         if sp.issparse(W) and sp.issparse(self._X):
             W.sum_duplicates()  # in place: a sorted list of the same numbers
-            return self._mean(scorer.best_mixed(self._X, 1, n, make_mixed(W))[0][:, 0] == truth)
+            return self._mean(scorer.best_mixed(self._X, 1, n, make_mixed(W, full=False))[0][:, 0] == truth)
         return self._mean(scorer.best(self._X, 1, n)[0][:, 0] == truth)
 
     def of_scores(self, scores: Array) -> Score:

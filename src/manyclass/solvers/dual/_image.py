@@ -195,7 +195,7 @@ class TableImage:
         held *= held.dtype.type(factor)
 
     def scored(self, problem: Problem, state: State) -> Any:
-        return make_mixed(self.weights(problem, state), times=2, n_threads=problem.n_threads)
+        return make_mixed(self.weights(problem, state), n_threads=problem.n_threads)
 
     def sums(self, problem: Problem, state: State) -> tuple[float, float]:
         table, parts = self.view(state), ranges(problem.n_features, _FEATURES)
