@@ -205,23 +205,18 @@ class LinearEstimator(Named):
             n_features=X.shape[1],
             sample_weight=weights,
             intercept=intercept,
-            standard=self._standard(X, loss, weights, intercept) if self.standardize else None,
+            standard=self._standard(X, weights, intercept) if self.standardize else None,
             dtype=working_dtype(X, self.dtype),
             n_threads=resolve_n_jobs(self.n_jobs),
         )
 
     @staticmethod
-    def _standard(X: Any, loss: Any, weights: Array | None, intercept: bool) -> Standard:
+    def _standard(X: Any, weights: Array | None, intercept: bool) -> Standard:
         """The means and standard deviations of the columns.
 
         Where there is an intercept the means do not change the optimum, but the condition of the problem. Sparse
         columns without one are only scaled, as by ``StandardScaler(with_mean=False)``.
         """
-        if not loss.smoothness:
-            raise ValueError(
-                f"standardize=True needs a loss without a kink, got {loss.name!r}: choose another loss, or put "
-                "scikit-learn's StandardScaler before the estimator in a pipeline, which copies X"
-            )
         return Standard.of(X, weights, center=intercept or not sp.issparse(X))
 
     def _choose_alpha(

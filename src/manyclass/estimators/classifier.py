@@ -84,8 +84,9 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
     standardize : bool, default=False
         Whether the penalty is that of columns with mean 0 and variance 1, as after scikit-learn's StandardScaler;
         ``coef_`` and ``intercept_`` are for X as it is. Sparse columns without an intercept keep their mean. Means and
-        variances are of all rows, held-out rows included. "lbfgs", which "auto" takes for l2, and "fista" read X as it
-        is; for other solvers it is copied, during the fit. Needs a loss without a kink and all rows in one process.
+        variances are of all rows, held-out rows included. "lbfgs", which "auto" takes for l2 and most losses without a
+        kink, and "fista" read X as it is; for other solvers it is copied, during the fit. Needs all rows in one
+        process.
     solver : str or solver object, default="auto"
         The algorithm. "auto" chooses "sdca_active" for crammer_singer with 100 classes or more, "cd" for a penalty with
         an l1 part and few outputs, "interior_point" for a hinge loss with few features and a weak penalty,

@@ -70,9 +70,10 @@ class Standard(NamedTuple):
         factor = np.where(constant, 0.0 if center else 1.0, 1.0 / np.sqrt(np.where(constant, 1.0, variance)))
         return cls(mean if center else np.zeros(d), factor)
 
-    def raw(self, W: _Array, intercept: _Array) -> tuple[_Array, _Array]:
-        """The weights and the intercept for X of a model for the standardized columns."""
-        V = W * self.factor.astype(W.dtype)[:, None]
+    def raw(self, W: Any, intercept: _Array) -> tuple[Any, _Array]:
+        """The weights (an array, or a CSR matrix) and the intercept for X of a model for the standardized columns."""
+        factor = self.factor.astype(W.dtype)
+        V = sp.csr_matrix(sp.diags_array(factor) @ W) if sp.issparse(W) else W * factor[:, None]
         return V, (intercept - self._along_mean(V)).astype(W.dtype)
 
     def standardized(self, V: _Array, intercept: _Array) -> tuple[_Array, _Array]:
@@ -80,7 +81,7 @@ class Standard(NamedTuple):
         scale = np.divide(1.0, self.factor, out=np.zeros_like(self.factor), where=self.factor > 0)
         return V * scale.astype(V.dtype)[:, None], (intercept + self._along_mean(V)).astype(V.dtype)
 
-    def _along_mean(self, V: _Array) -> _Array:
+    def _along_mean(self, V: Any) -> _Array:
         """``mean^T V`` in float64."""
         found = np.zeros(V.shape[1])
         for begin, end in _pieces(V):
@@ -126,9 +127,9 @@ class Standard(NamedTuple):
         return np.maximum(found, 0.0)
 
 
-def _pieces(V: _Array) -> list[tuple[int, int]]:
+def _pieces(V: Any) -> list[tuple[int, int]]:
     """Ranges of the rows of V with some 2^20 numbers each, for what is computed in float64."""
-    return ranges(len(V), max(1, (1 << 20) // max(V.shape[1], 1)))
+    return ranges(V.shape[0], max(1, (1 << 20) // max(V.shape[1], 1)))
 
 
 def _blocks(X: Any) -> Iterator[tuple[Any, int, int]]:

@@ -55,14 +55,15 @@ def choose(problem: Problem) -> Solver:
     loss = problem.loss
     if isinstance(problem, ArrayProblem):
         return PreconditionedLBFGS() if problem.n_features <= _MOST_FEATURES else LBFGS()
-    if problem.standard is not None and isinstance(problem.penalty, L2):
+    rivals = has_many_rivals(problem)
+    if problem.standard is not None and isinstance(problem.penalty, L2) and loss.smoothness and not rivals:
         return LBFGS()  # without a copy of the rows; FISTA is too slow for the others
     if problem.shift is not None:  # which few solvers take
         if _suits_products(problem, is_ill_conditioned(problem)):
             return PreconditionedLBFGS()
         few = problem.n_features * problem.n_outputs <= _FEW_WEIGHTS
         return LBFGS() if few and loss.smoothness and isinstance(problem.penalty, L2) else SDCA()
-    if has_many_rivals(problem):
+    if rivals:
         return ActiveSetSDCA()
     if not isinstance(problem.penalty, L2) and not loss.joint and loss.smoothness and problem.n_outputs <= _FEW:
         return CoordinateDescent()

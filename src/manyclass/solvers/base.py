@@ -212,10 +212,10 @@ class Solver(BaseSolver):
 
     def require_memory(self, problem: Problem, more: Mapping[str, int]) -> None:
         """Raise a MemoryError if there is less memory than `nbytes` and ``more``; called before `state`."""
-        needs = {**self.nbytes(problem), **more}
-        if problem.standard is not None or problem.origin is not None:
-            size = problem.n_features * problem.n_outputs * problem.dtype.itemsize
-            needs["weights for the columns as they are"] = size
+        own = self.nbytes(problem)
+        needs = {**own, **more}
+        if problem.standard is not None or problem.origin is not None:  # of a sparse table: not more than it
+            needs["weights for the columns as they are"] = min(self.weight_bytes(problem), sum(own.values()))
         narrower = "" if problem.dtype == np.float32 else "dtype=np.float32, "
         require(needs, f"{narrower}fewer features (hashing), or for Crammer-Singer solver='sdca_active'")
 
