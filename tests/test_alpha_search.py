@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from manyclass import LinearClassifier, LinearRegressor
+from manyclass import LinearClassifier, LinearRegressor, regularization_path
 from manyclass.datasets import make_many_classes
 from manyclass.estimators import alpha_search
 from manyclass.kernels.rows import make_rows
@@ -294,3 +295,23 @@ def test_a_search_with_some_classes_chooses_as_one_with_all(few_are_enough, monk
     assert models[0].score(X[12000:], y[12000:]) >= best - (best * (1 - best) / 3000) ** 0.5
     if early_stopping:
         assert models[0].history_.validation
+
+
+def test_the_first_alpha_of_an_l1_part_takes_no_array_of_rows_by_classes(few_are_enough, monkeypatch):
+    """Of some of the classes it takes one; without them it is refused before it is made."""
+    X, y = make_many_classes(6000, 300, 1500, nnz_per_row=10, random_state=0)
+    search = LinearClassifier("crammer_singer", alpha="auto", l1_ratio=0.5, tol=0.1, random_state=0)
+    warnings.simplefilter("ignore")  # few alphas
+    monkeypatch.setattr(alpha_search, "_FARTHEST", 0)
+    tracemalloc.start()
+    model = search.fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    K = len(model.classes_)
+    assert peak < 0.5 * 8 * len(y) * K
+    assert model.solver_ == "sdca_active"
+    monkeypatch.setattr("manyclass.runtime.memory.available", lambda: 4 * len(y) * K)
+    with pytest.raises(MemoryError, match=r"gradients of the scores .*to make it fit: a number for alpha"):
+        LinearClassifier(alpha="auto", l1_ratio=0.5).fit(X, y)
+    with pytest.raises(MemoryError, match=r"gradients of the scores .*to make it fit: dtype=np.float32, or alphas="):
+        regularization_path(LinearClassifier(l1_ratio=0.5), X, y)

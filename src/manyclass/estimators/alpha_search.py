@@ -24,6 +24,7 @@ from manyclass.optimize.columns import minimize_columns
 from manyclass.optimize.loop import Outcome, Result, minimize
 from manyclass.optimize.validation import Judge, Score, held_out_rows
 from manyclass.runtime.arrays import copied
+from manyclass.runtime.memory import require
 from manyclass.solvers import Solver, State
 from manyclass.solvers.base import row_matrix
 from manyclass.solvers.dual.accelerated import AcceleratedSDCA
@@ -147,9 +148,10 @@ class _Search:
     def __init__(self, unit: Problem, solver: Solver | None, seed: int, max_iter: int | None, verbose: int) -> None:
         rng = np.random.default_rng([seed, unit.n_samples])
         ready = _ready(unit, solver)
-        self._center = _center(unit, isinstance(ready, ActiveSetSDCA))
         self._solver, self._seed, self._max_iter = solver, seed, max_iter
         part = _some_classes(unit, rng) if isinstance(ready, ActiveSetSDCA) else None
+        l2 = isinstance(unit.penalty, L2)
+        self._center = _center(unit if l2 or part is None else part, isinstance(ready, ActiveSetSDCA))
         self.whole = part is None
         if part is None:
             part = unit
@@ -331,10 +333,11 @@ def _center(problem: Problem, many: bool) -> float:
     """The first alpha: the mean squared norm of the rows divided by their number, without those of weight zero; a tenth
     of that for losses that give probabilities, which go on pushing rows away that are on the right side, and for
     ``many`` classes, where a larger one costs accuracy sooner than a smaller one, and the more classes there are, the
-    sooner. With an l1 part, a tenth of what makes all weights zero."""
+    sooner. With an l1 part, a tenth of what makes all weights zero, which takes an array of rows by classes."""
     if not isinstance(problem.penalty, L2):
-        dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
-        V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
+        n, d, K, size = problem.n_samples, problem.n_features, problem.n_outputs, problem.dtype.itemsize
+        require({"gradients of the scores": n * K * size, "their sum": d * K * size}, "a number for alpha")
+        dual, V = np.empty((n, K), problem.dtype), np.zeros((d, K), problem.dtype)
         problem.respond(V, first_intercept(problem), dual)
         problem.pull(dual, V)
         l1 = 1.0 if isinstance(problem.penalty, L1) else float(problem.penalty.threshold)

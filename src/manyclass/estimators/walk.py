@@ -19,6 +19,7 @@ from manyclass.objective.intercept import lone_intercept
 from manyclass.objective.losses import MultinomialLoss
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.arrays import plain_array
+from manyclass.runtime.memory import require
 
 __all__ = ["Checked", "alpha_grid", "check", "check_estimator", "check_grid", "check_parameters", "problem_of", "walk"]
 
@@ -165,8 +166,9 @@ def _steepest(problem: Problem) -> float:
     """Max |gradient of the mean loss| at W = 0 and its optimal intercept; zero if it is only rounding error."""
     loss: Any = problem.loss
     hard = problem.intercept and loss.joint and not (isinstance(loss, MultinomialLoss) and not loss.margin)
-    V = np.zeros((problem.n_features, problem.n_outputs), problem.dtype)
-    dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+    n, d, K, size = problem.n_samples, problem.n_features, problem.n_outputs, problem.dtype.itemsize
+    require({"gradients of the scores": n * K * size, "their sum": d * K * size}, "dtype=np.float32, or alphas=[...]")
+    V, dual = np.zeros((d, K), problem.dtype), np.empty((n, K), problem.dtype)
     problem.respond(V, _joint_intercept(problem) if hard else lone_intercept(problem), dual)
     if problem.intercept:
         problem.balance(dual)
