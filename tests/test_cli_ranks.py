@@ -40,6 +40,15 @@ def test_options_that_do_not_go_together_are_refused(capsys, tmp_path, words, ne
     refused(ran, needle)
 
 
+def test_processes_with_other_options_are_refused_before_they_read(tmp_path):
+    fit = ["-m", "manyclass", "fit", "no-such-file.svm", *SOLVER, "-o"]
+    others = [":", "-n", "1", sys.executable, "-m", "mpi4py", *fit, str(tmp_path / "b"), "--quiet", "--alpha", "2"]
+    done = launch(1, *fit, str(tmp_path / "a"), "--alpha", "1", *others)
+    assert done.returncode != 0
+    assert "alpha must be the same in every process, got 1.0 in rank 0 and 2.0 in rank 1" in done.stderr
+    assert "no-such-file" not in done.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are of POSIX")
 def test_a_checkpoint_that_is_a_pipe_is_refused(capsys, tmp_path):
     os.mkfifo(tmp_path / "pipe")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import warnings
 
 import numpy as np
@@ -163,6 +165,50 @@ def test_processes_with_rows_that_do_not_fit_are_refused_on_all():
         return ""
 
     assert all("same number of features" in said for said in run_threads(2, fit, timeout=30))
+
+
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [
+        ({"alpha": (0.1, 0.1, 0.2)}, "alpha must be the same in every process, got 0.1 in rank 0 and 0.2 in rank 2"),
+        ({"class_weight": (None, "balanced", None)}, "class_weight must be .* got None in rank 0 and 'balanced' in"),
+        ({"solver__block_classes": (3, 3, 2)}, "solver__block_classes must be"),
+        ({"random_state": (0, 1, 2), "n_jobs": (1, 2, 1), "verbose": (1, 0, 0)}, None),
+    ],
+)
+def test_processes_with_other_parameters_are_refused_on_all(own, named):
+    X, y = iris()
+
+    def fit(comm):
+        try:
+            ds_mlr(comm=comm).set_params(**{name: values[comm.rank] for name, values in own.items()}).fit(X, y)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    found = run_threads(3, fit, timeout=30)
+    assert len(set(found)) == 1  # the same on all, so that none waits for another
+    assert re.match(named, found[0]) if named else found[0] == ""
+
+
+def test_a_process_with_another_version_is_refused_on_all(monkeypatch):
+    from manyclass.distributed import agreement
+
+    class Version:
+        def __format__(self, _):
+            return "1" if threading.current_thread() is first[0] else "2"
+
+    first = []
+    monkeypatch.setattr(agreement, "__version__", Version())
+
+    def meet(comm):
+        if comm.rank == 0:
+            first.append(threading.current_thread())
+        comm.barrier()
+        with pytest.raises(ValueError, match=r"the version of manyclass must be .*, got 1 in rank 0 and 2 in rank 1"):
+            agreement.require_same(comm, {"alpha": 0.1})
+
+    run_threads(2, meet, timeout=30)
 
 
 def test_warm_start_needs_fewer_iterations():

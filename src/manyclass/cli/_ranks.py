@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "job_size", "judged", "launched", "prepare", "refuse_size", "refuse_unknown", "together"]
 
 
+#: Options that processes need not have in common: paths, which hosts may have in other places, threads, and messages.
+_OWN = {
+    *("data", "output", "valid", "labels", "valid_labels", "prior", "checkpoint", "history", "plot"),
+    *("n_jobs", "comm", "silence", "stall", "quiet", "debug", "run", "parser"),
+}
+
+
 def refuse_unknown() -> None:
     """Refuse to run as one of several processes whose launcher does not tell their number: each would fit alone."""
     if launched()[1] > 1:
@@ -80,6 +87,7 @@ def together(
 ) -> int:
     """Run the command on every process, with a communicator; whatever fails on one ends all."""
     from manyclass.distributed import CommunicatorError
+    from manyclass.distributed.agreement import require_same
     from manyclass.distributed.opening import create
 
     try:
@@ -100,6 +108,7 @@ def together(
 
     signal.signal(signal.SIGINT, interrupt)
     try:
+        require_same(comm, {name: value for name, value in sorted(vars(args).items()) if name not in _OWN})
         code = command(args, screen, comm)
         comm.close()
         return code

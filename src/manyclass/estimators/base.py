@@ -303,6 +303,11 @@ class LinearEstimator(Named):
                 parameters.pop(f"solver__{name}", None)
         return {"estimator": type(self).__name__, **{name: plain(value) for name, value in parameters.items()}}
 
+    def _shared(self) -> dict[str, Any]:
+        """The parameters that must be the same in all processes of a fit."""
+        own = {"n_jobs", "verbose", "random_state"}  # of the seeds, one is taken
+        return {name: value for name, value in self._recorded().items() if name not in own}
+
     def _kept_weights(self, W: Any) -> Any:
         """The weights, as a CSR matrix if that takes less than half of the memory."""
         if sp.issparse(W) or not (self.l1_ratio or not self._certified):

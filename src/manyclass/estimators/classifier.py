@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from manyclass.distributed import Communicator, SerialCommunicator, opened
+from manyclass.distributed.agreement import require_same
 from manyclass.estimators.base import check_rows, check_sample_weight, record_of
 from manyclass.estimators.frames import check_frame, plain_labels
 from manyclass.estimators.labels import check_labels, is_indicator, one_class, read_indicator, with_distinct
@@ -287,6 +288,7 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
                 who = f"solver {solver.name!r}" + f" on {comm.size} processes" * (comm.size > 1)
                 watch = watch.shared(self, comm, who)
             settings = self._settings(checkpoint)
+            require_same(comm, self._shared())
             if comm.size > 1:  # one seed for all, even if random_state is None
                 settings["seed"] = int(comm.allreduce(np.int64(settings["seed"]), "max"))
             if stored:
