@@ -15,20 +15,21 @@ from typing import Any
 from benchmarks.children import ChildFailed
 from benchmarks.hosts import Hosts
 
-__all__ = ["missing", "run", "task", "tell"]
+__all__ = ["missing", "program", "run", "task", "tell"]
 
 #: Where the processes find what they are to do.
 _TASK = "MANYCLASS_BENCHMARK_TASK"
 
 
-def _program() -> str | None:
+def program() -> str | None:
+    """The path of mpiexec, if there is one."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
 def missing() -> str | None:
     """Why no processes can be started here."""
-    there = find_spec("mpi4py") and _program()
+    there = find_spec("mpi4py") and program()
     return None if there else "needs mpi4py and mpiexec: python -m pip install 'manyclass[mpi]'"
 
 
@@ -46,7 +47,7 @@ def run(
     given = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", _TASK: json.dumps(dict(task))}
     if hosts is None:
         started = subprocess.Popen(
-            [str(_program()), *words],
+            [str(program()), *words],
             env={**os.environ, **given},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -54,7 +55,7 @@ def run(
             text=True,
         )
     else:
-        started = hosts.launch(str(_program()), words, given)
+        started = hosts.launch(str(program()), words, given)
     with started:
         try:
             out, problems = started.communicate(timeout=timeout)

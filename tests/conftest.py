@@ -2,9 +2,10 @@
 
 `pytest` runs a sample that is the same on every machine: the first case of some test functions (`FUNCTIONS_ONE_IN`),
 and of the other cases one in `ONE_IN`, chosen by a hash of the case's name; of the tests of the benchmarks only what
-the level `brief` has. `pytest --level brief` runs the first case of fewer functions, `pytest --level rest` what the
-sample leaves out, `pytest --full` every case; so does `pytest` with names of tests. Tests marked `slow` are not in a
-sample. Where no tests are named they run in parallel, one process for each core, if pytest-xdist is installed.
+the level `brief` has. `pytest --level brief` runs the first case of fewer functions, `pytest --level rest` the first
+case of all functions and one in `REST_ONE_IN` of the other cases, without those of the sample, `pytest --full` every
+case; so does `pytest` with names of tests. Tests marked `slow` are not in a sample. Where no tests are named they run
+in parallel, one process for each core, if pytest-xdist is installed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from registry import DTYPES, LOSSES, PENALTIES, VIEWS  # noqa: E402
 #: Of the test functions, one in so many is in a sample with its first case. Of those of the benchmarks, which are tools
 #: of this repository that no user installs, `quick` has what `brief` has.
 FUNCTIONS_ONE_IN = {"brief": 8, "quick": 2}
-#: Of all other cases, `pytest` runs one in so many.
-ONE_IN = 60
+#: Of all other cases, `pytest` and `pytest --level rest` run one in so many.
+ONE_IN, REST_ONE_IN = 60, 3
 
 #: More processes than this gain little: most of the time goes into a few long files and into compiling.
 MOST_PROCESSES = 8
@@ -48,8 +49,8 @@ def pytest_addoption(parser):
         "--level",
         choices=("brief", "quick", "rest", "full"),
         help=f"brief: the first case of one test in {FUNCTIONS_ONE_IN['brief']}; quick: that of one in "
-        f"{FUNCTIONS_ONE_IN['quick']}, and one in {ONE_IN} of the other cases; rest: what quick leaves out; full: all "
-        "(default: quick, and full where tests are named)",
+        f"{FUNCTIONS_ONE_IN['quick']}, and one in {ONE_IN} of the other cases; rest: without these, that of every test "
+        f"and one in {REST_ONE_IN} of the other cases; full: all (default: quick, and full where tests are named)",
     )
     parser.addoption("--full", action="store_const", dest="level", const="full", help="the same as --level full")
 
@@ -90,7 +91,9 @@ def pytest_collection_modifyitems(config, items):
         if size == "quick":
             sampled = sampled or _chosen(item.nodeid, ONE_IN)
         sampled = sampled and item.get_closest_marker("slow") is None
-        (kept if sampled != (level == "rest") else left_out).append(item)
+        if level == "rest":
+            sampled = not sampled and (first or _chosen(item.nodeid, REST_ONE_IN))
+        (kept if sampled else left_out).append(item)
     config.stash[_LEFT_OUT] = len(left_out)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -48,6 +48,19 @@ def test_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert 0 < float(row["least_seconds"]) <= float(row["seconds"]) <= float(row["percentile_99_seconds"])
 
 
+@pytest.mark.slow
+def test_faults(tmp_path: Path) -> None:
+    rows = run(tmp_path, "faults")
+    if rows[0]["status"] == "skipped":
+        pytest.skip(rows[0]["reason"])
+    kill, alpha = rows
+    assert re.match(r"rank 1 of 3 on host2 \(epoch \d+, step \d+\), process \d+, was killed", kill["message"])
+    assert float(kill["seconds"]) < 15
+    assert float(kill["resumed_difference"]) < 2e-6
+    assert "got 0.001 in rank 0 and 0.002 in rank 1" in alpha["message"]
+    assert (kill["model_written"], alpha["model_written"]) == ("False", "")
+
+
 def test_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.experiments import hostile
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-import signal
 import subprocess
 import sys
 import time
@@ -18,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.experiments.faults import begin, do
 from benchmarks.hosts import Hosts, missing
 
 from test_communicators import launch
 
 ROOT = Path(__file__).parents[1]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 #: Seconds within which a job must end. A suspended rank of torch is ended by its monitor process, not by a launcher.
 LIMIT = {"mpi": 15.0, "torch": 30.0}
@@ -52,32 +50,12 @@ def hosts(engine):
     assert not left
 
 
-def begin(engine, hosts, arguments):
-    """Start a program of Python, one rank on each host."""
-    if engine == "torch":
-        return hosts.start(arguments, ENVIRONMENT)
-    return hosts.launch(str(MPIEXEC), ["-n", "3", sys.executable, "-m", "mpi4py", *arguments], ENVIRONMENT)
-
-
 def await_epoch(job, epoch):
     """Read what rank 0 says until it is this far; a job that ends earlier is shown."""
     for line in job.stdout:
         if line == f"epoch {epoch}\n":
             return
     raise AssertionError(job.stderr.read())
-
-
-def do(fault, hosts):
-    """To rank 1, on host 2."""
-    victim = hosts.ranks()[1]
-    if fault == "kill":
-        os.kill(victim, signal.SIGKILL)
-    elif fault == "freeze":
-        os.kill(victim, signal.SIGSTOP)
-    elif fault == "cut":
-        hosts.cut(2)
-    elif fault == "full":  # as a disk that is: what it writes next fails
-        resource.prlimit(victim, resource.RLIMIT_FSIZE, (100, 100))
 
 
 def require_end(job, hosts, begun, limit):
