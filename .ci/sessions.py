@@ -76,8 +76,8 @@ class Session:
 SESSIONS = [
     Session(
         "rest",
-        "of what README.md's `pytest` leaves out, the first case of each test and one in three of the others, but for slow "
-        "benchmarks (every night `nox -s full`: all); as root on Linux, with frozen and cut ranks",
+        "of what README.md's `pytest` leaves out: the first case of each test and one in three of the others, without "
+        "slow benchmarks (every night `nox -s full`: all); as root on Linux, with frozen and cut ranks",
         THIS_PYTHON,
         50,
         [

@@ -37,7 +37,6 @@ FAULTS = ("kill", "freeze", "stuck", "cut", "full")
 SIGNALS = {"ctrl-c": signal.SIGINT, "terminated": signal.SIGTERM}
 #: What is wrong with rank 1 from the start.
 STARTS = ("missing file", "other alpha", "other version")
-SECOND = "second job"
 QUICK = ("kill", "other alpha")
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +52,7 @@ def run(bench: Bench) -> None:
     if reason:
         bench.skip(reason)
         return
-    names = QUICK if bench.options.quick else (*FAULTS, *SIGNALS, *STARTS, SECOND)
+    names = QUICK if bench.options.quick else (*FAULTS, *SIGNALS, *STARTS)
     with tempfile.TemporaryDirectory() as folder:
         objective = _prepare(Path(folder))
         for engine in bench.options.only or (ENTRIES[:1] if bench.options.quick else ENTRIES):
@@ -125,7 +124,6 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
     words = ["-m", "benchmarks.experiments.faults", name.replace(" ", "-")]
     begun = time.monotonic()
     job = begin(engine, hosts, [*words, *resumable])
-    second = None
     if name not in STARTS:
         _await_checkpoint(job, kept / "manifest.json")
         begun = time.monotonic()
@@ -133,12 +131,6 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
             for pid in hosts.ranks().values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, SIGNALS[name])
-        elif name == SECOND:
-            command = [sys.executable, "-m", "manyclass", *resumable]
-            second = subprocess.run(
-                command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=_PATIENCE
-            )
-            ended = time.monotonic() - begun
         else:
             do(name, hosts)
     try:
@@ -148,8 +140,6 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
     while hosts.processes() and time.monotonic() - begun < _PATIENCE:
         time.sleep(0.1)
     seconds, status = time.monotonic() - begun, job.returncode
-    if second is not None:
-        seconds, status, said = ended, second.returncode, second.stderr
     errors = [line for line in said.split("\n") if line.startswith("manyclass: error: ")]
     message = (errors or [said.strip().split("\n")[-1]])[0].removeprefix("manyclass: error: ")
     for text, stands in ((str(own), "FOLDER"), (str(folder), "FOLDER"), (hosts.prefix, "host")):

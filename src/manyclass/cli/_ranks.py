@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stall",
         type=_seconds,
         metavar="S",
-        default=30.0,
-        help="seconds without work in any process after which a process that others wait for is stuck (default: 30)",
+        default=20.0,
+        help="seconds without work in any process after which a process that others wait for is stuck (default: 20)",
     )
 
 
