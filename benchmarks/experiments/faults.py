@@ -2,7 +2,7 @@
 
 ``manyclass fit --solver ds_mlr`` on hosts that are network namespaces (`benchmarks.hosts`), by MPI and by
 `torch.distributed`. Once it has written checkpoints, something happens to rank 1, or to all ranks; measured are the
-seconds until no process is left, the exit status, the first error, and after the same command on two processes without
+seconds until no process is left, the exit status, the first error or warning, and after the same command on two processes without
 hosts the difference of its objective to that of a fit that nothing happened to, relative to it. Faults of the start
 (`STARTS`) are measured from the start.
 """
@@ -64,7 +64,7 @@ def run(bench: Bench) -> None:
                 if resumed is not None:
                     found["resumed_difference"] = abs(resumed - objective) / objective
                 bench.record(method=engine, fault=name, run=number, processes=_SIZE, hosts=_SIZE, **found)
-    columns = ("engine", "fault", "seconds", "status", "resumed: difference", "first error")
+    columns = ("engine", "fault", "seconds", "status", "resumed: difference", "message")
     shown = ("method", "fault", "seconds", "exit_status", "resumed_difference", "message")
     bench.table("Until no process is left", columns, [[row.get(name) for name in shown] for row in bench.rows])
 
@@ -140,8 +140,9 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
     while hosts.processes() and time.monotonic() - begun < _PATIENCE:
         time.sleep(0.1)
     seconds, status = time.monotonic() - begun, job.returncode
-    errors = [line for line in said.split("\n") if line.startswith("manyclass: error: ")]
-    message = (errors or [said.strip().split("\n")[-1]])[0].removeprefix("manyclass: error: ")
+    told = [line.removeprefix("manyclass: ") for line in said.split("\n") if line.startswith("manyclass: ")]
+    told = [line for line in told if line.startswith("error: ")] or told or [said.strip().split("\n")[-1]]
+    message = told[0].removeprefix("error: ").removeprefix("warning: ")
     for text, stands in ((str(own), "FOLDER"), (str(folder), "FOLDER"), (hosts.prefix, "host")):
         message = message.replace(text, stands)
     found: dict[str, Any] = {"seconds": seconds, "exit_status": status, "message": message}
