@@ -8,6 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers import make_data, make_problem, objective, same_bits
+from manyclass import LinearClassifier
 from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss, SmoothHingeLoss, SquaredLoss
 from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.optimize.checkpoint import remove
@@ -203,3 +204,27 @@ def test_iterations_before_a_resumption_count_and_those_before_a_warm_start_do_n
     same_bits(minimize(problem, SDCA(), max_iter=5, checkpoint=path, **options), part)
     assert minimize(problem, SDCA(), max_iter=2, checkpoint=path, **options).n_iter == 5
     assert minimize(problem, SDCA(), max_iter=5, state=part.state, **options).n_iter == 10
+
+
+@pytest.mark.parametrize("solver", ["sdca", "ds_mlr"])
+def test_two_fits_at_a_time_with_one_checkpoint_are_refused(tmp_path, solver):
+    pytest.importorskip("fcntl")
+    data = make_data("class", n=60, d=5, K=3, seed=0)
+    path, refusals = tmp_path / "state", []
+    (tmp_path / ".state.lock").touch()  # left by a process that was killed
+
+    def fit(callback=None):
+        model = LinearClassifier(solver=solver, alpha=0.1, random_state=0, tol=1e-8, max_iter=200)
+        return model.fit(data.X, data.T, checkpoint=path, checkpoint_seconds=0.0, callback=callback)
+
+    def begin_another(_):
+        with pytest.raises(ValueError, match=r"state is in use by another fit: wait until that has ended, or give"):
+            fit()
+        refusals.append(1)
+        return len(refusals) == 3
+
+    fit(begin_another)
+    assert len(refusals) == 3
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+    assert fit().n_iter_ > 3
+    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]

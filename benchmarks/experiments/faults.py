@@ -1,10 +1,10 @@
 """What a fit of three processes on three hosts does when one of them fails, with the defaults of the command line.
 
 ``manyclass fit --solver ds_mlr`` on hosts that are network namespaces (`benchmarks.hosts`), by MPI and by
-`torch.distributed`. Once it has written checkpoints, something happens to rank 1, or to all ranks; measured are the
-seconds until no process is left, the exit status, the first error or warning, and after the same command on two processes without
-hosts the difference of its objective to that of a fit that nothing happened to, relative to it. Faults of the start
-(`STARTS`) are measured from the start.
+`torch.distributed`. Once it has written checkpoints, something happens to rank 1, or to all ranks. Measured are the
+seconds until no process is left, the exit status and the first error or warning; and, after the same command on two
+processes without hosts, the difference of its objective to that of a fit that nothing happened to, relative to it.
+Faults of the start (`STARTS`) are measured from the start.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ FAULTS = ("kill", "freeze", "stuck", "cut", "full")
 SIGNALS = {"ctrl-c": signal.SIGINT, "terminated": signal.SIGTERM}
 #: What is wrong with rank 1 from the start.
 STARTS = ("missing file", "other alpha", "other version")
+SECOND = "second job"
 QUICK = ("kill", "other alpha")
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,7 @@ def run(bench: Bench) -> None:
     if reason:
         bench.skip(reason)
         return
-    names = QUICK if bench.options.quick else (*FAULTS, *SIGNALS, *STARTS)
+    names = QUICK if bench.options.quick else (*FAULTS, *SIGNALS, *STARTS, SECOND)
     with tempfile.TemporaryDirectory() as folder:
         objective = _prepare(Path(folder))
         for engine in bench.options.only or (ENTRIES[:1] if bench.options.quick else ENTRIES):
@@ -100,11 +101,14 @@ def _prepare(folder: Path) -> float:
     np.save(folder / "rows.npy", X)
     labels = (X @ rng.normal(size=(d, K)) + 2 * rng.gumbel(size=(n, K))).argmax(axis=1)
     np.save(folder / "rows.labels.npy", labels)
-    command = [sys.executable, "-m", "manyclass", *_fit(folder, folder / "whole.model")]
-    done = subprocess.run(
-        command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=_PATIENCE, check=True
-    )
-    return _objective(done.stdout)
+    alone = _start(sys.executable, "-m", "manyclass", *_fit(folder, folder / "whole.model"))
+    return _objective(alone.communicate(timeout=_PATIENCE)[0])
+
+
+def _start(*command: str) -> subprocess.Popen[str]:
+    """Without hosts."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, stdout=pipe, stderr=pipe, text=True)
 
 
 def _fit(folder: Path, output: Path, *more: str) -> list[str]:
@@ -121,13 +125,17 @@ def _objective(text: str) -> float:
 def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> dict[str, Any]:
     kept = own / "state"
     resumable = _fit(folder, own / "it.model", "--checkpoint", str(kept), "--checkpoint-seconds", "0", "--resume")
+    if name == SECOND:  # with the same checkpoint as a first one that goes on
+        resumable += ["--tol", "1e-15", "--max-iter", "100000"]
     words = ["-m", "benchmarks.experiments.faults", name.replace(" ", "-")]
     begun = time.monotonic()
     job = begin(engine, hosts, [*words, *resumable])
     if name not in STARTS:
         _await_checkpoint(job, kept / "manifest.json")
         begun = time.monotonic()
-        if name in SIGNALS:
+        if name == SECOND:
+            first, job = job, _start(sys.executable, "-m", "manyclass", *resumable)
+        elif name in SIGNALS:
             for pid in hosts.ranks().values():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, SIGNALS[name])
@@ -137,9 +145,11 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
         _, said = job.communicate(timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
         return {"seconds": _PATIENCE, "message": "has not ended"}
-    while hosts.processes() and time.monotonic() - begun < _PATIENCE:
+    while name != SECOND and hosts.processes() and time.monotonic() - begun < _PATIENCE:
         time.sleep(0.1)
     seconds, status = time.monotonic() - begun, job.returncode
+    if name == SECOND:
+        assert first.poll() is None  # it goes on
     told = [line.removeprefix("manyclass: ") for line in said.split("\n") if line.startswith("manyclass: ")]
     told = [line for line in told if line.startswith("error: ")] or told or [said.strip().split("\n")[-1]]
     message = told[0].removeprefix("error: ").removeprefix("warning: ")
@@ -149,12 +159,10 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
     if name in (*FAULTS, *SIGNALS):
         found["epoch"] = json.loads((kept / "manifest.json").read_text())["epoch"]
         found["model_written"] = (own / "it.model").exists()
-        again = [str(processes.program()), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "manyclass", *resumable]
-        again[again.index("-o") + 1] = str(own / "resumed.model")
-        done = subprocess.run(
-            again, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=_PATIENCE
-        )
-        found["objective"] = _objective(done.stdout)
+        resumable[resumable.index("-o") + 1] = str(own / "resumed.model")
+        words = ["-n", "2", sys.executable, "-m", "mpi4py", "-m", "manyclass", *resumable]
+        again = _start(str(processes.program()), *words)
+        found["objective"] = _objective(again.communicate(timeout=_PATIENCE)[0])
     return found
 
 

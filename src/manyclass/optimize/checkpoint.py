@@ -18,6 +18,7 @@ from manyclass.objective.history import History, Record, Spent, Validated
 from manyclass.objective.losses.base import signature
 from manyclass.objective.problem import Array, Problem
 from manyclass.optimize.validation import Validation
+from manyclass.runtime.files import IN_USE, Claim
 from manyclass.solvers.base import Solver, State
 
 __all__ = ["Keeper", "describe", "remove", "seed_of"]
@@ -71,6 +72,7 @@ class Keeper:
         )
         self._problem, self._solver = problem, solver
         self._written = time.monotonic()
+        self._claim: Claim | None = None
 
     def restore(self, state: State, history: History) -> Spent:
         """Load the file, if it exists, into ``state`` and ``history``; returns the cost of the fit up to it.
@@ -78,8 +80,11 @@ class Keeper:
         Raises
         ------
         ValueError
-            If the file is not a checkpoint, or belongs to another problem, solver or seed.
+            If the file is not a checkpoint, belongs to another problem, solver or seed, or is in use by another fit.
         """
+        self._claim = Claim(self.path)
+        if not self._claim.held:
+            raise ValueError(f"checkpoint {self.path} {IN_USE}")
         if not self.path.exists():
             return Spent()
         try:
@@ -108,6 +113,11 @@ class Keeper:
         if int(state["iteration"]) < 0:
             raise ValueError(f"its iteration is {state['iteration']}")
         return spent
+
+    def close(self) -> None:
+        """Let other fits use the file."""
+        if self._claim is not None:
+            self._claim.close()
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
         """Write the checkpoint if the last write was at least ``seconds`` ago."""

@@ -160,8 +160,7 @@ def minimize(
     with solver.prepared(problem) as solver:
         limit = solver.default_max_iter if max_iter is None else int(max_iter)
         run = _Run(problem, solver, seed, tol, state, check_every, limit, validation)
-        keeper = run.keeper(checkpoint, checkpoint_seconds)
-        with Reporter(verbose, tol, limit) as run.reporter:
+        with run.keeper(checkpoint, checkpoint_seconds) as keeper, Reporter(verbose, tol, limit) as run.reporter:
             # Not in a method of `_Run`, to keep the call stack of a fit short.
             try:
                 if verbose and solver.certified:
@@ -234,23 +233,28 @@ class _Run:
         """See `Solver.scales`."""
         return self.solver.scales(self.problem) if self.found is None else self.found
 
-    def keeper(self, path: str | Path | None, seconds: float) -> Keeps | None:
-        """The writer of checkpoints, if any; an existing checkpoint is loaded."""
+    @contextmanager
+    def keeper(self, path: str | Path | None, seconds: float) -> Iterator[Keeps | None]:
+        """Yield the writer of checkpoints, if any; an existing checkpoint is loaded."""
         if path is None:
-            return None
+            yield None
+            return
         keeper: Keeps
         if isinstance(self.solver, Keeping):
             keeper = self.solver.keeper(path, self.problem, self.seed, seconds, self.validation)
         else:
             keeper = Keeper(path, self.problem, self.solver, self.seed, seconds, self.validation)
-        before = keeper.restore(self.state, self.history)
-        self.begun = time.perf_counter()
-        self.started = self.begun - before.elapsed
-        self.seconds, self.passes = before.seconds, before.passes
-        self.compiled = compile_clock.seconds
-        self.iteration = self.first = int(self.state["iteration"])
-        self.outcome, self.history.outcome = self._kept(self.history.outcome), ""
-        return keeper
+        try:
+            before = keeper.restore(self.state, self.history)
+            self.begun = time.perf_counter()
+            self.started = self.begun - before.elapsed
+            self.seconds, self.passes = before.seconds, before.passes
+            self.compiled = compile_clock.seconds
+            self.iteration = self.first = int(self.state["iteration"])
+            self.outcome, self.history.outcome = self._kept(self.history.outcome), ""
+            yield keeper
+        finally:
+            keeper.close()
 
     def _kept(self, name: str) -> Outcome:
         """The outcome of the fit in a checkpoint if it is finished, also for this ``tol``; else MAX_ITER."""

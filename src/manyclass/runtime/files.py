@@ -14,8 +14,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["FolderWriter", "atomic_folder", "atomic_path", "exposed", "refuse_existing", "special", "sweep", "to_disk"]
+__all__ = [
+    "IN_USE",
+    "Claim",
+    "FolderWriter",
+    "atomic_folder",
+    "atomic_path",
+    "exposed",
+    "refuse_existing",
+    "special",
+    "sweep",
+    "to_disk",
+]
 
+#: The end of an error message about a path that is claimed.
+IN_USE = "is in use by another fit: wait until that has ended, or give another path"
 #: Numbers of the errors of a disk, a quota or a limit that leaves no space.
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 W = TypeVar("W", bound="FolderWriter")
@@ -96,6 +109,40 @@ class FolderWriter(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Write the remaining files, when the context ends."""
+
+
+class Claim:
+    """A path that one fit at a time writes to: a lock of the operating system on an empty file beside it, .NAME.lock.
+
+    It ends with `close`, or with the process, however that ends. Where there are no such locks (Windows, some network
+    file systems), or the file cannot be made, every claim is ``held``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        #: Whether no other fit has it.
+        self.held = True
+        self._path, self._file = path.with_name(f".{path.name}.lock"), -1
+        try:
+            import fcntl
+
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.held = False
+            os.close(self._file)
+            self._file = -1
+        except (ImportError, OSError):
+            self.close()
+
+    def close(self) -> None:
+        """Give the path up."""
+        if self._file >= 0:
+            import fcntl
+
+            self._path.unlink(missing_ok=True)
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # forked processes have the file, too
+            os.close(self._file)
+            self._file = -1
 
 
 def refuse_existing(target: Path) -> None:

@@ -396,6 +396,9 @@ class Keeps(Protocol):
     def write(self, state: State, history: History, spent: Spent) -> None:
         """Write the checkpoint."""
 
+    def close(self) -> None:
+        """Called at the end of the fit, whatever ended it."""
+
 
 @runtime_checkable
 class Keeping(Protocol):

@@ -13,6 +13,7 @@ import numpy as np
 from manyclass.distributed import Communicator, checkpoint
 from manyclass.distributed.checkpoint import Piece, Snapshot
 from manyclass.objective.history import History, Record, Spent, Validated
+from manyclass.runtime.files import IN_USE, Claim
 from manyclass.solvers.base import State
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class FolderKeeper(ABC):
         self._identity = dict(identity)
         self._validation = validation
         self._written = time.monotonic()
+        self._claim: Claim | None = None
 
     @abstractmethod
     def _take(self, snapshot: Snapshot, state: State) -> tuple[Any, Any] | None:
@@ -80,8 +82,13 @@ class FolderKeeper(ABC):
         Raises
         ------
         ValueError
-            If the checkpoint is damaged, or belongs to another problem, solver or seed.
+            If the checkpoint is damaged, belongs to another problem, solver or seed, or is in use by another fit.
         """
+        if self.comm.rank == 0:
+            self._claim = Claim(self.folder)
+        taken = self._claim is not None and not self._claim.held
+        if self.comm.allreduce(np.int64(taken), "max"):
+            raise ValueError(f"checkpoint {self.folder} {IN_USE}")
         snapshot = checkpoint.load(self.comm, self.folder, self._identity)
         if snapshot is None:
             return Spent()
@@ -100,6 +107,11 @@ class FolderKeeper(ABC):
             raise ValueError(
                 f"checkpoint {self.folder} is damaged ({error}): remove {self.folder} to start afresh"
             ) from error
+
+    def close(self) -> None:
+        """Let other fits use the folder."""
+        if self._claim is not None:
+            self._claim.close()
 
     def offer(self, state: State, history: History, spent: Spent) -> None:
         """Write the checkpoint if the last write was at least ``seconds`` ago."""
