@@ -126,7 +126,7 @@ def _measure(engine: str, name: str, hosts: Hosts, folder: Path, own: Path) -> d
     kept = own / "state"
     resumable = _fit(folder, own / "it.model", "--checkpoint", str(kept), "--checkpoint-seconds", "0", "--resume")
     if name == SECOND:  # with the same checkpoint as a first one that goes on
-        resumable += ["--tol", "1e-15", "--max-iter", "100000"]
+        resumable += ["--alpha", "1e-9", "--tol", "1e-15", "--max-iter", "100000"]
     words = ["-m", "benchmarks.experiments.faults", name.replace(" ", "-")]
     begun = time.monotonic()
     job = begin(engine, hosts, [*words, *resumable])
