@@ -73,7 +73,7 @@ class Standard(NamedTuple):
     def raw(self, W: Any, intercept: _Array) -> tuple[Any, _Array]:
         """The weights (an array, or a CSR matrix) and the intercept for X of a model for the standardized columns."""
         factor = self.factor.astype(W.dtype)
-        V = sp.csr_matrix(sp.diags_array(factor) @ W) if sp.issparse(W) else W * factor[:, None]
+        V = sp.csr_matrix(sp.diags(factor) @ W) if sp.issparse(W) else W * factor[:, None]
         return V, (intercept - self._along_mean(V)).astype(W.dtype)
 
     def standardized(self, V: _Array, intercept: _Array) -> tuple[_Array, _Array]:

@@ -121,17 +121,18 @@ class Claim:
     def __init__(self, path: Path) -> None:
         #: Whether no other fit has it.
         self.held = True
-        self._path, self._file = path.with_name(f".{path.name}.lock"), -1
+        self._path, self._file = path.absolute(), -1
         try:
             import fcntl
 
+            self._path = self._path.with_name(f".{self._path.name}.lock")
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.held = False
             os.close(self._file)
             self._file = -1
-        except (ImportError, OSError):
+        except (ImportError, OSError, ValueError):  # the root has no name
             self.close()
 
     def close(self) -> None:
