@@ -200,8 +200,9 @@ def test_the_fast_ranking_of_many_classes_is_that_of_all_scores(monkeypatch, dty
     assert "_mixed" not in vars(model)
     for _ in range(2):
         found = model.topk(X, 7, n_jobs=2)
-        assert (model._mixed.place >= 0).sum() == 3  # of 4: no more than the values of the weights take
-        assert model._mixed.full.nbytes <= model.weights.data.nbytes
+        assert (model._mixed.place >= 0).sum() == 4  # the frequent features, in bytes alone
+        assert model._mixed.full.nbytes == 0
+        assert model._mixed.coarse.nbytes <= (model.weights.data.nbytes + model.weights.indices.nbytes) / 4
         np.testing.assert_array_equal(found[0], first[0])
         np.testing.assert_array_equal(found[1], first[1])
     scores = model.scores(X)
