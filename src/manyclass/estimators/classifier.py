@@ -272,7 +272,8 @@ class LinearClassifier(IndexedPredictions, Scored, WatchedEstimator):
             the end. If it contains the state of a fit with the same data, parameters and seed, the fit is resumed from
             it, with the same result to the last bit; a finished fit (one that reached ``tol``) returns at once. Without
             a ``random_state`` the seed is taken from it. `save` removes it after it has written the model of a finished
-            fit. ``max_iter`` includes the iterations before the fit was resumed.
+            fit. ``max_iter`` includes the iterations before the fit was resumed. Another fit with the same checkpoint
+            at the same time is a ValueError.
         checkpoint_seconds : float, default=60.0
             Minimum time between two checkpoints in seconds.
 

@@ -58,9 +58,9 @@ class MixedWeights(NamedTuple):
     place : int32 (d,)
         The number of a feature's dense row, or -1.
     full : (m, K)
-        The dense rows, or (0, K) if nothing but coarse scores is wanted of them.
+        The dense rows; (0, K) where only the coarse ones are needed.
     coarse : int8 (m, K)
-        The same, divided by a 127th of the largest magnitude of their row, and rounded.
+        The dense rows divided by a 127th of the largest magnitude of their row, and rounded.
     largest : (d,)
         The largest magnitude of a feature's weights.
     """
