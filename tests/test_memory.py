@@ -7,12 +7,19 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from helpers import make_data, make_problem
+from manyclass.kernels.rows import make_rows
+from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
+from manyclass.objective.penalties import L2
+from manyclass.objective.problem import Problem
+from manyclass.optimize.choice import choose
 from manyclass.optimize.loop import minimize
 from manyclass.runtime import memory
-from manyclass.solvers import SDCA, ActiveSetSDCA, AsyncSDCA
+from manyclass.solvers import SDCA, AcceleratedSDCA, ActiveSetSDCA, AsyncSDCA
+from manyclass.solvers.dual.warm import warm_state
 
 
 @pytest.mark.parametrize(
@@ -61,6 +68,44 @@ def test_a_fit_is_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(SDCA, "state", lambda *_: pytest.fail("allocated"))
     with pytest.raises(MemoryError, match=r"weights 256 bytes, dual variables 1\.9 KiB.*100 bytes are avail.*float32"):
         minimize(problem, SDCA())
+
+
+@pytest.mark.parametrize("solver", [SDCA(), AcceleratedSDCA()], ids=lambda solver: solver.name)
+def test_a_warm_start_is_refused_too_less_what_it_brings(monkeypatch, solver):
+    """The arrays of the start are there already; those that are missing are refused before they are allocated."""
+    problem = make_problem(MultinomialLoss(), make_data("class"))
+    start = SDCA().state(problem)
+    needed = sum(solver.nbytes(problem).values()) - sum(array.nbytes for array in start.values())
+    monkeypatch.setattr(memory, "available", lambda: needed)
+    warm_state(problem, solver, dict(start))
+    monkeypatch.setattr(memory, "available", lambda: needed - 1)
+    monkeypatch.setattr(AcceleratedSDCA, "_arrays", lambda *_: pytest.fail("allocated"))
+    monkeypatch.setattr(SDCA, "state", lambda *_: pytest.fail("allocated"))
+    with pytest.raises(MemoryError, match=r"dual variables .*less what it starts from"):
+        warm_state(problem, solver, start)
+
+
+@pytest.mark.parametrize("K", [16, 20])
+def test_a_plan_includes_the_weights_of_the_model_where_they_are_a_copy(K):
+    """Arrays of whole cache lines have columns of padding, which the model has not."""
+    problem = make_problem(MultinomialLoss(), make_data("class", n=40, K=K), view="csr")
+    W = SDCA().weights(problem, state := SDCA().state(problem))[0]
+    planned = SDCA().nbytes(problem).get("weights of the model", 0)
+    assert planned == (0 if np.shares_memory(W, state["V"]) else W.nbytes)
+    assert bool(planned) is (K == 20)
+
+
+def test_acceleration_is_left_out_where_its_arrays_are_large():
+    """Whatever memory there is: the same problem has the same solver everywhere."""
+
+    def solver(n_features):
+        rng = np.random.default_rng(0)
+        X = sp.csr_matrix((np.ones(600), (np.arange(600), rng.integers(900, size=600))), (600, n_features))
+        y = ClassTargets(rng.integers(1000, size=600).astype(np.int32), 1000)
+        return choose(Problem(make_rows(X), y, MultinomialLoss(), L2(), 1e-6, n_features, dtype=np.dtype(np.float32)))
+
+    assert type(solver(300_000)) is AcceleratedSDCA
+    assert type(solver(500_000)) is SDCA
 
 
 @pytest.mark.parametrize("solver", [SDCA(), AsyncSDCA(), ActiveSetSDCA()], ids=lambda solver: solver.name)

@@ -264,6 +264,8 @@ class _Search:
             return minimize_columns(problem, ready, tol=self._tol, max_iter=limit, seed=self._seed)
         begin, settled, every = None, None, None
         if self.kept is not None and self.kept[0] == lineage(ready) and ready.certified:
+            size = sum(int(getattr(part, "nbytes", 0)) for part in self.kept[1].values())
+            require({"a copy of what the next fit of the search starts from": size}, "a number for alpha")
             copy = {name: copied(part) for name, part in self.kept[1].items()}
             begin = warm_state(problem, ready, copy, rough=True)
         if isinstance(ready, ActiveSetSDCA):

@@ -33,6 +33,9 @@ from manyclass.solvers.dual.interior import suits_interior_point
 
 __all__ = ["choose", "in_ranges"]
 
+#: Maximum size in bytes of the arrays of acceleration, several times those of `SDCA`.
+_LARGE = 2**33
+
 #: Maximum number of outputs for which coordinate descent, which fits them one by one, is used with an l1 part.
 _FEW = 10
 #: Maximum number of weights for which L-BFGS, which keeps twenty arrays of them, is used with a prior.
@@ -76,7 +79,8 @@ def choose(problem: Problem) -> Solver:
     ill = is_ill_conditioned(problem)
     if _suits_products(problem, ill):
         return PreconditionedLBFGS()
-    return AcceleratedSDCA() if ill else SDCA()
+    large = sum(AcceleratedSDCA().nbytes(problem).values()) > _LARGE
+    return AcceleratedSDCA() if ill and not large else SDCA()
 
 
 def _suits_products(problem: Problem, ill: bool) -> bool:

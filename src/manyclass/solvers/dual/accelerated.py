@@ -194,6 +194,7 @@ class AcceleratedSDCA(SDCA):
         return {
             "weights": 5 * problem.n_features * problem.n_columns * size,
             "dual variables": (4 + _is_averaged(problem)) * problem.n_samples * problem.n_outputs * size,
+            **self._copied_weights(problem),
         }
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:

@@ -22,7 +22,7 @@ from sklearn.utils._param_validation import StrOptions
 from manyclass.kernels import sdca as kernels
 from manyclass.objective.intercept import first_intercept
 from manyclass.objective.losses import OPTIONS, Segment
-from manyclass.objective.penalties import L1
+from manyclass.objective.penalties import L1, L2
 from manyclass.objective.problem import Array, Certificate, Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, Solver, State, tasks
@@ -177,7 +177,13 @@ class SDCA(Solver):
         return {
             "weights": problem.n_features * problem.n_columns * size,
             "dual variables": (1 + (self.output != "last")) * problem.n_samples * problem.n_outputs * size,
+            **self._copied_weights(problem),
         }
+
+    def _copied_weights(self, problem: Problem) -> dict[str, int]:
+        """Size in bytes of what `weights` returns, by a description; nothing where it is a view."""
+        kept = isinstance(problem.penalty, L2) and problem.n_columns == problem.n_outputs and not problem.columns_first
+        return {} if kept else {"weights of the model": self.weight_bytes(problem)}
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         epoch = Epoch(problem, self._loss(problem), self._bias_step(problem), self._rounds(problem))

@@ -33,7 +33,15 @@ def warm_state(problem: Problem, solver: Solver, state: State, *, rough: bool = 
     That run must have had the same targets, loss and shapes, but may have had other data, sample weights, lam or
     penalty. Its solver must be of the same `lineage`. ``rough`` says that the fit will end long before its optimum:
     `ActiveSetSDCA` then starts with weights of the right size (`_rescale`) and without a search for rivals.
+
+    Raises
+    ------
+    MemoryError
+        If the run would need more memory than is available besides the ``state``; raised before it is allocated.
     """
+    if not solver.distributed:
+        held = sum(int(getattr(part, "nbytes", 0)) for part in state.values())
+        solver.require_memory(problem, {"less what it starts from": -held})
     # Each fit counts its own iterations; samples that shrinking left out may be needed in this one.
     for name in ("iteration", "passes", "idle"):
         if name in state:
