@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 
 from helpers import Data, make_problem
-from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredHingeLoss
+from manyclass import LinearClassifier
+from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SoftMultinomialLoss, SquaredHingeLoss
 from manyclass.optimize.loop import minimize
 from manyclass.solvers import Newton, PreconditionedLBFGS
 
-LOSSES = [(MultinomialLoss(), "class"), (LogisticLoss(), "sign"), (SquaredHingeLoss(), "sign")]
+LOSSES = [
+    (MultinomialLoss(), "class"),
+    (SoftMultinomialLoss(), "distribution"),
+    (LogisticLoss(), "sign"),
+    (SquaredHingeLoss(), "sign"),
+]
 
 
 def hard(loss, kind, *, n=3000, d=30, K=3, lam=1e-5, **options):
@@ -22,6 +28,8 @@ def hard(loss, kind, *, n=3000, d=30, K=3, lam=1e-5, **options):
     X = rng.normal(size=(n, d)) * np.geomspace(1.0, 0.03, d) @ turn
     S = X @ rng.normal(size=(d, K)) @ np.diag(np.geomspace(1.0, 0.2, K)) + 0.03 * rng.normal(size=(n, K))
     T = S.argmax(axis=1) if kind == "class" else np.where(S > 1.0, 1.0, -1.0)
+    if kind == "distribution":
+        T = np.where(np.arange(K) == S.argmax(axis=1)[:, None], 1.0, 0.0)
     weights = rng.choice([0.0, 0.5, 1.0, 3.0], n)
     return make_problem(loss, Data(X, T, K, weights), view="dense", lam=lam, **options)
 
@@ -88,3 +96,20 @@ def test_the_plan_counts_the_matrices(loss, kind):
         tracemalloc.stop()
     assert found.state["anchored"] >= 10
     assert 0.5 * sum(solver.nbytes(problem).values()) <= peak <= sum(solver.nbytes(problem).values()) + (1 << 20)
+
+
+@pytest.mark.parametrize("library", ["numpy", "array_api_strict", "torch"])
+@pytest.mark.parametrize("loss", ["multinomial", "log_loss"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_rows_of_any_library_and_of_half_precision_have_them(library, loss, fit_intercept):
+    xp = pytest.importorskip(library)
+    problem = hard(MultinomialLoss(), "class", n=1500, d=20)
+    X, y = problem.rows.x.astype(np.float16).astype(np.float32), problem.targets.y
+    given = X.astype(np.float16) if library == "numpy" else xp.asarray(X)
+    settings = {"alpha": 1e-6, "fit_intercept": fit_intercept, "tol": 1e-3, "dtype": np.float32}
+    plain = LinearClassifier(loss, solver="preconditioned_lbfgs", **settings).fit(X, y)
+    found = LinearClassifier(loss, solver="preconditioned_lbfgs", **settings).fit(given, y)
+    assert found.duality_gap_ <= 1e-3
+    assert plain.n_iter_ > 10
+    assert found.n_iter_ <= 1.5 * plain.n_iter_
+    assert found.objective_ == pytest.approx(plain.objective_, rel=2e-3)

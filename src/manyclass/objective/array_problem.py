@@ -235,6 +235,11 @@ class ArrayProblem(Problem):
                 scores += bias
             yield begin, end, part, *self._blocks.respond(scores, begin, end)
 
+    def responses(self, W: Any, bias: Any) -> Iterator[tuple[int, int, Any]]:
+        """First row, last row + 1, and negative gradients of the losses at W, b, by blocks; one pass over the rows."""
+        for begin, end, _, A, _ in self._responses((W,), bias):
+            yield begin, end, A
+
     @cached_property
     def has_short_products(self) -> bool:
         """Whether `products` of the rows can be in less than float32."""

@@ -28,7 +28,7 @@ from manyclass.solvers import (
     Solver,
 )
 from manyclass.solvers.dual.active import has_many_rivals
-from manyclass.solvers.dual.condition import is_ill_conditioned
+from manyclass.solvers.dual.condition import condition, is_ill_conditioned
 from manyclass.solvers.dual.interior import suits_interior_point
 
 __all__ = ["choose", "in_ranges"]
@@ -43,7 +43,9 @@ _FEW_WEIGHTS = 10**7
 #: `PreconditionedLBFGS` for dense rows: the losses with which it was compared; the least n d K, under which every one
 #: takes hundredths of a second; most features, for the memory of their second moments; fewest rows per feature; most
 #: features per output, which is what the moments cost in passes over the data, and the same for an ill-conditioned
-#: problem, which SDCA needs more passes for. Generated rows of unit length, 2000 x 50 x 3 to 40000 x 256 x 100, and
+#: problem, which SDCA needs more passes for, the more the worse its condition: a tenth of R^2 / (gamma lam n) features
+#: per output, if that is more (3200 features of patches of CIFAR-10, softmax, alpha 1e-3, 1e-4, 1e-5: 12, 29, 23 s;
+#: acceleration 7, 23, over 240 s). Generated rows of unit length, 2000 x 50 x 3 to 40000 x 256 x 100, and
 #: MNIST, alpha 1e-3 to 1e-6, seconds of one core.
 _COMPARED = (MultinomialLoss, SoftMultinomialLoss, LogisticLoss, SoftLogisticLoss, SquaredHingeLoss)
 _LEAST_WORK, _MOST_FEATURES, _ROWS_PER_FEATURE, _FEATURES_PER_OUTPUT, _IF_ILL = 10**7, 4096, 2, 32, 100
@@ -90,6 +92,7 @@ def choose(problem: Problem) -> Solver:
 def _suits_products(problem: Problem, ill: bool) -> bool:
     """Whether matrix products of all rows are faster than dual ascent row by row."""
     n, d, K = problem.n_samples, problem.n_features, problem.n_outputs
+    gamma = float(problem.loss.smoothness)
     if not (
         isinstance(problem.rows, DenseRows)
         and isinstance(problem.penalty, L2)
@@ -99,7 +102,8 @@ def _suits_products(problem: Problem, ill: bool) -> bool:
     ):
         return False
     if ill:
-        return d <= _IF_ILL * K or d * d <= _FEW_FEATURES * n
+        needed = 0.1 * condition(problem, gamma)
+        return d <= max(_IF_ILL, needed) * K or d * d <= _FEW_FEATURES * n
     return isinstance(problem.loss, MultinomialLoss | SoftMultinomialLoss) and d <= _FEATURES_PER_OUTPUT * K
 
 

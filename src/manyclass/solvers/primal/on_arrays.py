@@ -168,17 +168,31 @@ class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
 
     def _measure(self, problem: Problem) -> None:
         super()._measure(problem)
-        self._root: tuple[Factor, Any] | None = None
+        self._root: tuple[Factor | list[Factor], Any] | None = None
+
+    @staticmethod
+    def _responses(problem: Problem, W: Any, bias: Any) -> Array:
+        dual = np.empty((problem.n_samples, problem.n_outputs), problem.dtype)
+        for begin, end, A in _of(problem).responses(W, bias):
+            dual[begin:end] = to_numpy(A)
+        return dual
 
     def _begin(self, problem: Problem, state: State, direction: Any, turn: Any, bend: float) -> None:
-        factor = self._held(problem, state)
+        factor = self._classes(problem, state) or self._held(problem, state)
         if self._root is None or self._root[0] is not factor:
-            self._root = factor, root_of(problem, factor)
+            self._root = None  # not two at a time
+            made = root_of(problem, factor) if isinstance(factor, Factor) else roots_of(problem, factor)
+            self._root = factor, made
         root = self._root[1]
-        stepped = root.T @ (root @ direction)
-        if turn is not None:
-            half = root @ turn
-            stepped *= bend / problem.inner_product(half, half)
+        if not isinstance(factor, Factor):
+            stepped = _by_class(problem, root, direction)
+            if turn is not None:
+                stepped *= bend / problem.inner_product(turn, _by_class(problem, root, turn))
+        else:
+            stepped = root.T @ (root @ direction)
+            if turn is not None:
+                half = root @ turn
+                stepped *= bend / problem.inner_product(half, half)
         direction[...] = stepped
 
 
@@ -193,6 +207,28 @@ def root_of(problem: Problem, factor: Factor) -> Any:
     padded[:, : root.shape[1]] = root  # without an intercept there is no last feature
     padded[:, -1] /= constant(problem) or 1.0  # the constant feature is 1 in the matrix, and `constant` in a point
     return problem.there(padded)
+
+
+def roots_of(problem: Problem, factors: list[Factor]) -> Any:
+    """`root_of` each factor, with as many rows of zeros as it lacks, (K, d + 1, d + 1)."""
+    size = problem.n_features + 1
+    roots = problem.blank((len(factors), size, size))
+    for k, factor in enumerate(factors):
+        root = root_of(problem, factor)
+        roots[k, : root.shape[0], :] = root
+    return roots
+
+
+def _by_class(problem: Problem, roots: Any, gradient: Any) -> Any:
+    """The inverse of the blocks times a gradient; with a joint loss that of the Hessian for its mean over classes."""
+    xp, d = namespace(gradient), problem.n_features
+    mean = xp.mean(gradient, axis=1, keepdims=True) * float(bool(problem.loss.joint))
+    half = xp.matmul(roots, xp.permute_dims(gradient - mean, (1, 0))[:, :, None])
+    found = xp.permute_dims(xp.matmul(xp.permute_dims(roots, (0, 2, 1)), half)[:, :, 0], (1, 0))
+    if problem.loss.joint:
+        found = found - xp.mean(found, axis=1, keepdims=True)
+        found[:d, :] = found[:d, :] + mean[:d, :] / problem.lam
+    return found
 
 
 def _of(problem: Problem) -> ArrayProblem:

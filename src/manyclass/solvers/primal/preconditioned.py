@@ -12,7 +12,13 @@ import numpy as np
 from manyclass.kernels.rows import CSRRows
 from manyclass.kernels.targets import ClassTargets, SoftTargets, soft_matrix
 from manyclass.objective.array_problem import ArrayProblem
-from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SquaredHingeLoss
+from manyclass.objective.losses import (
+    LogisticLoss,
+    MultinomialLoss,
+    SoftLogisticLoss,
+    SoftMultinomialLoss,
+    SquaredHingeLoss,
+)
 from manyclass.objective.problem import Array, Problem
 from manyclass.runtime.threads import single_blas
 from manyclass.solvers.base import Progress, State, row_matrix
@@ -32,13 +38,17 @@ __all__ = ["PreconditionedLBFGS"]
 _ROWS_PER_FEATURE = 4
 #: The matrix is factored again when the mean curvature of the losses has changed by this factor.
 _CHANGE = 1.5
-#: One matrix for each class: fewest rows per feature from which it is estimated, fewest iterations before, iterations
-#: that so many rows cost per (d^2 / n), and most bytes of the factors per byte of the rows. MNIST, alpha 1e-4 to 1e-7:
+#: One matrix for each class: fewest rows per feature from which it is estimated, fewest iterations before, and
+#: iterations that so many rows cost per (d^2 / n). MNIST, alpha 1e-4 to 1e-7:
 #: 19 to 73 iterations instead of 69 to 679, and 4 to 16 rows per feature take equal times. As many rows as the
 #: iterations before cost, for rare features: with 8 covtype takes 349 iterations at alpha 1e-4.
-_ROWS_OF_CLASS, _FEWEST, _COST, _BYTES = 8, 10, 1.5, 2.0
+_ROWS_OF_CLASS, _FEWEST, _COST = 8, 10, 1.5
 #: They are computed again after as many iterations as they cost and half of those before.
 _AGAIN = 1.5
+#: Bytes that they may take even if the rows take less.
+_LITTLE = 2**26
+#: The losses whose curvature differs from row to row.
+_VARYING = (MultinomialLoss, SoftMultinomialLoss, LogisticLoss, SoftLogisticLoss, SquaredHingeLoss)
 #: The least curvature of the loss of a row, of those that are at most 1/4.
 _LEAST = 1e-7
 
@@ -112,21 +122,27 @@ class PreconditionedLBFGS(LBFGS):
         found = {**super().nbytes(problem), "second moments": square, "their factor": square}
         if self._may_sample(problem):
             found["rows of the second moments"] = 8 * _ROWS_PER_FEATURE * problem.n_features**2
-        if self._has_classes(problem):
-            n, d, K, size = problem.n_samples, problem.n_features, problem.n_outputs, problem.dtype.itemsize
-            found["factors of the classes"] = K * square
-            found["weights for them, curvatures"] = size * ((d + 1) * K + 2 * n * K)
-            found["rows of the second moments of a class"] = 2 * size * _rows_of_class(problem) * d
-        return found
+        return found | (self._bytes_of_classes(problem) if self._has_classes(problem) else {})
 
     @staticmethod
-    def _has_classes(problem: Problem) -> bool:
+    def _bytes_of_classes(problem: Problem) -> dict[str, int]:
+        """Size in bytes of what the matrices of the classes take, by a description."""
+        n, d, K, size = problem.n_samples, problem.n_features, problem.n_outputs, problem.dtype.itemsize
+        return {
+            "factors of the classes": 8 * K * (d + 1) ** 2,
+            "weights for them, curvatures": size * ((d + 1) * K + 4 * n * K),
+            "rows of the second moments of a class": 2 * size * _rows_of_class(problem) * d,
+        }
+
+    @classmethod
+    def _has_classes(cls, problem: Problem) -> bool:
         """Whether the classes can have matrices of their own: few, of dense rows, with losses of varying curvature."""
-        if isinstance(problem, ArrayProblem) or not suits_sweep(problem):
+        if not (isinstance(problem, ArrayProblem) or suits_sweep(problem)):
             return False
-        varies = isinstance(problem.loss, MultinomialLoss | LogisticLoss | SquaredHingeLoss)
-        factors = 8 * problem.n_outputs * (problem.n_features + 1) ** 2
-        return varies and factors <= _BYTES * problem.n_samples * problem.n_features * problem.dtype.itemsize
+        if not isinstance(problem.loss, _VARYING):
+            return False
+        rows = problem.n_samples * problem.n_features * problem.dtype.itemsize
+        return bool(sum(cls._bytes_of_classes(problem).values()) <= max(rows, _LITTLE))
 
     @staticmethod
     def _may_sample(problem: Problem) -> bool:
@@ -178,18 +194,24 @@ class PreconditionedLBFGS(LBFGS):
             state["anchored"], self._of_classes = np.asarray(state["iteration"]), None
             state["passes"] = np.asarray(state["passes"] + 1)
         if self._of_classes is None and state["anchored"] >= 0:  # from the state, as a resumed run does
-            dual = problem.blank((problem.n_samples, problem.n_outputs))
-            problem.respond(*self._split(problem, state["anchor"]), dual)
-            bends, rng = _curvatures(problem, dual), np.random.default_rng(0)
+            bends = _curvatures(problem, self._responses(problem, *self._split(problem, state["anchor"])))
+            rng = np.random.default_rng(0)
             self._of_classes = [self._factor_of(problem, bends[:, k], rng) for k in range(problem.n_outputs)]
         return self._of_classes
+
+    @staticmethod
+    def _responses(problem: Problem, W: Array, bias: Array) -> Array:
+        """The negative gradients of the losses, (n, K)."""
+        dual: Array = problem.blank((problem.n_samples, problem.n_outputs))
+        problem.respond(W, bias, dual)
+        return dual
 
     @staticmethod
     def _factor_of(problem: Problem, bends: Array, rng: np.random.Generator) -> Factor:
         """The factor of a class, whose losses have the curvatures ``bends``."""
         sizes = np.maximum(bends.astype(np.float64), _LEAST) * np.asarray(problem.sample_weight)
         rows, weights = _in_proportion(sizes, _rows_of_class(problem), rng)
-        X = row_matrix(problem)[rows]
+        X = problem.picked(rows) if isinstance(problem, ArrayProblem) else row_matrix(problem)[rows]
         design = Design(X, weights=weights, intercept=problem.intercept, dtype=problem.dtype)
         moments, share = design.moments(math.inf), len(rows) / problem.n_samples
         noise = 2.0 * float(np.finfo(problem.dtype).eps) * share * moments.trace
