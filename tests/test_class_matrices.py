@@ -12,6 +12,7 @@ from manyclass import LinearClassifier
 from manyclass.objective.losses import LogisticLoss, MultinomialLoss, SoftMultinomialLoss, SquaredHingeLoss
 from manyclass.optimize.loop import minimize
 from manyclass.solvers import Newton, PreconditionedLBFGS
+from manyclass.solvers.primal.preconditioned import _rows_of_class
 
 LOSSES = [
     (MultinomialLoss(), "class"),
@@ -113,3 +114,12 @@ def test_rows_of_any_library_and_of_half_precision_have_them(library, loss, fit_
     assert plain.n_iter_ > 10
     assert found.n_iter_ <= 1.5 * plain.n_iter_
     assert found.objective_ == pytest.approx(plain.objective_, rel=2e-3)
+
+
+def test_rows_of_weight_zero_are_not_drawn():
+    """A quarter of the rows, so that there are fewer others than rows to draw."""
+    problem = hard(MultinomialLoss(), "class", n=1500, d=60)
+    assert 1125 <= _rows_of_class(problem) < 1500
+    found = minimize(problem, PreconditionedLBFGS(), tol=1e-6)
+    assert found.state["anchored"] >= 10
+    assert found.n_iter < 60

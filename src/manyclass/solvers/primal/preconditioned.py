@@ -283,16 +283,18 @@ def _solved_by_class(problem: Problem, factors: list[Factor], gradient: Array) -
 
 
 def _in_proportion(sizes: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """About ``count`` rows, each with a probability p = min(1, size / t), and size / p of these."""
+    """About ``count`` rows, each with a probability p = min(1, size / t), and size / p of these; none of size 0."""
+    present = np.flatnonzero(sizes)
+    sizes = sizes[present]
     if count >= len(sizes):
-        return np.arange(len(sizes)), sizes
+        return present, sizes
     falling = np.sort(sizes)[::-1]
     left = np.cumsum(falling[::-1])[::-1][:count]  # the sum from here on
     each = left / np.arange(count, 0, -1)
     t = each[int(np.argmax(falling[:count] <= each))]
     total = np.floor(np.cumsum(np.minimum(1.0, sizes / t)) + rng.random())
     rows = np.flatnonzero(np.diff(total, prepend=0.0))
-    return rows, np.maximum(sizes[rows], t)
+    return present[rows], np.maximum(sizes[rows], t)
 
 
 def _curvatures(problem: Problem, dual: Array) -> Array:
