@@ -181,7 +181,7 @@ class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
         factor = self._classes(problem, state) or self._held(problem, state)
         if self._root is None or self._root[0] is not factor:
             self._root = None  # not two at a time
-            made = root_of(problem, factor) if isinstance(factor, Factor) else roots_of(problem, factor)
+            made = root_of(problem, factor) if isinstance(factor, Factor) else _roots_of(problem, factor)
             self._root = factor, made
         root = self._root[1]
         if not isinstance(factor, Factor):
@@ -209,7 +209,7 @@ def root_of(problem: Problem, factor: Factor) -> Any:
     return problem.there(padded)
 
 
-def roots_of(problem: Problem, factors: list[Factor]) -> Any:
+def _roots_of(problem: Problem, factors: list[Factor]) -> Any:
     """`root_of` each factor, with as many rows of zeros as it lacks, (K, d + 1, d + 1)."""
     size = problem.n_features + 1
     roots = problem.blank((len(factors), size, size))
