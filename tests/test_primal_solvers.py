@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import references
 from helpers import Data, make_data, make_problem, objective
+from manyclass import LinearClassifier
 from manyclass.objective.losses import (
     CrammerSingerLoss,
     HuberLoss,
@@ -22,7 +23,8 @@ from manyclass.objective.losses import (
 )
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.optimize.loop import Outcome, minimize
-from manyclass.solvers import FISTA, LBFGS, SDCA
+from manyclass.solvers import FISTA, LBFGS, SDCA, PreconditionedLBFGS
+from manyclass.solvers.least_squares.design import Design
 from registry import BATCH, LOSSES, ON_WEIGHTS, STOCHASTIC
 
 NET = ElasticNet(0.25)
@@ -402,3 +404,26 @@ def test_stochastic_solvers_take_no_shift(name):
     problem = make_problem(SquaredLoss(), make_data("real"), shift=np.ones((8, 4)))
     with pytest.raises(ValueError, match=r"'sgd' needs a penalty without shift"):
         minimize(problem, ON_WEIGHTS[name])
+
+
+def test_second_moments_are_computed_once_for_all_alphas(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 20)) @ rng.normal(size=(20, 20)), rng.integers(3, size=600)
+    counted = []
+    moments = Design.moments
+    monkeypatch.setattr(Design, "moments", lambda self, *args: counted.append(1) or moments(self, *args))
+    model = LinearClassifier(solver="preconditioned_lbfgs", warm_start=True)
+    alphas, fits = (1e-3, 1e-4, 1e-5), []
+    for alpha in alphas:
+        fits.append(model.set_params(alpha=alpha).fit(X, y).coef_.copy())
+    assert len(counted) == 1
+    for other in (X * 2, X[:, ::-1], X[:500]):  # other rows need others
+        model.fit(other, y[: len(other)])
+        assert model.duality_gap_ <= 1e-3
+    assert len(counted) == 4
+    # The same bits as if each fit had computed them.
+    monkeypatch.setattr(PreconditionedLBFGS, "_has_moments", lambda *_: False, raising=True)
+    model = LinearClassifier(solver="preconditioned_lbfgs", warm_start=True)
+    for alpha, coef in zip(alphas, fits):
+        np.testing.assert_array_equal(model.set_params(alpha=alpha).fit(X, y).coef_, coef)
+    assert len(counted) == 7

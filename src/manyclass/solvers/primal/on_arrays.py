@@ -54,7 +54,8 @@ class OnArrays(BatchSolver):
         return _of(problem).certified(*self.weights(problem, state))
 
     def pack(self, state: State) -> dict[str, Array]:
-        return {name: to_numpy(array) for name, array in state.items()}
+        packed = super().pack(state)
+        return {name: to_numpy(array) for name, array in packed.items()}
 
     def unpack(self, problem: Problem, state: State, arrays: dict[str, Array]) -> None:
         held = self.pack(state)
@@ -166,8 +167,8 @@ class ArrayLBFGS(OnArrays, LBFGS):
 class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
     """`PreconditionedLBFGS` on an `ArrayProblem`."""
 
-    def _measure(self, problem: Problem) -> None:
-        super()._measure(problem)
+    def _measure(self, problem: Problem, state: State) -> None:
+        super()._measure(problem, state)
         self._root: tuple[Factor | list[Factor], Any] | None = None
 
     @staticmethod

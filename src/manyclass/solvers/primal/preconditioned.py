@@ -47,6 +47,8 @@ _ROWS_OF_CLASS, _FEWEST, _COST = 8, 10, 1.5
 _AGAIN = 1.5
 #: Bytes that they may take even if the rows take less.
 _LITTLE = 2**26
+#: Rows by which second moments are known again.
+_MARKS = 16
 #: The losses whose curvature differs from row to row.
 _VARYING = (MultinomialLoss, SoftMultinomialLoss, LogisticLoss, SoftLogisticLoss, SquaredHingeLoss)
 #: The least curvature of the loss of a row, of those that are at most 1/4.
@@ -151,32 +153,48 @@ class PreconditionedLBFGS(LBFGS):
         return enough and not isinstance(problem.rows, CSRRows)
 
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
-        self._measure(problem)
+        self._measure(problem, state)
         yield from super().iterate(problem, state, seed)
 
-    def _measure(self, problem: Problem) -> None:
-        """Compute the second moments; one pass, or part of one."""
-        X, weights, n = row_matrix(problem), problem.sample_weight, problem.n_samples
-        few = _ROWS_PER_FEATURE * problem.n_features
-        if self._may_sample(problem) and not is_ill_conditioned(problem):
-            # Whatever the seed, so that a fit without one has the same bits again.
-            rows = np.sort(np.random.default_rng(0).choice(n, few, replace=False))
-            X = problem.picked(rows) if isinstance(problem, ArrayProblem) else X[rows]
-            weights = np.asarray(weights)[rows]
-            weights = weights / (weights.mean() or 1.0)
-        design = Design(
-            X, weights=weights, intercept=problem.intercept, dtype=problem.dtype, n_threads=problem.n_threads
-        )
-        # Of products in float32 no more is needed: rounding is far below what another curvature would change.
-        self._moments: Moments = design.moments(math.inf)
+    def pack(self, state: State) -> dict[str, Array]:
+        return {name: array for name, array in super().pack(state).items() if name not in ("moments", "moments_of")}
+
+    def _measure(self, problem: Problem, state: State) -> None:
+        """Compute the second moments, one pass or part of one, unless the state has them, from a fit of other alpha."""
+        sampled = self._may_sample(problem) and not is_ill_conditioned(problem)
+        weights, n, d = np.asarray(problem.sample_weight), problem.n_samples, problem.n_features
+        trace = np.dot(weights.astype(np.float64), problem.norms)
+        rows = np.linspace(0, n - 1, _MARKS).astype(np.int64)
+        some = problem.taken(rows) if isinstance(problem, ArrayProblem) else row_matrix(problem)[rows]
+        marks = some @ np.arange(1.0, d + 1)  # which differ for rows turned or in another order
+        these = np.array([sampled, problem.intercept, n, d, trace, *marks])
+        self._computed = not self._has_moments(state, these)
+        if self._computed:
+            X = row_matrix(problem)
+            if sampled:
+                # Whatever the seed, so that a fit without one has the same bits again.
+                rows = np.sort(np.random.default_rng(0).choice(n, _ROWS_PER_FEATURE * d, replace=False))
+                X = _picked(problem, rows)
+                weights = weights[rows] / (weights[rows].mean() or 1.0)
+            design = Design(
+                X, weights=weights, intercept=problem.intercept, dtype=problem.dtype, n_threads=problem.n_threads
+            )
+            # Of products in float32 no more is needed: rounding is far below what another curvature would change.
+            state["moments"], state["moments_of"] = design.moments(math.inf).matrix, these
+        self._moments = Moments(state["moments"], None, d)
         self._factor: Factor | None = None
         self._of_classes: list[Factor] | None = None
         self._measure_rows = partial(_spread, problem)
 
+    @staticmethod
+    def _has_moments(state: State, these: Array) -> bool:
+        """Whether the state has the second moments of ``these`` rows."""
+        return np.array_equal(state.get("moments_of", np.zeros(0)), these)
+
     def _start(self, problem: Problem, state: State, seed: int) -> None:
         super()._start(problem, state, seed)
         state["curvature"] = np.zeros(())
-        state["passes"] = np.asarray(2.0)  # with the one for the matrix
+        state["passes"] = np.asarray(1.0 + self._computed)
         if "anchored" in state:
             state["anchored"] = np.full((), -1)
 
@@ -211,7 +229,7 @@ class PreconditionedLBFGS(LBFGS):
         """The factor of a class, whose losses have the curvatures ``bends``."""
         sizes = np.maximum(bends.astype(np.float64), _LEAST) * np.asarray(problem.sample_weight)
         rows, weights = _in_proportion(sizes, _rows_of_class(problem), rng)
-        X = problem.picked(rows) if isinstance(problem, ArrayProblem) else row_matrix(problem)[rows]
+        X = _picked(problem, rows)
         design = Design(X, weights=weights, intercept=problem.intercept, dtype=problem.dtype)
         moments, share = design.moments(math.inf), len(rows) / problem.n_samples
         noise = 2.0 * float(np.finfo(problem.dtype).eps) * share * moments.trace
@@ -256,6 +274,11 @@ class PreconditionedLBFGS(LBFGS):
             seen = self._measured
         self._seen = seen / problem.n_samples
         return losses
+
+
+def _picked(problem: Problem, rows: Array) -> Any:
+    """Some rows, of the kind of all."""
+    return problem.picked(rows) if isinstance(problem, ArrayProblem) else row_matrix(problem)[rows]
 
 
 def _wait(problem: Problem) -> int:
