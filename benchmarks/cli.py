@@ -95,7 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--intercept", choices=("no", "yes", "both"), help="where an experiment can have one")
     run.add_argument("--budget", type=_above_zero, default=600.0, metavar="SECONDS", help="a peer's fit (default 600)")
     run.add_argument("--memory", type=_above_zero, default=4.0, metavar="GIB", help="where it is limited (default 4)")
-    run.add_argument("--classes", type=_positive, help="one_vs_rest: peers are timed on this many classes")
+    about = "one_vs_rest: peers are timed on this many classes; memoir_scaling: this many alone"
+    run.add_argument("--classes", type=_positive, help=about)
     run.add_argument("--base", default="HEAD", metavar="REVISION", help="revisions: the other one (default HEAD)")
     run.add_argument("--device", help="embeddings, ls_default: the device of PyTorch, such as cuda")
     run.add_argument("--quick", action="store_true", help="shrunken data: shows that it works, measures nothing")

@@ -102,6 +102,19 @@ def test_certified_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert all(float(row["relative_gap"]) <= 1e-3 for row in rows)
 
 
+def test_solver_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.experiments import solver_choice
+
+    monkeypatch.setattr(solver_choice, "LOSSES", ("multinomial", "hinge"))
+    rows = run(tmp_path, "solver_choice", "--data", "bundled/iris", "--alpha", "1e-1", "--only", "auto,sdca,lbfgs")
+    took = {(row["objective_name"], row["method"], row["status"]) for row in rows}
+    assert took == {
+        *((loss, solver, "measured") for loss in ("multinomial", "hinge") for solver in ("auto", "sdca")),
+        ("multinomial", "lbfgs", "measured"),
+        ("hinge", "lbfgs", "skipped"),  # which has no gradient
+    }
+
+
 def test_reading(tmp_path: Path) -> None:
     rows = run(tmp_path, "reading", "--data", "bundled/iris")
     assert {(row["method"], row["kind"]) for row in rows} == {

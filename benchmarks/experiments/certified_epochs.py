@@ -7,6 +7,7 @@ the solvers, "auto" if it is left out; --alphas the penalties, in which 0 is 1 /
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.bench import Bench, DataFile
@@ -27,11 +28,21 @@ def run(bench: Bench) -> None:
                 for intercept in (True, False):
                     for solver in solvers:
                         for seed in range(bench.options.runs):
-                            _fit(bench, source, loss, alpha, intercept, solver, seed)
+                            fit(bench, source, loss, alpha, intercept, solver, seed)
     _report(bench)
 
 
-def _fit(bench: Bench, source: DataFile, loss: str, alpha: float, intercept: bool, solver: str, seed: int) -> None:
+def fit(
+    bench: Bench,
+    source: DataFile,
+    loss: str,
+    alpha: float,
+    intercept: bool,
+    solver: str,
+    seed: int,
+    callback: Callable[[Any], bool] | None = None,
+) -> dict[str, Any]:
+    """One fit, which ``callback`` may end; returns what was recorded."""
     from manyclass import LinearClassifier, __version__
 
     data = source.read()
@@ -44,8 +55,8 @@ def _fit(bench: Bench, source: DataFile, loss: str, alpha: float, intercept: boo
         n_jobs=bench.options.threads,
     )
     with threads_limited(bench.options.threads), quiet(), Stopwatch() as watch:
-        model.fit(data.X, data.y)
-    bench.record(
+        model.fit(data.X, data.y, callback=callback)
+    row = dict(
         **data.facts,
         objective_name=loss,
         alpha=model.alpha_,
@@ -59,9 +70,12 @@ def _fit(bench: Bench, source: DataFile, loss: str, alpha: float, intercept: boo
         passes=model.history_.last.passes,
         relative_gap=model.duality_gap_,
         certified=model.duality_gap_ <= model.tol,
+        seconds=watch.seconds,
         cpu_seconds=watch.cpu_seconds,
         compile_seconds=model.history_.compile_seconds,
     )
+    bench.record(**row)
+    return row
 
 
 def _report(bench: Bench) -> None:
