@@ -203,6 +203,23 @@ def test_warmup_compiles_what_a_fit_uses(tmp_path):
     assert fitted.stdout.split() == ["0"], fitted.stderr
 
 
+@pytest.mark.slow
+def test_warmup_compiles_what_many_classes_use(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    words = ["-m", "manyclass", "warmup", "--loss", "crammer_singer", "--rows", "sparse"]
+    assert python(*words, env=environment).returncode == 0
+    code = (
+        "from manyclass import LinearClassifier; from manyclass.datasets import make_many_classes\n"
+        "from manyclass.kernels.jit import compile_clock\n"
+        "for n, d, K in ((3000, 2000, 300), (20000, 60000, 5000)):\n"
+        "    X, y = make_many_classes(n, d, K, random_state=0)\n"
+        "    LinearClassifier('crammer_singer', max_iter=5).fit(X, y).predict(X[:500])\n"
+        "print(compile_clock.kernels)"
+    )
+    fitted = python("-c", code, env=environment)
+    assert fitted.stdout.split() == ["0"], fitted.stderr
+
+
 def test_warmup_removes_the_machine_code_of_other_versions(tmp_path):
     sources = Path(jit.__file__).parent
     tag = f"py{sys.version_info[0]}{sys.version_info[1]}"

@@ -16,7 +16,8 @@ USAGE = ""
 HELP = "compile what later fits use, for images and servers"
 DESCRIPTION = """\
 Fit a tiny generated problem, with an intercept, by each loss on each kind of rows, and predict with the model: the
-kernels that this compiles are kept on disk, and later fits find them there. They are for the processor of this machine;
+kernels that this compiles are kept on disk, and later fits find them there. Crammer and Singer's loss is fitted with
+few, hundreds and thousands of classes, for which other kernels are used. They are for the processor of this machine;
 NUMBA_CACHE_DIR names another folder for them. Those of other versions of the package are removed from it."""
 EPILOG = """\
 examples:
@@ -29,6 +30,10 @@ _LOSSES = ("multinomial", "crammer_singer", "squared_hinge", "squared")
 _ROWS = ("dense", "sparse")
 _DTYPES = ("float32", "float64")
 _SAMPLES, _FEATURES, _CLASSES = 120, 10, 3
+#: Classes for which the default solver takes active sets, and for which a model predicts from coarse weights first.
+_MANY, _VERY_MANY = 400, 4096
+#: Features of these problems.
+_WORDS = 4000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +54,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     """Fit and predict by every combination."""
     from manyclass.kernels.jit import compile_clock
     from manyclass.runtime.memory import human
+    from manyclass.solvers import ActiveSetSDCA
 
     started, compiled, spent = time.perf_counter(), compile_clock.kernels, compile_clock.seconds
     for dtype in args.dtype:
@@ -56,6 +62,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             for loss in args.loss:
                 screen.say(f"{loss}, {rows} {dtype}")
                 _fit(loss, args.solver, rows, dtype)
+                if loss == "crammer_singer" and args.solver == "auto":
+                    screen.say(f"{loss}, {rows} {dtype}, many classes")
+                    _fit(loss, "auto", rows, dtype, _MANY)
+                    if rows == "sparse":
+                        _fit(loss, ActiveSetSDCA(storage="sparse"), rows, dtype, _VERY_MANY)
     times = {"compile": compile_clock.seconds - spent, "in all": time.perf_counter() - started}
     facts = {
         "compiled": count(compile_clock.kernels - compiled, "kernel"),
@@ -93,28 +104,34 @@ def _sweep(folders: tuple[Path, Path]) -> int:
     return size
 
 
-def _fit(loss: str, solver: str, rows: str, dtype: str) -> None:
+def _fit(loss: str, solver: Any, rows: str, dtype: str, classes: int = _CLASSES) -> None:
     import warnings
 
     import numpy as np
     from scipy.sparse import csr_matrix
     from sklearn.exceptions import ConvergenceWarning
 
+    from manyclass.datasets import make_many_classes
     from manyclass.estimators import LinearClassifier, LinearRegressor
     from manyclass.objective.losses import REGRESSION
 
     rng = np.random.default_rng(0)
     X: Any = rng.random((_SAMPLES, _FEATURES)).astype(dtype) * (rng.random((_SAMPLES, _FEATURES)) < 0.5)
-    y: Any = np.arange(_SAMPLES) % _CLASSES
+    y: Any = np.arange(_SAMPLES) % classes
     kind: Any = LinearClassifier
     if loss in REGRESSION:
         kind, y = LinearRegressor, y.astype(dtype)
     if rows == "sparse":
         X = csr_matrix(X)
-    model = kind(loss, solver=solver, fit_intercept=True, random_state=0)
+    most = {}
+    if classes > _CLASSES:  # each has few of the features, as in texts; a few iterations will do
+        X, y = make_many_classes(3 * classes, _WORDS, classes, random_state=0, dtype=np.dtype(dtype).type)
+        X, most = X if rows == "sparse" else X.toarray(), {"max_iter": 3}
+    model = kind(loss, solver=solver, fit_intercept=True, random_state=0, **most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes")  # scikit-learn's, of few rows per class
         model.fit(X, y)
-    model.predict(X)
+    model.predict(X[:_SAMPLES])
     if hasattr(model, "predict_proba"):
-        model.predict_proba(X)
+        model.predict_proba(X[:_SAMPLES])
