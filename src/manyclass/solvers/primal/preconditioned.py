@@ -65,8 +65,8 @@ class PreconditionedLBFGS(LBFGS):
     and as many for a Cholesky factor, which is computed again a few times as h decreases.
 
     Passes over the data: one for the matrix (which for a well-conditioned problem with many rows is estimated from four
-    random rows per feature), one at the start, one per trial step; dense rows are read once for both
-    scores and gradient, in blocks that stay in the cache.
+    random rows per feature; a warm start on the same rows has it), one at the start, one per trial step; dense rows are
+    read once for both scores and gradient, in blocks that stay in the cache.
 
     Parameters
     ----------
@@ -170,6 +170,7 @@ class PreconditionedLBFGS(LBFGS):
         these = np.array([sampled, problem.intercept, n, d, trace, *marks])
         self._computed = not self._has_moments(state, these)
         if self._computed:
+            state.pop("moments", None)  # not two at a time
             X = row_matrix(problem)
             if sampled:
                 # Whatever the seed, so that a fit without one has the same bits again.
