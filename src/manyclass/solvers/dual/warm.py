@@ -14,7 +14,6 @@ from manyclass.solvers.base import Solver, State, Warm
 from manyclass.solvers.dual._image import image_of
 from manyclass.solvers.dual.active import ActiveSetSDCA
 from manyclass.solvers.dual.sdca import SDCA
-from manyclass.solvers.primal.base import BatchSolver
 
 __all__ = ["lineage", "warm_state"]
 
@@ -57,8 +56,6 @@ def warm_state(problem: Problem, solver: Solver, state: State, *, rough: bool = 
             return state
     elif isinstance(solver, SDCA):
         state = {**solver.state(problem), **{name: state[name] for name in _CARRIED}}
-    elif isinstance(solver, BatchSolver):  # whose state is its weights: all else is computed from them
-        return state
     solver.certificate(problem, state, final=True)
     return state
 

@@ -60,6 +60,10 @@ class BatchSolver(PrimalSolver):
     def weights(self, problem: Problem, state: State) -> tuple[Array, Array]:
         return self._split(problem, state["point"])
 
+    def warm(self, problem: Problem, state: State) -> State:
+        """Continue from the weights; what depends on the rest of the problem is computed from them."""
+        return state
+
     def certificate(self, problem: Problem, state: State, *, final: bool) -> Certificate:
         W, bias = self.weights(problem, state)
         found = self._swept[1] if self._swept is not None and self._swept[0] is state["point"] else None

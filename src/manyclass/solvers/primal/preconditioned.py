@@ -168,7 +168,7 @@ class PreconditionedLBFGS(LBFGS):
         some = problem.taken(rows) if isinstance(problem, ArrayProblem) else row_matrix(problem)[rows]
         marks = some @ np.arange(1.0, d + 1)  # which differ for rows turned or in another order
         these = np.array([sampled, problem.intercept, n, d, trace, *marks])
-        self._computed = not self._has_moments(state, these)
+        self._computed = not np.array_equal(state.get("moments_of", np.zeros(0)), these)
         if self._computed:
             state.pop("moments", None)  # not two at a time
             X = row_matrix(problem)
@@ -186,11 +186,6 @@ class PreconditionedLBFGS(LBFGS):
         self._factor: Factor | None = None
         self._of_classes: list[Factor] | None = None
         self._measure_rows = partial(_spread, problem)
-
-    @staticmethod
-    def _has_moments(state: State, these: Array) -> bool:
-        """Whether the state has the second moments of ``these`` rows."""
-        return np.array_equal(state.get("moments_of", np.zeros(0)), these)
 
     def _start(self, problem: Problem, state: State, seed: int) -> None:
         super()._start(problem, state, seed)
