@@ -21,7 +21,7 @@ DATASETS = (
 )
 SOLVERS = (
     *("sdca", "accelerated", "sdca_active", "interior_point", "preconditioned_lbfgs"),
-    *("lbfgs", "newton", "coordinate_descent"),
+    *("lbfgs", "newton", "cd"),
 )
 #: A solver is ended after so many times the time of the default one, and so many seconds more.
 _TIMES, _MORE = 4.0, 1.0
