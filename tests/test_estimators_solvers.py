@@ -26,6 +26,7 @@ from manyclass.objective.losses import (
     HuberLoss,
     LogisticLoss,
     MultinomialLoss,
+    SquaredHingeLoss,
 )
 from manyclass.objective.penalties import L1, L2, ElasticNet
 from manyclass.optimize.choice import choose
@@ -371,7 +372,7 @@ def test_auto_chooses_by_the_problem(digits, diabetes):
         (MultinomialLoss(), 30, 1.0, "csr", "sdca"),
         (MultinomialLoss(), 3, 1e6, "dense", "sdca"),  # 100 features per output: X'X costs more than it saves
         (LogisticLoss(), 30, 1e6, "dense", "sdca"),
-        (LogisticLoss(), 30, 1e-4, "dense", "preconditioned_lbfgs"),
+        (LogisticLoss(), 30, 1e-4, "dense", "accelerated"),  # five rows per feature
         (CrammerSingerLoss(1.0), 30, 1e-4, "dense", "accelerated"),
     ],
     ids=lambda value: value.name if hasattr(value, "name") else str(value),
@@ -381,6 +382,24 @@ def test_dense_rows_are_multiplied_by_blas_where_that_is_faster(loss, K, lam, vi
     assert choose(problem).prepare(problem).name == name
     few = helpers.make_problem(loss, helpers.make_data(loss.targets, n=100, d=300, K=K), view=view, lam=1e6)
     assert choose(few).prepare(few).name == "sdca"
+
+
+@pytest.mark.parametrize(
+    ("loss", "d", "K", "lam", "name"),
+    [
+        (MultinomialLoss(), 10, 5, 1e-6, "preconditioned_lbfgs"),
+        (LogisticLoss(), 10, 5, 1e-6, "preconditioned_lbfgs"),
+        (SquaredHingeLoss(), 10, 5, 1e-5, "preconditioned_lbfgs"),
+        (MultinomialLoss(), 20, 5, 1e-6, "accelerated"),
+        (LogisticLoss(), 80, 100, 1e-6, "preconditioned_lbfgs"),
+        (LogisticLoss(), 80, 100, 1e-3, "accelerated"),
+        (SquaredHingeLoss(), 80, 100, 1e-4, "accelerated"),  # fewer than 40 rows per feature
+    ],
+    ids=lambda value: value.name if hasattr(value, "name") else str(value),
+)
+def test_small_ill_conditioned_problems_are_multiplied_where_features_are_few(loss, d, K, lam, name):
+    problem = helpers.make_problem(loss, helpers.make_data(loss.targets, n=1500, d=d, K=K), view="dense", lam=lam)
+    assert choose(problem).name == name
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", CrammerSinger(), CrammerSinger(gamma=0)], ids=str)

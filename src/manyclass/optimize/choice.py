@@ -49,6 +49,16 @@ _FEW_WEIGHTS = 10**7
 #: MNIST, alpha 1e-3 to 1e-6, seconds of one core.
 _COMPARED = (MultinomialLoss, SoftMultinomialLoss, LogisticLoss, SoftLogisticLoss, SquaredHingeLoss)
 _LEAST_WORK, _MOST_FEATURES, _ROWS_PER_FEATURE, _FEATURES_PER_OUTPUT, _IF_ILL = 10**7, 4096, 2, 32, 100
+#: Ill-conditioned problems with less than three times the least n d K must have a condition above the first number and
+#: few features (`_FEW_FEATURES`), or d^2 / n at most the second number, for which there is no least n d K: an iteration
+#: takes milliseconds beside its products.
+#: USPS (d^2 / n = 9), softmax, alpha 1e-4 and 1e-6: 0.5 and 1.4 s, acceleration 0.25 and 1.5; letter and pendigits
+#: (0.02, 0.03), three smooth losses, 1e-4 to 1e-6: a fifth to nine tenths of its time; segment, covtype and optdigits
+#: (0.2 to 1): a half to three times of it.
+_HARD_IF_SMALL, _VERY_FEW = 1e3, 0.1
+#: Fewest rows per feature for the squared hinge, whose active rows change: USPS (28), alpha 1e-4 and 1e-6: 1.1 and
+#: 12 s, acceleration 0.4 and 2.0.
+_ROWS_OF_HINGE = 40
 #: Or, ill-conditioned, for so few features that a matrix for each class costs some iterations, however few outputs:
 #: d^2 / n is at most this. An 8 against the rest of MNIST, softmax and squared hinge, alpha 1e-4 and 1e-6: two to three
 #: times as fast as acceleration.
@@ -92,18 +102,25 @@ def choose(problem: Problem) -> Solver:
 def _suits_products(problem: Problem, ill: bool) -> bool:
     """Whether matrix products of all rows are faster than dual ascent row by row."""
     n, d, K = problem.n_samples, problem.n_features, problem.n_outputs
-    gamma = float(problem.loss.smoothness)
     if not (
         isinstance(problem.rows, DenseRows)
         and isinstance(problem.penalty, L2)
         and isinstance(problem.loss, _COMPARED)
-        and n * d * K >= _LEAST_WORK
         and d <= min(_MOST_FEATURES, n // _ROWS_PER_FEATURE)
     ):
         return False
+    work = n * d * K
     if ill:
-        needed = 0.1 * condition(problem, gamma)
-        return d <= max(_IF_ILL, needed) * K or d * d <= _FEW_FEATURES * n
+        if d * d <= _VERY_FEW * n:
+            return True
+        hard = condition(problem, float(problem.loss.smoothness))
+        if work < 3 * _LEAST_WORK and (work < _LEAST_WORK or hard <= _HARD_IF_SMALL or d * d > _FEW_FEATURES * n):
+            return False
+        if isinstance(problem.loss, SquaredHingeLoss) and n < _ROWS_OF_HINGE * d:
+            return False
+        return d <= max(_IF_ILL, 0.1 * hard) * K or d * d <= _FEW_FEATURES * n
+    if work < _LEAST_WORK:
+        return False
     return isinstance(problem.loss, MultinomialLoss | SoftMultinomialLoss) and d <= _FEATURES_PER_OUTPUT * K
 
 

@@ -41,8 +41,11 @@ _LOSSES: tuple[Any, ...] = CrammerSingerLoss, SmoothHingeLoss, SquaredHingeLoss
 
 
 #: `suits_interior_point`: R^2 / (gamma lam n) above which the method is taken, with R^2 the mean squared norm of a row;
-#: the least gamma there; operations of an iteration, a second or two; dual variables.
+#: the least gamma there; operations of an iteration, a second or two; dual variables. Ten times the first number where
+#: an iteration takes more than `_MUCH_WORK` operations: optdigits, Crammer-Singer, alpha 1e-5: 6 s, acceleration 0.8 to
+#: 1.9; at 1e-6 with an intercept this has no certificate after 1000 iterations. USPS, squared hinge, 1e-6: 10 and 2 s.
 _HARD, _LEAST_GAMMA, _WORK, _DUALS = 5e3, 1e-3, 5e10, 5_000_000
+_MUCH_WORK = 1e9
 #: The same for Crammer and Singer's loss with more than this many rows per unknown of a system, which no wide margin
 #: separates: letter, covtype and 50 components of MNIST are certified by `AcceleratedSDCA` down to alpha 1e-7, in a
 #: quarter of the time. Set when segment, optdigits and USPS, with 13 and fewer, were not certified at 1e-5, before that
@@ -79,7 +82,9 @@ def suits_interior_point(problem: Problem) -> bool:
     if kinked:
         hard = min(_PER_SQUARE * (n / size) ** 2, _MOST_HARD) * (10.0 if work > _LONG_WORK else 1.0)
         return condition(problem, 1.0) > hard
-    hard = _HARD_JOINT if problem.loss.joint and n > _ENOUGH * size else _HARD
+    hard = _HARD if work <= _MUCH_WORK else 10.0 * _HARD
+    if problem.loss.joint and n > _ENOUGH * size:
+        hard = _HARD_JOINT
     return _mean_norm(problem) * problem.inv_lam_n > hard * max(float(problem.loss.smoothness), _LEAST_GAMMA)
 
 
