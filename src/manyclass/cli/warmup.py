@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ USAGE = ""
 HELP = "compile what later fits use, for images and servers"
 DESCRIPTION = """\
 Fit a tiny generated problem, with an intercept, by each loss on each kind of rows, and predict with the model: the
-kernels that this compiles are kept on disk, and later fits find them there. Crammer and Singer's loss is fitted with
-few, hundreds and thousands of classes, for which other kernels are used. They are for the processor of this machine;
+kernels that this compiles are kept on disk, and later fits find them there. With the default solver, classifiers are
+also fitted by the solvers that it takes for weak penalties, and those of joint losses with hundreds of classes (Crammer
+and Singer's with thousands), for which other kernels are used. They are for the processor of this machine;
 NUMBA_CACHE_DIR names another folder for them. Those of other versions of the package are removed from it."""
 EPILOG = """\
 examples:
@@ -54,19 +56,14 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     """Fit and predict by every combination."""
     from manyclass.kernels.jit import compile_clock
     from manyclass.runtime.memory import human
-    from manyclass.solvers import ActiveSetSDCA
 
     started, compiled, spent = time.perf_counter(), compile_clock.kernels, compile_clock.seconds
     for dtype in args.dtype:
         for rows in args.rows:
             for loss in args.loss:
-                screen.say(f"{loss}, {rows} {dtype}")
-                _fit(loss, args.solver, rows, dtype)
-                if loss == "crammer_singer" and args.solver == "auto":
-                    screen.say(f"{loss}, {rows} {dtype}, many classes")
-                    _fit(loss, "auto", rows, dtype, _MANY)
-                    if rows == "sparse":
-                        _fit(loss, ActiveSetSDCA(storage="sparse"), rows, dtype, _VERY_MANY)
+                for kind, solver, classes in _fits(loss, args.solver, rows):
+                    screen.say(f"{loss}, {rows} {dtype}{kind}")
+                    _fit(loss, solver, rows, dtype, classes)
     times = {"compile": compile_clock.seconds - spent, "in all": time.perf_counter() - started}
     facts = {
         "compiled": count(compile_clock.kernels - compiled, "kernel"),
@@ -75,6 +72,24 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     }
     screen.facts("", facts)
     return 0
+
+
+def _fits(loss: str, solver: str, rows: str) -> Iterator[tuple[str, Any, int]]:
+    """What a fit is called, its solver and number of classes, for each fit by a loss."""
+    from manyclass.objective.losses import CLASSIFICATION
+    from manyclass.solvers import AcceleratedSDCA, ActiveSetSDCA, PreconditionedLBFGS
+
+    yield "", solver, _CLASSES
+    if solver != "auto" or loss not in CLASSIFICATION:
+        return
+    # What `manyclass.optimize.choice` takes for ill-conditioned problems.
+    yield ", weak penalty", AcceleratedSDCA(), _CLASSES
+    if rows == "dense" and loss in ("multinomial", "log_loss", "squared_hinge"):
+        yield ", weak penalty, few features", PreconditionedLBFGS(), _CLASSES
+    if CLASSIFICATION[loss].joint:
+        yield ", many classes", "auto", _MANY
+    if loss == "crammer_singer" and rows == "sparse":
+        yield ", very many classes", ActiveSetSDCA(storage="sparse"), _VERY_MANY
 
 
 def _caches() -> set[tuple[Path, Path]]:
