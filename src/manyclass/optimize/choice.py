@@ -101,11 +101,12 @@ def choose(problem: Problem) -> Solver:
 
 def _suits_products(problem: Problem, ill: bool) -> bool:
     """Whether matrix products of all rows are faster than dual ascent row by row."""
-    n, d, K = problem.n_samples, problem.n_features, problem.n_outputs
+    n, d, K, loss = problem.n_samples, problem.n_features, problem.n_outputs, problem.loss
+    gamma = float(loss.smoothness)
     if not (
         isinstance(problem.rows, DenseRows)
         and isinstance(problem.penalty, L2)
-        and isinstance(problem.loss, _COMPARED)
+        and isinstance(loss, _COMPARED)
         and d <= min(_MOST_FEATURES, n // _ROWS_PER_FEATURE)
     ):
         return False
@@ -113,15 +114,15 @@ def _suits_products(problem: Problem, ill: bool) -> bool:
     if ill:
         if d * d <= _VERY_FEW * n:
             return True
-        hard = condition(problem, float(problem.loss.smoothness))
+        hard = condition(problem, gamma)
         if work < 3 * _LEAST_WORK and (work < _LEAST_WORK or hard <= _HARD_IF_SMALL or d * d > _FEW_FEATURES * n):
             return False
-        if isinstance(problem.loss, SquaredHingeLoss) and n < _ROWS_OF_HINGE * d:
+        if isinstance(loss, SquaredHingeLoss) and n < _ROWS_OF_HINGE * d:
             return False
         return d <= max(_IF_ILL, 0.1 * hard) * K or d * d <= _FEW_FEATURES * n
     if work < _LEAST_WORK:
         return False
-    return isinstance(problem.loss, MultinomialLoss | SoftMultinomialLoss) and d <= _FEATURES_PER_OUTPUT * K
+    return isinstance(loss, MultinomialLoss | SoftMultinomialLoss) and d <= _FEATURES_PER_OUTPUT * K
 
 
 def in_ranges(problem: Problem, solver: Solver) -> bool:
