@@ -103,6 +103,8 @@ def test_where_acceleration_does_not_pay():
         assert is_ill_conditioned(make_problem(loss, data, lam=1e-6))
         few = make_data(loss.targets, n=1000, d=600)  # rows per feature: they are separated by a wide margin
         assert not is_ill_conditioned(make_problem(loss, few, lam=1e-6))
+        # An intercept makes plain SDCA slow all the same.
+        assert is_ill_conditioned(make_problem(loss, few, lam=1e-6, intercept=True)) is not loss.joint
     data = make_data("class")
     # kappa is zero where the problem is well conditioned, and the method is then SDCA itself.
     problem = make_problem(MultinomialLoss(), data, lam=10.0)
