@@ -13,7 +13,7 @@ from helpers import make_data, make_problem
 from manyclass.kernels.rows import make_rows
 from manyclass.kernels.targets import ClassTargets
 from manyclass.objective.losses import CrammerSingerLoss, MultinomialLoss
-from manyclass.objective.penalties import L2
+from manyclass.objective.penalties import L2, ElasticNet
 from manyclass.objective.problem import Problem
 from manyclass.optimize.choice import choose
 from manyclass.optimize.loop import minimize
@@ -93,6 +93,16 @@ def test_a_plan_includes_the_weights_of_the_model_where_they_are_a_copy(K):
     planned = SDCA().nbytes(problem).get("weights of the model", 0)
     assert planned == (0 if np.shares_memory(W, state["V"]) else W.nbytes)
     assert bool(planned) is (K == 20)
+
+
+@pytest.mark.parametrize("penalty", [L2(), ElasticNet(0.5)], ids=str)
+def test_active_sets_plan_the_weights_of_the_model(penalty):
+    problem = make_problem(CrammerSingerLoss(1.0), make_data("class", n=40, K=20), reg=penalty)
+    solver = ActiveSetSDCA(storage="dense")
+    state = solver.state(problem)
+    W = solver.weights(problem, state)[0]
+    held = state["V"].nbytes + (0 if np.shares_memory(W, state["V"]) else W.nbytes)
+    assert solver.nbytes(problem)["weights"] == held
 
 
 def test_acceleration_is_left_out_where_its_arrays_are_large():

@@ -12,6 +12,7 @@ from manyclass.kernels import active as kernels, table as tables
 from manyclass.kernels.mixed import make_mixed
 from manyclass.kernels.rounds import is_sorted
 from manyclass.kernels.rows import CSRRows, n_stored
+from manyclass.objective.penalties import L2
 from manyclass.objective.problem import Problem
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
@@ -36,7 +37,7 @@ class Image(Protocol):
         """The arrays of a zero image, for the state."""
 
     def nbytes(self, problem: Problem) -> int:
-        """Size in bytes; an estimate for a table."""
+        """Size in bytes, of the weights of the model as well where they are a copy; an estimate for a table."""
 
     def view(self, state: State) -> Any:
         """The array or table that kernels update."""
@@ -76,7 +77,8 @@ class DenseImage:
         return {"V": problem.zeros(problem.n_outputs)}
 
     def nbytes(self, problem: Problem) -> int:
-        return int(problem.n_features * problem.n_outputs * problem.dtype.itemsize)
+        copied = not isinstance(problem.penalty, L2) or problem.columns_first
+        return (1 + copied) * _array_bytes(problem)
 
     def view(self, state: State) -> Any:
         return state["V"]
@@ -244,9 +246,14 @@ def larger_table(old: tables.WeightTable, slots: int, n_threads: int = 1) -> tab
 def make_image(storage: str, problem: Problem) -> Image:
     """The storage of the image for a problem; "auto" is a table for sparse rows if an array would be large."""
     if storage == "auto":
-        large = DenseImage().nbytes(problem) > _DENSE_BYTES
+        large = _array_bytes(problem) > _DENSE_BYTES
         storage = "sparse" if large and isinstance(problem.rows, CSRRows) else "dense"
     return TableImage() if storage == "sparse" else DenseImage()
+
+
+def _array_bytes(problem: Problem) -> int:
+    """Size in bytes of an image as an array."""
+    return int(problem.n_features * problem.n_outputs * problem.dtype.itemsize)
 
 
 def image_of(state: State) -> Image:
