@@ -122,7 +122,7 @@ def read_label_sequences(y: Any, edges: Array, classes: Array | None = None, nam
     if classes is not None:
         kinds.add("i" if classes.dtype.kind in "iub" else classes.dtype.kind)
     if kinds not in ({"U"}, {"i"}):
-        found = sorted({part.dtype.name.rstrip("0123456789") for part in parts})
+        found = sorted({type(label).__name__ for part in parts for label in part.tolist()})
         raise ValueError(f"{name} must have labels that are all strings, or all integers, got {', '.join(found)}")
     labels = np.concatenate(parts)
     if classes is None:
