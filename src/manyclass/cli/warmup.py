@@ -130,18 +130,18 @@ def _fit(loss: str, solver: Any, rows: str, dtype: str, classes: int = _CLASSES)
     from manyclass.estimators import LinearClassifier, LinearRegressor
     from manyclass.objective.losses import REGRESSION
 
-    rng = np.random.default_rng(0)
-    X: Any = rng.random((_SAMPLES, _FEATURES)).astype(dtype) * (rng.random((_SAMPLES, _FEATURES)) < 0.5)
-    y: Any = np.arange(_SAMPLES) % classes
-    kind: Any = LinearClassifier
-    if loss in REGRESSION:
-        kind, y = LinearRegressor, y.astype(dtype)
-    if rows == "sparse":
-        X = csr_matrix(X)
+    X: Any
     most = {}
     if classes > _CLASSES:  # each has few of the features, as in texts; a few iterations will do
         X, y = make_many_classes(3 * classes, _WORDS, classes, random_state=0, dtype=np.dtype(dtype).type)
         X, most = X if rows == "sparse" else X.toarray(), {"max_iter": 3}
+    else:
+        rng = np.random.default_rng(0)
+        X = rng.random((_SAMPLES, _FEATURES)).astype(dtype) * (rng.random((_SAMPLES, _FEATURES)) < 0.5)
+        X, y = csr_matrix(X) if rows == "sparse" else X, np.arange(_SAMPLES) % classes
+    kind: Any = LinearRegressor if loss in REGRESSION else LinearClassifier
+    if kind is LinearRegressor:
+        y = y.astype(dtype)
     model = kind(loss, solver=solver, fit_intercept=True, random_state=0, **most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
