@@ -15,7 +15,7 @@ from manyclass.solvers.base import Progress, State
 from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import DescentSolver, Found, set_product
 
-__all__ = ["LBFGS"]
+__all__ = ["LBFGS", "scaling"]
 
 
 class LBFGS(DescentSolver):
@@ -25,6 +25,9 @@ class LBFGS(DescentSolver):
     hides differences of the objective, Hager and Zhang's approximate decrease is tested instead.
 
     Passes over the data: one per trial step (scores and gradient), and one at the start; usually one per iteration.
+    The outputs of a separable loss are problems of their own: each has its own approximation of the inverse Hessian,
+    from its own columns of the pairs (not on arrays of other libraries); the step size is that of all.
+
     With many dense rows the first trial step is near the minimum along the direction, estimated from every sixteenth
     row.
 
@@ -93,6 +96,8 @@ class LBFGS(DescentSolver):
     def iterate(self, problem: Problem, state: State, seed: int) -> Iterator[Progress]:
         point = state["point"]
         gradient, direction, trial, buffer = (problem.blank(point.shape) for _ in range(4))
+        #: Slot of a pair -> the inner product of its move and its turn, see `_bend`.
+        self._bends: dict[int, Any] = {}
         if state["iteration"] == 0:  # a new run, possibly a warm start
             self._start(problem, state, seed)
         # Not in the state: a warm start may have other data, and so another objective.
@@ -135,37 +140,69 @@ class LBFGS(DescentSolver):
         slots = self._slots(state)
         moves, turns = state["moves"], state["turns"]
         set_product(direction, -1.0, gradient)
-        bends = {slot: problem.inner_product(moves[slot, ...], turns[slot, ...]) for slot in slots}
+        for slot in slots:
+            if slot not in self._bends:
+                self._bends[slot] = self._bend(problem, moves[slot, ...], turns[slot, ...])
         shares = {}
         for slot in reversed(slots):
-            shares[slot] = problem.inner_product(moves[slot, ...], direction) / bends[slot]
-            direction -= shares[slot] * turns[slot, ...]
+            shares[slot] = self._inner(problem, moves[slot, ...], direction) / self._bends[slot]
+            direction -= _narrow(problem, shares[slot]) * turns[slot, ...]
         if slots:
-            self._begin(problem, state, direction, turns[slots[-1], ...], bends[slots[-1]])
+            self._begin(problem, state, direction, turns[slots[-1], ...], self._bends[slots[-1]])
         else:
             self._begin(problem, state, direction, None, 0.0)
         for slot in slots:
-            share = shares[slot] - problem.inner_product(turns[slot, ...], direction) / bends[slot]
-            direction += share * moves[slot, ...]
+            share = shares[slot] - self._inner(problem, turns[slot, ...], direction) / self._bends[slot]
+            direction += _narrow(problem, share) * moves[slot, ...]
+
+    @staticmethod
+    def _inner(problem: Problem, one: Array, two: Array) -> Any:
+        """<A, B>; of each column, (K,) in float64, where the outputs are problems of their own and arrays NumPy's."""
+        if problem.loss.joint or problem.n_outputs == 1 or not isinstance(one, np.ndarray):
+            return problem.inner_product(one, two)
+        return np.sum(one * two, axis=0, dtype=np.float64)
+
+    def _bend(self, problem: Problem, move: Array, turn: Array) -> Any:
+        """<S, Y>; infinite for an output for which it is not positive beyond rounding: the pair then has no effect."""
+        found = self._inner(problem, move, turn)
+        if isinstance(found, float):
+            return found
+        lengths = np.sqrt(self._inner(problem, move, move) * self._inner(problem, turn, turn))
+        return np.where(found > float(np.finfo(problem.dtype).eps) * lengths, found, np.inf)
 
     def _slots(self, state: State) -> list[int]:
         """The slots of the pairs, the oldest first."""
         pairs = int(state["pairs"])
         return [pair % self.history_size for pair in range(max(0, pairs - self.history_size), pairs)]
 
-    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
+    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: Any) -> None:
         """Multiply ``direction`` by the initial inverse Hessian: the identity, scaled by the newest pair."""
         if turn is None:
             direction *= self._cautious(problem)
         else:
-            direction *= bend / problem.inner_product(turn, turn)
+            scale = scaling(bend, self._inner(problem, turn, turn), self._cautious(problem))
+            direction *= _narrow(problem, scale)
 
     def _remember(self, problem: Problem, state: State, new: Array, old_gradient: Array, new_gradient: Array) -> None:
         """Add a pair; if its curvature is not positive beyond rounding, drop all pairs instead."""
         slot = int(state["pairs"]) % self.history_size
+        self._bends.pop(slot, None)
         move, turn = state["moves"][slot, ...], state["turns"][slot, ...]
         move[...] = new - state["point"]
         turn[...] = new_gradient - old_gradient
         lengths = math.sqrt(problem.inner_product(move, move) * problem.inner_product(turn, turn))
         sound = problem.inner_product(move, turn) > float(np.finfo(problem.dtype).eps) * lengths
         state["pairs"] = np.asarray(state["pairs"] + 1 if sound else 0, np.int64)
+
+
+def scaling(bend: Any, length: Any, otherwise: float) -> Any:
+    """``bend / length``, of the newest pair; ``otherwise`` for an output that has no pair."""
+    if isinstance(bend, float):
+        return bend / length
+    known = np.isfinite(bend) & (length > 0)
+    return np.where(known, bend / np.where(known, length, 1.0), otherwise)
+
+
+def _narrow(problem: Problem, factor: Any) -> Any:
+    """A number, or one for each output in the type of the weights."""
+    return factor if isinstance(factor, float) else factor.astype(problem.dtype)

@@ -15,7 +15,7 @@ from manyclass.solvers.least_squares.solver import lipschitz
 from manyclass.solvers.least_squares.systems import Factor
 from manyclass.solvers.primal.base import BatchSolver, constant
 from manyclass.solvers.primal.descent import Found, set_product
-from manyclass.solvers.primal.lbfgs import LBFGS
+from manyclass.solvers.primal.lbfgs import LBFGS, scaling
 from manyclass.solvers.primal.preconditioned import PreconditionedLBFGS
 
 __all__ = ["ArrayLBFGS", "ArrayPreconditionedLBFGS", "OnArrays", "root_of"]
@@ -178,7 +178,7 @@ class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
             dual[begin:end] = to_numpy(A)
         return dual
 
-    def _begin(self, problem: Problem, state: State, direction: Any, turn: Any, bend: float) -> None:
+    def _begin(self, problem: Problem, state: State, direction: Any, turn: Any, bend: Any) -> None:
         factor = self._classes(problem, state) or self._held(problem, state)
         if self._root is None or self._root[0] is not factor:
             self._root = None  # not two at a time
@@ -188,12 +188,12 @@ class ArrayPreconditionedLBFGS(ArrayLBFGS, PreconditionedLBFGS):
         if not isinstance(factor, Factor):
             stepped = _by_class(problem, root, direction)
             if turn is not None:
-                stepped *= bend / problem.inner_product(turn, _by_class(problem, root, turn))
+                stepped *= scaling(bend, self._inner(problem, turn, _by_class(problem, root, turn)), 1.0)
         else:
             stepped = root.T @ (root @ direction)
             if turn is not None:
                 half = root @ turn
-                stepped *= bend / problem.inner_product(half, half)
+                stepped *= scaling(bend, self._inner(problem, half, half), 1.0)
         direction[...] = stepped
 
 

@@ -28,7 +28,7 @@ from manyclass.solvers.least_squares.solver import lipschitz
 from manyclass.solvers.least_squares.systems import FACTORED, Factor
 from manyclass.solvers.primal.base import constant
 from manyclass.solvers.primal.dense import suits_sweep, those
-from manyclass.solvers.primal.lbfgs import LBFGS
+from manyclass.solvers.primal.lbfgs import LBFGS, scaling
 
 __all__ = ["PreconditionedLBFGS"]
 
@@ -244,12 +244,14 @@ class PreconditionedLBFGS(LBFGS):
             self._factor = self._moments.factor(max(problem.lam, noise), held, keep=True)
         return self._factor
 
-    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: float) -> None:
+    def _begin(self, problem: Problem, state: State, direction: Array, turn: Array | None, bend: Any) -> None:
         factor = self._classes(problem, state) or self._held(problem, state)
         stepped = self._solved(problem, factor, direction)
         if turn is not None:
             with single_blas():  # or threads of the BLAS would wait, at full speed, for more of it during the next pass
-                stepped *= bend / float(np.vdot(turn, self._solved(problem, factor, turn)))
+                turned = self._solved(problem, factor, turn)
+                length = float(np.vdot(turn, turned)) if isinstance(bend, float) else self._inner(problem, turn, turned)
+                stepped *= scaling(bend, length, 1.0)
         direction[:] = stepped
 
     @staticmethod
