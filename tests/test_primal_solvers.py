@@ -431,3 +431,17 @@ def test_kept_second_moments_do_not_change_a_bit():
     with_them, without = (minimize(weak, solver, state=state, tol=1e-6) for state in (kept, bare))
     np.testing.assert_array_equal(with_them.weights, without.weights)
     assert with_them.n_iter == without.n_iter
+
+
+def test_outputs_of_a_separable_loss_do_not_slow_each_other_down():
+    """They take about as many iterations together as the slowest of them alone: each has its own pairs."""
+    rng = np.random.default_rng(0)
+    shares = np.arange(1, 9) ** -1.5
+    y = rng.choice(8, 3000, p=shares / shares.sum())
+    centers = rng.standard_normal((8, 20)) * np.geomspace(0.3, 3, 8)[:, None]
+    X = centers[y] + 2 * rng.standard_normal((3000, 20))
+    settings = {"solver": LBFGS(), "alpha": 1e-3, "fit_intercept": True, "dtype": np.float64, "tol": 1e-5}
+    together, *alone = (
+        LinearClassifier("log_loss", **settings).fit(X, labels).n_iter_ for labels in (y, *(y == k for k in range(8)))
+    )
+    assert together < 1.5 * max(alone)
