@@ -90,7 +90,9 @@ class _OnValues(DescentSolver):
 
 
 class _LBFGS(_OnValues, LBFGS):
-    pass
+    @staticmethod
+    def _inner(problem: Any, one: Array, two: Array) -> Any:
+        return problem.inner_product(one, two)  # the columns of a point are one problem
 
 
 class _ConjugateGradient(_OnValues, ConjugateGradient):
