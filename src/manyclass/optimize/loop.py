@@ -288,7 +288,8 @@ class _Run:
 
     def plan(self) -> None:
         """Choose the iteration of the next evaluation."""
-        self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh)
+        most = self.solver.most_between
+        self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh, most)
 
     def look(self, progress: Progress) -> None:
         """Call this after an iteration: compute the gap if it is due; sets ``outcome`` if the fit has ended."""
@@ -442,13 +443,15 @@ class _Run:
         return Result(W, intercept, found, history, outcome, self.iteration, self.state, self.solver, self.nbytes)
 
 
-def _next_check(history: History, first: int, tol: float, every: int | None, fresh: bool) -> tuple[int, bool]:
+def _next_check(
+    history: History, first: int, tol: float, every: int | None, fresh: bool, most: int | None
+) -> tuple[int, bool]:
     """The iteration of the next evaluation, and whether the gap is expected to reach tol there.
 
     It depends on the recorded gaps only, so that a resumed fit evaluates at the same iterations. The gap of a linearly
     convergent method decreases geometrically: two gaps predict when it reaches tol. The step is at most half of the
-    iterations so far, so that a wrong prediction costs little. A new fit has a relative gap of 1, because its dual is
-    0.
+    iterations so far, so that a wrong prediction costs little, and at most ``most``. A new fit has a relative gap of
+    1, because its dual is 0.
     """
     iteration = history.last.iteration if len(history) else first
     if every is not None:
@@ -462,6 +465,7 @@ def _next_check(history: History, first: int, tol: float, every: int | None, fre
     fall = math.log(wide / narrow) / (newer - older)
     start = first if fresh else history[0].iteration
     furthest = max(1, len(history) // 2, (iteration - start + (2 if fresh else 1)) // 2)
+    furthest = furthest if most is None else min(furthest, most)
     if fall <= 0:
         return iteration + furthest, False
     ahead = max(1, math.ceil(math.log(narrow / tol) / fall)) if narrow > tol else 1

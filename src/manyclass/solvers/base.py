@@ -94,6 +94,8 @@ class BaseSolver(Component):
 
     #: Maximum number of iterations if ``max_iter`` is None.
     default_max_iter: ClassVar[int] = 100
+    #: Most iterations between two duality gaps, for a solver that adapts to what they show; None is no limit.
+    most_between: ClassVar[int | None] = None
     #: Whether it computes duality gaps. If not, ``tol`` has no effect and ``max_iter`` iterations are run.
     certified: ClassVar[bool] = True
     #: Whether two classes are fitted as one column of weights, the margin; if not, as two with twice the penalty.

@@ -97,6 +97,7 @@ class AcceleratedSDCA(SDCA):
     summary = "accelerated Prox-SDCA; small alpha, dense data, pure l1 penalty"
     synonyms: ClassVar[tuple[str, ...]] = ("accelerated_sdca", "acc_prox_sdca", "catalyst")
     takes_shift = False  # the inner problems have a shift of their own
+    most_between = 10  # kappa, gamma and the inner epochs are adapted where the gap is computed
     default_max_iter = 2000  # the squared hinge takes 709 on 77 intents at alpha 1e-6, others up to 1000
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **SDCA._step_constraints,

@@ -54,6 +54,11 @@ class SlightL2(Solver):
         return self.solver.default_max_iter
 
     @property
+    def most_between(self) -> int | None:  # type: ignore[override]
+        """As for the inner solver."""
+        return self.solver.most_between
+
+    @property
     def needs_loss(self) -> frozenset[str]:  # type: ignore[override]
         """As for the inner solver."""
         return self.solver.needs_loss

@@ -11,7 +11,9 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from manyclass.objective.problem import Array, Certificate, Problem
+from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import Progress, State
+from manyclass.solvers.primal.base import ROWS
 from manyclass.solvers.primal.dense import sweep_nbytes
 from manyclass.solvers.primal.descent import DescentSolver, Found, set_product
 
@@ -157,10 +159,18 @@ class LBFGS(DescentSolver):
 
     @staticmethod
     def _inner(problem: Problem, one: Array, two: Array) -> Any:
-        """<A, B>; of each column, (K,) in float64, where the outputs are problems of their own and arrays NumPy's."""
+        """<A, B>; of each column, (K,) in float64, where the outputs are problems of their own and arrays NumPy's.
+
+        Summed in the type of the weights within `ROWS` rows: a third of the time, and only steps depend on it.
+        """
         if problem.loss.joint or problem.n_outputs == 1 or not isinstance(one, np.ndarray):
             return problem.inner_product(one, two)
-        return np.sum(one * two, axis=0, dtype=np.float64)
+        sums = run(
+            lambda begin, end: np.einsum("ij,ij->j", one[begin:end], two[begin:end]),
+            ranges(len(one), ROWS),
+            problem.n_threads,
+        )
+        return np.sum(sums, axis=0, dtype=np.float64)
 
     def _bend(self, problem: Problem, move: Array, turn: Array) -> Any:
         """<S, Y>; infinite for an output for which it is not positive beyond rounding: the pair then has no effect."""
