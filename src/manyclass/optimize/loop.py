@@ -288,7 +288,7 @@ class _Run:
 
     def plan(self) -> None:
         """Choose the iteration of the next evaluation."""
-        most = self.solver.most_between
+        most = self.solver.most_between(self.problem)
         self.check, self.near = _next_check(self.history, self.begin, self.tol, self.every, self.fresh, most)
 
     def look(self, progress: Progress) -> None:

@@ -94,8 +94,6 @@ class BaseSolver(Component):
 
     #: Maximum number of iterations if ``max_iter`` is None.
     default_max_iter: ClassVar[int] = 100
-    #: Most iterations between two duality gaps, for a solver that adapts to what they show; None is no limit.
-    most_between: ClassVar[int | None] = None
     #: Whether it computes duality gaps. If not, ``tol`` has no effect and ``max_iter`` iterations are run.
     certified: ClassVar[bool] = True
     #: Whether two classes are fitted as one column of weights, the margin; if not, as two with twice the penalty.
@@ -236,6 +234,10 @@ class Solver(BaseSolver):
     def mean_norm(self, problem: Problem) -> float:
         """The mean squared norm of the rows of this process."""
         return float(np.average(problem.norms, weights=problem.sample_weight))
+
+    def most_between(self, problem: Problem) -> int | None:
+        """Most iterations between two duality gaps, where the solver adapts to what they show; None is no limit."""
+        return None
 
     def scales(self, problem: Problem) -> tuple[float, Array]:
         """The mean squared norm of the rows, and the mean square of each feature; over the rows of all processes."""

@@ -54,11 +54,6 @@ class SlightL2(Solver):
         return self.solver.default_max_iter
 
     @property
-    def most_between(self) -> int | None:  # type: ignore[override]
-        """As for the inner solver."""
-        return self.solver.most_between
-
-    @property
     def needs_loss(self) -> frozenset[str]:  # type: ignore[override]
         """As for the inner solver."""
         return self.solver.needs_loss
@@ -86,6 +81,9 @@ class SlightL2(Solver):
                 f"solver {self.name!r} needs a pure l1 penalty, got {problem.penalty.name!r}: give l1_ratio=1, or use "
                 f"solver {self.solver.name!r}"
             )
+
+    def most_between(self, problem: Problem) -> int | None:
+        return self.solver.most_between(problem)
 
     def state(self, problem: Problem) -> State:
         eps, at_zero = self._first_eps, _at_zero(problem)
