@@ -80,13 +80,13 @@ def _version(package: str) -> str:
 def _revision() -> str:
     """The commit, with a + where files that count have been changed since."""
     commit = _output("git", "rev-parse", "--short=12", "HEAD")
-    changed = _output("git", "status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/*.py")
+    changed = _output("git", "status", "--porcelain", "--untracked-files=no", "--", "../src", "*.py")
     return commit + ("+" if commit and changed else "")
 
 
 def _output(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

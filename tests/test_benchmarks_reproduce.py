@@ -90,3 +90,11 @@ def test_every_step_is_a_command_that_can_be_run():
             for name in options.only or ():
                 assert name in getattr(experiment, "ENTRIES", ()) or catalog.method(name)
             assert _options(options).runs >= 1
+
+
+def test_a_row_names_the_commit_of_the_benchmarks_wherever_they_are_started(monkeypatch, tmp_path):
+    from benchmarks import machine
+
+    known = machine.facts()["revision"]
+    monkeypatch.chdir(tmp_path)
+    assert machine.facts()["revision"] == known
