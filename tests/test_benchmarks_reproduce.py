@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks import machine
 from benchmarks.cli import _options, _parser
 from benchmarks.reproduce import PAPERS
 
@@ -93,8 +94,6 @@ def test_every_step_is_a_command_that_can_be_run():
 
 
 def test_a_row_names_the_commit_of_the_benchmarks_wherever_they_are_started(monkeypatch, tmp_path):
-    from benchmarks import machine
-
     known = machine.facts()["revision"]
     monkeypatch.chdir(tmp_path)
     assert machine.facts()["revision"] == known
