@@ -402,6 +402,15 @@ def test_small_ill_conditioned_problems_are_multiplied_where_features_are_few(lo
     assert choose(problem).name == name
 
 
+@pytest.mark.parametrize("intercept", [False, True], ids=["no-intercept", "intercept"])
+@pytest.mark.parametrize(("K", "name"), [(30, "accelerated"), (60, "preconditioned_lbfgs")])
+def test_the_squared_hinge_is_multiplied_with_many_outputs(K, name, intercept):
+    loss = SquaredHingeLoss()
+    data = helpers.make_data(loss.targets, n=12_000, d=100, K=K, dtype=np.float32)
+    problem = helpers.make_problem(loss, data, view="dense", lam=1e-4, intercept=intercept, dtype=np.float32)
+    assert choose(problem).name == name
+
+
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", CrammerSinger(), CrammerSinger(gamma=0)], ids=str)
 def test_a_weak_penalty_on_few_features_is_certified(iris, loss):
     """By tens of iterations, however weak it is; coordinate ascent is not done after a hundred epochs."""

@@ -116,8 +116,8 @@ def minimize(
         Warm start; changed in place.
     check_every : int, optional
         Compute the gap at the multiples of this number of iterations, >= 1. By default it is computed where it is
-        expected to reach tol, by the solver's own estimate or by geometric extrapolation. This does not count as solver
-        time.
+        expected to reach tol, by the solver's own estimate or by geometric extrapolation, or where the solver adapts
+        to it (`Solver.most_between`). This does not count as solver time.
     verbose : int, default=0
         See `manyclass.objective.history.Reporter`.
     checkpoint : path, optional
