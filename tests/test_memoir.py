@@ -298,6 +298,43 @@ def test_bounds_of_blocks_change_nothing(l1_ratio, truncation, monkeypatch):
         assert read[1] < read[0]
 
 
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_a_search_of_few_blocks_tells_what_it_misses(l1_ratio):
+    many = 600
+    X, y = make_many_classes(2400, 1000, many, nnz_per_row=20, random_state=0)
+    y = y.astype(np.int32)
+
+    def fitted(most, threads=1):
+        learner = MemoirLearner(
+            1000, many, X.dtype, alpha=1e-5, l1_ratio=l1_ratio, eta0=0.3, sparse=True, search=most, n_threads=threads
+        )
+        return learner, [learner.epoch(X, y, order, batch_size=40) for order in orders(3, 2400)]
+
+    exact, _ = fitted(None)
+    every, met = fitted(1000)
+    np.testing.assert_array_equal(dense(every.weights()), dense(exact.weights()))
+    assert [a.recall for a in met] == [1.0] * 3
+    errors = []
+    for most in (1, 6):
+        learner, met = fitted(most)
+        np.testing.assert_array_equal(dense(learner.weights()), dense(fitted(most, 3)[0].weights()))
+        assert 0 < met[-1].recall < 1
+        assert met[-1].loss < met[0].loss
+        errors.append(met[-1].margin_error)
+    assert errors[0] > errors[1] > 0
+    # At the same weights no row gets a better rival, and fewer blocks are read.
+    batch, read, best = memoir_weights.rows_of(X, np.arange(2400), X.dtype), [], []
+    for most in (0, 6, 1):
+        exact.U._read = 0
+        rivals, found, _ = exact.U.rivals(batch, y, 1, 0.0, most)
+        assert not np.any(rivals == y)
+        read.append(exact.U._read)
+        best.append(found)
+    assert read[1] > read[2]
+    assert (best[0] >= best[1]).all()
+    assert (best[0] > best[1]).any()
+
+
 @pytest.mark.parametrize("name", THOROUGH)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_an_index_that_scores_all_classes_is_the_exact_search(data, name, sparse):

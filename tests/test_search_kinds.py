@@ -134,10 +134,10 @@ def test_codes_of_hashed_features_are_those_of_hashed_vectors(sparse, tmp_path):
     given = (sp.csr_matrix(W), sp.csr_matrix(X)) if sparse else (W, X)
     index = SimpleLSH(bits=512, candidates=20, hashed_features=m).build(given[0])
     H = np.zeros((d, m))
-    H[np.arange(d), np.abs(index._places) - 1] = np.sign(index._places)
+    H[np.arange(d), np.abs(index._planes.places) - 1] = np.sign(index._planes.places)
     assert (np.abs(H).sum(axis=1) == 1).all()
     assert 0.4 < (H.sum(axis=1) > 0).mean() < 0.6
-    sides = (X @ H) @ index._planes
+    sides = (X @ H) @ index._planes.normals
     bits = np.unpackbits(index.encode(given[1]).view(np.uint8), axis=1, bitorder="little")
     assert ((sides >= 0) == bits)[np.abs(sides) > 1e-4].all()
     assert index.norm_bound_ == pytest.approx(1.25 * np.linalg.norm(H.T @ W, axis=0).max(), rel=1e-6)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyclass.kernels.jit import inline, jit
+from manyclass.kernels.search import offer, start
 from manyclass.kernels.table import WeightTable, add_run, soft, weight_at
 
 __all__ = [
@@ -38,13 +39,15 @@ __all__ = [
 
 #: Classes in a block. Smaller blocks give tighter bounds and more of them.
 BLOCK = 16
-#: A feature with weights in more than K / 64 classes has bounds: to sum them is faster than to read its list of
+#: A feature with weights in more than K / 128 classes has bounds: to sum them is faster than to read its list of
 #: weights.
-_LISTED = 64
+_LISTED = 128
 #: One with weights in more than K / 32 classes is also copied as a dense row of K numbers, read without a search.
 _COPIED = 32
 #: If more than one in 8 blocks may contain the best class, all classes are scored, by vectorized loops.
 _MANY = 8
+#: Bounds that are compared at once, by a vectorized loop.
+_RUN = 64
 
 
 class LiveBounds(NamedTuple):
@@ -165,11 +168,14 @@ def _outside(best, own, scale):
 
 
 @inline
-def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
+def bounded_best(rows, m, target, own, scale, table, bounds, scratch, kept, which):
     """The best class of row m other than ``target``, its score, and the number of table entries read.
 
     The class is -1 where it cannot be determined from the bounds, or its score is not positive. With a ``scale`` above
     0, a row beyond the margin, 1 + scale (best - own) <= 0, may get ``target`` and a low score.
+
+    If ``kept`` and ``which`` have entries, no more blocks than these are scored, those with the highest bounds: the
+    class may not be the best, and its score not positive.
     """
     sums = scratch.sums
     real = sums.dtype.type
@@ -181,7 +187,8 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
     for t in range(begin, end):
         if not rows.data[t] >= 0:
             return who, top, work
-    count = _lists(rows, m, table, bounds, scratch)
+    count, read = _lists(rows, m, table, bounds, scratch)
+    work += read
     for t in range(begin, end):
         p = bounds.place[rows.indices[t]]
         if p < 0:
@@ -191,29 +198,51 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
         for a in range(sums.shape[0]):
             sums[a] += x * bound[a]
     raised = real(1) + real(4 * (end - begin + 2)) * np.finfo(real).eps
-    peak = 0
+    high = real(0)
     for a in range(sums.shape[0]):
         sums[a] *= raised
-        if sums[a] > sums[peak]:
-            peak = a
-    if _outside(sums[peak], own, scale):
+        high = max(high, sums[a])
+    if _outside(high, own, scale):
         top = real(own - 2 / scale)
         who = np.int64(target)
     else:
+        peak = 0
+        while sums[peak] != high:
+            peak += 1
         top, who = _best_of_block(rows, m, table, bounds, peak, target, scratch, top, who)
+        # Scores below are beyond the margin. Lower than that by more than its rounding: a block too many does no harm.
+        least = real(-np.inf)
+        if scale > 0:
+            least = real(np.float64(own) - 1 / scale - 1e-5 * (abs(np.float64(own)) + 1 / scale))
+        cut = max(top, least)
         near = np.int64(0)
         for a in range(sums.shape[0]):
-            near += np.int64(sums[a] >= top and not _outside(sums[a], own, scale))
-        if _MANY * near > sums.shape[0]:
+            near += sums[a] >= cut
+        if 0 < kept.shape[0] < near:
+            start(kept, which, kept.shape[0])
+            for first in range(0, sums.shape[0], _RUN):
+                run = sums[first : first + _RUN]
+                if _any_at(run, cut, kept[0]):
+                    for a in range(run.shape[0]):
+                        if run[a] >= cut:
+                            offer(kept, which, kept.shape[0], run[a], np.int64(first + a))
+            for a in range(kept.shape[0]):
+                if kept[a] >= max(top, least) and which[a] != peak:
+                    top, who = _best_of_block(rows, m, table, bounds, which[a], target, scratch, top, who)
+                    work += BLOCK * (end - begin)
+        elif _MANY * near > sums.shape[0]:
             top, who = _best_of_all(rows, m, table, bounds, target, scratch)
             work += scratch.full.shape[0]
             count = 0
         else:
-            for a in range(sums.shape[0]):
-                if sums[a] >= top and not _outside(sums[a], own, scale) and a != peak:
-                    top, who = _best_of_block(rows, m, table, bounds, a, target, scratch, top, who)
-                    work += BLOCK * (end - begin)
-        if not top > 0:
+            for first in range(0, sums.shape[0], _RUN):
+                run = sums[first : first + _RUN]
+                if _any_at(run, max(top, least), real(np.nan)):
+                    for a in range(run.shape[0]):
+                        if run[a] >= max(top, least) and first + a != peak:
+                            top, who = _best_of_block(rows, m, table, bounds, first + a, target, scratch, top, who)
+                            work += BLOCK * (end - begin)
+        if not top > 0 and kept.shape[0] == 0:
             who = np.int64(-1)
     for a in range(count):
         scratch.full[_listed(scratch, count, a)] = 0
@@ -221,17 +250,30 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch):
 
 
 @inline
+def _any_at(run, cut, worst):
+    # Whether a number is at least ``cut``, and above ``worst`` unless that is NaN.
+    count = np.int64(0)
+    for a in range(run.shape[0]):
+        count += (run[a] >= cut) & ((run[a] > worst) | (worst != worst))
+    return count > 0
+
+
+@inline
 def _lists(rows, m, table, bounds, scratch):
-    # The terms of the features without bounds: to each class, into full, which lists them; and at most to a block.
+    # The terms of the features without bounds: to each class, into full, which lists them; and at most to a block. Also
+    # returns how many were read of features that would have bounds now.
     full, touched, sums, _ = scratch
     real = full.dtype.type
     K = full.shape[0] - 1
     sums[:] = 0
     count = 0
+    read = np.int64(0)
     for t in range(rows.indptr[m], rows.indptr[m + 1]):
         j = rows.indices[t]
         if bounds.place[j] >= 0:
             continue
+        if table.held[j] > K // _LISTED:
+            read += np.int64(table.held[j])
         x = real(rows.data[t])
         for slot in range(table.start[j], table.start[j] + np.int64(table.capacity[j])):
             k = np.int64(table.keys[2 * slot])
@@ -244,7 +286,7 @@ def _lists(rows, m, table, bounds, scratch):
     for a in range(count):
         k = _listed(scratch, count, a)
         sums[k // BLOCK] = max(sums[k // BLOCK], full[k])
-    return count
+    return count, read
 
 
 @inline

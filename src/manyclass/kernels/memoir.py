@@ -95,7 +95,7 @@ def _scanned(rows, m, target, held, table, full, touched):
 
 
 @jit
-def table_rivals(rows, y, table, bounds, scale, scratch, rivals, best, own):
+def table_rivals(rows, y, table, bounds, scale, most, scratch, rivals, best, own):
     """Find the best class of each row other than ``y``, on a `WeightTable`: ``rivals``, with the scores ``best``.
 
     ``own`` receives the score of y. Returns how many entries of the table were read.
@@ -106,10 +106,12 @@ def table_rivals(rows, y, table, bounds, scale, scratch, rivals, best, own):
     Without bounds (no blocks) the cost is the number of stored weights of the row's features; with them, the sums of
     the bounds and the weights of the blocks that may contain the best class. With a ``scale`` above 0 only rivals
     within the margin are needed, ``1 + scale (best - own) > 0``: a row without one may get any class whose score is too
-    low for it.
+    low for it. With ``most`` above 0 the bounds are followed to so many blocks at most, and a better class be missed.
     """
     real = best.dtype.type
     work = np.int64(0)
+    kept = np.empty(most, best.dtype)
+    which = np.empty(most, np.int64)
     for m in range(y.shape[0]):
         target = np.int64(y[m])
         held = np.int64(0)
@@ -120,14 +122,27 @@ def table_rivals(rows, y, table, bounds, scale, scratch, rivals, best, own):
         own[m] = score
         who = np.int64(-1)
         if bounds.bound.shape[1] > 0:
-            who, top, read = bounded_best(rows, m, target, score, scale, table, bounds, scratch)
+            who, top, read = bounded_best(rows, m, target, score, scale, table, bounds, scratch, kept, which)
             work += read
+            if who >= 0 and who != target and not top > 0:
+                who, top = _or_next(rows, m, target, scratch.full.shape[0] - 1, table, who, top)
         if who < 0:
             work += held
             who, top = _scanned(rows, m, target, held, table, scratch.full, scratch.touched)
         rivals[m] = who
         best[m] = top
     return work
+
+
+@inline
+def _or_next(rows, m, target, K, table, who, top):
+    """The class after ``target``, cyclically, and its score, if that is not below ``top``; else ``who`` and ``top``."""
+    after = target + 1 if target + 1 < K else np.int64(0)
+    real = table.values.dtype.type
+    score = real(0)
+    for t in range(rows.indptr[m], rows.indptr[m + 1]):
+        score += real(rows.data[t]) * weight_at(table, rows.indices[t], after)
+    return (np.int64(after), score) if score >= top else (np.int64(who), top)
 
 
 @inline
@@ -159,10 +174,11 @@ def pair_scores(rows, first, second, U, of_first, of_second):
 
 
 @jit
-def add_steps(rows, y, rivals, steps, U, begin):
+def add_steps(rows, y, rivals, steps, U, begin, squares):
     """``u_y += steps[m] x_m`` and ``u_r -= steps[m] x_m`` for the rows from ``begin`` on, in their order.
 
     Returns the first row for which a table had no free slots (or the number of rows), and the increase of ||U||^2.
+    ``squares`` are the ||u_k||^2, or empty.
     """
     change = 0.0
     for m in range(begin, y.shape[0]):
@@ -170,10 +186,16 @@ def add_steps(rows, y, rivals, steps, U, begin):
             continue
         if not has_room(U, rows, m, 2):
             return m, change
+        own = 0.0
+        other = 0.0
         for t in range(rows.indptr[m], rows.indptr[m + 1]):
             delta = steps[m] * np.float64(rows.data[t])
-            change += add_at(U, rows.indices[t], np.int64(y[m]), delta)
-            change += add_at(U, rows.indices[t], np.int64(rivals[m]), -delta)
+            own += add_at(U, rows.indices[t], np.int64(y[m]), delta)
+            other += add_at(U, rows.indices[t], np.int64(rivals[m]), -delta)
+        change += own + other
+        if squares.shape[0] > 0:
+            squares[y[m]] += own
+            squares[rivals[m]] += other
     return y.shape[0], change
 
 

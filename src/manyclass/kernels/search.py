@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
 from manyclass.kernels.jit import implements, inline, is_a
 from manyclass.kernels.predict import sink, worse
+from manyclass.kernels.table import WeightTable, weight_at
 
 __all__ = [
     "DenseVectors",
@@ -54,7 +56,10 @@ def entries_of(vectors: Any, k: Any) -> Any:
 
 
 def dot(vectors: Any, k: Any, where: Any, value: Any, spread: Any) -> Any:
-    """The inner product of class k with a query: its non-zeros ``where``, ``value``, also scattered to ``spread``."""
+    """The inner product of class k with a query: its non-zeros ``where``, ``value``, also scattered to ``spread``.
+
+    The vectors may also be the columns of a d x K array or `WeightTable`.
+    """
     raise TypeError("compiled: call it from a kernel")
 
 
@@ -97,6 +102,15 @@ def _dot(vectors: Any, k: Any, where: Any, value: Any, spread: Any) -> Any:
             return total
 
         return dense
+    if isinstance(vectors, types.Array) or is_a(vectors, WeightTable):
+
+        def columns(vectors, k, where, value, spread):
+            total = spread.dtype.type(0)
+            for t in range(where.shape[0]):
+                total += value[t] * weight_at(vectors, where[t], k)
+            return total
+
+        return columns
     return None
 
 

@@ -16,12 +16,68 @@ from manyclass.mips.base import SearchIndex, whole
 from manyclass.mips.vectors import ClassVectors
 from manyclass.runtime.threads import ranges
 
-__all__ = ["SimpleLSH"]
+__all__ = ["Hyperplanes", "SimpleLSH", "packed"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 #: Number of rows hashed at a time.
 _ROWS = 4096
+
+
+class Hyperplanes:
+    """The random hyperplanes of `SimpleLSH`.
+
+    Parameters
+    ----------
+    normals : ndarray of shape (width, bits), float32
+        Their normals, for the features or for those to which features are hashed.
+    last : ndarray of shape (bits,), float32
+        The normals' entries for the number by which a class vector is extended.
+    places : ndarray of shape (d,), int32, optional
+        Feature j is hashed to abs(places[j]) - 1, with the sign of places[j]. None: features are not hashed.
+    """
+
+    def __init__(self, normals: Array, last: Array, places: Array | None = None) -> None:
+        self.normals, self.last, self.places = normals, last, places
+        self._hashing: Any = None
+        if places is not None:
+            parts = np.sign(places).astype(np.float32), np.abs(places) - 1, np.arange(len(places) + 1)
+            self._hashing = sp.csr_matrix(parts, shape=(len(places), len(normals)))
+
+    @classmethod
+    def draw(cls, d: int, bits: int, hashed_features: int | None, seed: int) -> Hyperplanes:
+        """Random hyperplanes for vectors of d features."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        normals: Array = rng.standard_normal((d if hashed_features is None else hashed_features, bits), np.float32)
+        last: Array = rng.standard_normal(bits, np.float32)
+        if hashed_features is None:
+            return cls(normals, last)
+        where = rng.integers(1, hashed_features + 1, d, np.int32)
+        return cls(normals, last, where * rng.choice(np.array([-1, 1], np.int32), d))
+
+    def hashed(self, X: Any) -> Any:
+        """CSR rows, hashed if features are."""
+        return X if self._hashing is None else sp.csr_matrix(X @ self._hashing, dtype=X.dtype)
+
+    def sides(self, X: Any, n_jobs: int | None = None) -> Array:
+        """Inner products of CSR rows with the normals, (n, bits)."""
+        return Scorer(self.normals, np.zeros_like(self.last)).scores(self.hashed(X), n_jobs)
+
+    def row_codes(self, X: Any, n_jobs: int | None = None) -> Array:
+        """The codes of CSR rows, (n, bits / 64), uint64."""
+        return packed(self.sides(X, n_jobs))
+
+    def class_codes(self, sides: Array, norms: Array, bound: float) -> Array:
+        """The codes of class vectors with these `sides` and norms, of which ``bound`` is an upper bound."""
+        scale = bound or 1.0
+        rest = np.sqrt(np.maximum(0.0, 1.0 - (norms / scale) ** 2))
+        return packed(sides / scale + rest[:, None] * self.last)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays in bytes."""
+        hashing = () if self.places is None else (self.places, self._hashing.data, self._hashing.indices)
+        return sum(int(array.nbytes) for array in (self.normals, self.last, *hashing))
 
 
 class SimpleLSH(SearchIndex):
@@ -106,12 +162,7 @@ class SimpleLSH(SearchIndex):
 
     def _build(self, weights: Any, n_jobs: int | None) -> None:
         self._vectors = ClassVectors.of_columns(weights)
-        rng = np.random.Generator(np.random.PCG64(self.random_state))
-        self._planes: Array = rng.standard_normal((self._width, self.bits), np.float32)
-        self._last: Array = rng.standard_normal(self.bits, np.float32)
-        if self.hashed_features is not None:
-            where = rng.integers(1, self.hashed_features + 1, self._d, np.int32)
-            self._put_hashing(where * rng.choice(np.array([-1, 1], np.int32), self._d))
+        self._planes = self.hyperplanes(self._d)
         self.norm_bound_ = 0.0
         self.codes_: Array = np.zeros((self._vectors.capacity, self.bits // 64), np.uint64)
         self._hash(np.arange(len(self._alive)), n_jobs)
@@ -140,13 +191,11 @@ class SimpleLSH(SearchIndex):
             self.norm_bound_ = self.slack * longest
             ids = np.arange(self._vectors.capacity)
             norms = self._norms(ids)
-        scale = self.norm_bound_ or 1.0
-        rest = np.sqrt(np.maximum(0.0, 1.0 - (norms / scale) ** 2))
         for begin, end in ranges(len(ids), _ROWS):
             part = slice(begin, end)
             piece = self._piece(self._vectors.rows(ids[part]), 0, end - begin, self.dtype)
-            sides = self._sides(piece, n_jobs) / scale
-            self.codes_[ids[part]] = _packed(sides + rest[part, None] * self._last)
+            sides = self._planes.sides(piece, n_jobs)
+            self.codes_[ids[part]] = self._planes.class_codes(sides, norms[part], self.norm_bound_)
 
     def _norms(self, ids: Array) -> Array:
         """Euclidean norms of the vectors of classes, as they are hashed."""
@@ -154,28 +203,13 @@ class SimpleLSH(SearchIndex):
             return self._vectors.norms(ids)
         norms = np.empty(len(ids))
         for begin, end in ranges(len(ids), _ROWS):
-            piece = self._hashed(self._piece(self._vectors.rows(ids[begin:end]), 0, end - begin, self.dtype))
+            piece = self._planes.hashed(self._piece(self._vectors.rows(ids[begin:end]), 0, end - begin, self.dtype))
             norms[begin:end] = sparse_norm(piece, axis=1)
         return norms
 
-    @property
-    def _width(self) -> int:
-        """Number of features that codes are computed from."""
-        return self._d if self.hashed_features is None else self.hashed_features
-
-    def _put_hashing(self, places: Array) -> None:
-        """Set the hashing: feature j goes to the hashed feature abs(places[j]) - 1, with the sign of places[j]."""
-        self._places = places
-        parts = np.sign(places).astype(np.float32), np.abs(places) - 1, np.arange(self._d + 1)
-        self._hashing = sp.csr_matrix(parts, shape=(self._d, self._width))
-
-    def _hashed(self, X: Any) -> Any:
-        """CSR rows, hashed if that is asked for."""
-        return X if self.hashed_features is None else sp.csr_matrix(X @ self._hashing, dtype=X.dtype)
-
-    def _sides(self, X: Any, n_jobs: int | None) -> Array:
-        """Inner products of the rows with the normals of the hyperplanes."""
-        return Scorer(self._planes, np.zeros(self.bits, np.float32)).scores(self._hashed(X), n_jobs)
+    def hyperplanes(self, d: int) -> Hyperplanes:
+        """The hyperplanes for vectors of d features."""
+        return Hyperplanes.draw(d, self.bits, self.hashed_features, self.random_state)
 
     def encode(self, X: Any, *, n_jobs: int | None = None) -> Array:
         """The codes of the rows of X, as in a query: (n, bits / 64), uint64.
@@ -188,11 +222,8 @@ class SimpleLSH(SearchIndex):
         dtype = self._checked_rows(X)
         codes = np.empty((X.shape[0], self.bits // 64), np.uint64)
         for begin, end in ranges(len(codes), _ROWS):
-            codes[begin:end] = self._encode(self._piece(X, begin, end, dtype), n_jobs)
+            codes[begin:end] = self._planes.row_codes(self._piece(X, begin, end, dtype), n_jobs)
         return codes
-
-    def _encode(self, piece: Any, n_jobs: int | None = None) -> Array:
-        return _packed(self._sides(piece, n_jobs))
 
     def _query(self, X: Any, exclude: Array, classes: Array, scores: Array, n_jobs: int | None) -> None:
         vectors, codes, alive = self._vectors.view(), read_only(self.codes_), read_only(self._alive)
@@ -201,7 +232,7 @@ class SimpleLSH(SearchIndex):
         def task(begin: int, end: int) -> None:
             part = slice(begin, end)
             piece = self._piece(X, begin, end, scores.dtype)
-            asked, scratch = self._encode(piece), np.zeros(self._d, scores.dtype)
+            asked, scratch = self._planes.row_codes(piece), np.zeros(self._d, scores.dtype)
             kernels.hamming_best(
                 make_rows(piece),
                 asked,
@@ -225,9 +256,7 @@ class SimpleLSH(SearchIndex):
     @property
     def nbytes(self) -> int:
         self._require_built()
-        hashing = () if self.hashed_features is None else (self._places, self._hashing.data, self._hashing.indices)
-        arrays = (self._alive, self._planes, self._last, self.codes_, *hashing)
-        return self._vectors.nbytes + sum(int(array.nbytes) for array in arrays)
+        return self._vectors.nbytes + self._planes.nbytes + int(self._alive.nbytes) + int(self.codes_.nbytes)
 
     def weights(self) -> Any:
         self._require_built()
@@ -239,31 +268,31 @@ class SimpleLSH(SearchIndex):
             name: getattr(self, name) for name in ("bits", "candidates", "slack", "hashed_features", "random_state")
         }
         arrays = {f"vectors.{name}": array for name, array in self._vectors.arrays().items()}
-        arrays |= {"planes": self._planes, "last": self._last, "codes": self.codes_}
-        if self.hashed_features is not None:
-            arrays["hashing"] = self._places
+        arrays |= {"planes": self._planes.normals, "last": self._planes.last, "codes": self.codes_}
+        if self._planes.places is not None:
+            arrays["hashing"] = self._planes.places
         return options, arrays | {"norm_bound": np.array([self.norm_bound_])}
 
     def _restore(self, arrays: dict[str, Array]) -> None:
         parts = {name.removeprefix("vectors."): arrays[name] for name in arrays if name.startswith("vectors.")}
         self._vectors = ClassVectors(self._d, parts)
-        self._planes, self._last, self.codes_ = (arrays[name] for name in ("planes", "last", "codes"))
+        normals, last, self.codes_ = (arrays[name] for name in ("planes", "last", "codes"))
         self.norm_bound_ = float(arrays["norm_bound"][0])
-        if self.codes_.dtype != np.uint64 or self._planes.dtype.kind != "f" or self._last.dtype.kind != "f":
+        if self.codes_.dtype != np.uint64 or normals.dtype.kind != "f" or last.dtype.kind != "f":
             raise ValueError(f"codes are {self.codes_.dtype}, expected uint64")
-        shapes = [array.shape for array in (self._planes, self._last, self.codes_)]
-        K = len(self._alive)
-        if shapes != [(self._width, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:
+        shapes = [array.shape for array in (normals, last, self.codes_)]
+        K, width = len(self._alive), self.hashed_features or self._d
+        if shapes != [(width, self.bits), (self.bits,), (K, self.bits // 64)] or self._vectors.capacity != K:
             raise ValueError(f"hyperplanes and codes have shapes {shapes}, which do not match {K} classes")
-        if self.hashed_features is not None:
-            places = arrays["hashing"]
+        places = None if self.hashed_features is None else arrays["hashing"]
+        if places is not None:
             if places.dtype != np.int32 or places.shape != (self._d,):
                 raise ValueError(f"the hashing is {places.dtype} of shape {places.shape}, expected int32 of {self._d}")
-            if not ((places != 0) & (np.abs(places.astype(np.int64)) <= self._width)).all():
-                raise ValueError(f"the hashing must be to {self._width} features")
-            self._put_hashing(places)
+            if not ((places != 0) & (np.abs(places.astype(np.int64)) <= width)).all():
+                raise ValueError(f"the hashing must be to {width} features")
+        self._planes = Hyperplanes(normals, last, places)
 
 
-def _packed(sides: Array) -> Array:
+def packed(sides: Array) -> Array:
     """The signs of numbers as bits, packed into 64-bit words."""
     return np.packbits(sides >= 0, axis=1, bitorder="little").view("<u8").astype(np.uint64, copy=False)

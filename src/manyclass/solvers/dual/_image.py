@@ -18,7 +18,17 @@ from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import State
 from manyclass.solvers.dual._rivals import classes_of
 
-__all__ = ["STORAGES", "DenseImage", "Image", "TableImage", "image_of", "larger_table", "make_image", "table_matrix"]
+__all__ = [
+    "STORAGES",
+    "DenseImage",
+    "Image",
+    "TableImage",
+    "image_of",
+    "larger_table",
+    "make_image",
+    "table_matrix",
+    "table_nonzeros",
+]
 
 STORAGES = ("auto", "dense", "sparse")
 
@@ -230,6 +240,14 @@ def table_matrix(table: tables.WeightTable, penalty: Any, n_classes: int, n_thre
     matrix = sp.csr_matrix((data, indices, indptr), shape=(d, n_classes), copy=False)
     matrix.has_canonical_format = True
     return matrix
+
+
+def table_nonzeros(table: tables.WeightTable, penalty: Any, n_threads: int = 1) -> int:
+    """Number of primal weights of a table that are not 0."""
+    counts = np.empty(len(table.start), np.int64)
+    parts = ranges(len(counts), _FEATURES)
+    run(lambda begin, end: tables.count_weights(table, penalty, counts, begin, end), parts, n_threads)
+    return int(counts.sum())
 
 
 def larger_table(old: tables.WeightTable, slots: int, n_threads: int = 1) -> tables.WeightTable:

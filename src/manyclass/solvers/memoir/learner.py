@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from manyclass.mips import SearchIndex
-from manyclass.runtime.threads import ranges
+from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import STREAM_DECAY
+from manyclass.solvers.memoir.proposals import proposals
 from manyclass.solvers.memoir.weights import DenseWeights, TableWeights, Weights, pair_scores, rows_of
 
 __all__ = ["BALLS", "TRUNCATIONS", "MemoirLearner", "Passed", "pack_weights", "takes_table", "unpack_weights"]
@@ -44,10 +45,10 @@ class Passed:
     loss : float
         Mean hinge loss of the rows, each before its own step, with the rivals that the search found.
     recall : float
-        Fraction of the rivals found that score as high as the best one: 1 for the exact search, else measured on a
-        random part of the rows.
+        Fraction of the rows with a positive hinge loss for which the rival found scores as high as the best one: 1 for
+        the exact search, else measured on a random part of the rows.
     margin_error : float
-        Mean excess of the margins found over the exact ones, on the same rows; 0 for the exact search.
+        Mean of the hinge loss less that with the rivals found, on the same rows; 0 for the exact search.
     """
 
     rows: int = 0
@@ -107,9 +108,10 @@ class MemoirLearner:
         How the l1 part is applied, see above.
     ball : {"optimum", "printed"}, default="optimum"
         The radius of the ball, see above.
-    search : SearchIndex, optional
+    search : SearchIndex or int, optional
         An index that proposes rivals. It is built from the weights, and updated for the changed classes after each
-        batch. None: the exact search on the current weights, which needs no index.
+        batch. None: the exact search on the current weights, which needs no index. int: that search, but for each row
+        at most so many blocks of classes are scored.
     sparse : bool, optional
         Whether to store only nonzero weights, in a table. None: if an array would be large.
     n_threads : int, default=1
@@ -151,7 +153,7 @@ class MemoirLearner:
         average: bool = False,
         truncation: str = "lazy",
         ball: str = "optimum",
-        search: SearchIndex | None = None,
+        search: SearchIndex | int | None = None,
         sparse: bool | None = None,
         n_threads: int = 1,
     ) -> None:
@@ -163,7 +165,7 @@ class MemoirLearner:
         if sparse is None:
             sparse = takes_table(n_features, n_classes)
         self._make: Callable[..., Weights] = TableWeights if sparse else DenseWeights
-        self.U: Weights = self._make(n_features, n_classes, dtype)
+        self.U: Weights = self._make(n_features, n_classes, dtype, n_threads)
         self.scale, self.squares = 1.0, 0.0
         self.steps, self.seen = 0, 0
         # Lazy truncation: the sum of all thresholds for U, and the part of it that each feature has received.
@@ -171,11 +173,17 @@ class MemoirLearner:
         self.stamp = np.zeros(n_features)
         # The mean of W_t = s_t U_t over ``points`` steps is (weight U - lag) / points, with weight = sum_t s_t, and lag
         # the sum of the changes of U, each times the weight before it.
-        self.lag: Weights | None = self._make(n_features, n_classes, dtype) if average else None
+        self.lag: Weights | None = self._make(n_features, n_classes, dtype, n_threads) if average else None
         self.weight, self.points, self.epochs = 0.0, 0, 0
-        self.index = search
-        if search is not None:
-            search.build(self.U.export(), n_jobs=n_threads)
+        exact = self.l1 > 0 and truncation == "touched"
+        self.proposals = proposals(search, exact) if isinstance(search, SearchIndex) else None
+        #: Blocks of classes that are scored for a row; 0: as many as can hold its rival.
+        self.most = 0 if search is None or isinstance(search, SearchIndex) else int(search)
+        self._build()
+
+    def _build(self) -> None:
+        if self.proposals is not None:
+            self.proposals.build(self.U, self.n_threads)
 
     @property
     def n_features(self) -> int:
@@ -192,23 +200,22 @@ class MemoirLearner:
         """Size in bytes of the weights, including those of the mean, and of the index."""
         parts = [self.U, *([] if self.lag is None else [self.lag])]
         held = sum(part.nbytes for part in parts) + int(self.stamp.nbytes)
-        return held + (0 if self.index is None else self.index.nbytes)
+        return held + (0 if self.proposals is None else self.proposals.nbytes)
 
     def grow(self, n_classes: int) -> None:
         """Increase the number of classes to ``n_classes``; new ones have weights 0."""
-        more = np.arange(self.n_classes, n_classes)
+        more = n_classes > self.n_classes
         self.U.grow(n_classes)
         if self.lag is not None:
             self.lag.grow(n_classes)
-        if self.index is not None and len(more):
-            self.index.insert(more, self.U.vectors(more))
+        if self.proposals is not None and more:
+            self.proposals.grow(self.U)
 
     def start(self, weights: Any) -> None:
         """Start from weights, an array or CSR matrix of shape (n_features, n_classes); call before the first step."""
         self.U.put(weights)
         self.squares = self.U.squares()
-        if self.index is not None:
-            self.index.build(self.U.export(), n_jobs=self.n_threads)
+        self._build()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -241,7 +248,7 @@ class MemoirLearner:
             self._restart_mean()
         met, judged = Passed(), _Judged()
         chosen = np.zeros(len(order), bool)
-        if self.index is not None:
+        if self.proposals is not None or self.most:
             rng = np.random.default_rng([judge_seed, self.epochs])
             chosen[rng.permutation(len(order))[:_JUDGED]] = True
         for begin, end in ranges(len(order), batch_size):
@@ -282,21 +289,32 @@ class MemoirLearner:
         if weights is not None:
             moves *= weights
             hinge = hinge * weights
-        self.squares += self.U.add(batch, y, rivals, moves)
-        if self.lag is not None:
-            self.lag.add(batch, y, rivals, moves * self.weight)
+        self._add(batch, y, rivals, moves)
         self._shrink(eta, y, rivals)
         if self.lag is not None:
             self.weight += self.scale
             self.points += 1
+        if self.proposals is not None:
+            self.proposals.follow(self.U, y, rivals, moves)
         self.steps += 1
         self.seen += b
-        if self.index is not None:
-            self._reindex(np.unique(np.concatenate([y[inside], rivals[inside]])))
         if met is not None:
             met.rows += b
             met.updates += int(np.count_nonzero(inside))
             met.loss += float(hinge[inside].sum())
+
+    def _add(self, batch: Any, y: Array, rivals: Array, moves: Array) -> None:
+        """Add the rows of a step to U and to the mean, on a thread each."""
+        kept = () if self.proposals is None else (self.proposals.squares,)
+        sums = [(self.U, moves, kept)]
+        if self.lag is not None:
+            sums.append((self.lag, moves * self.weight, ()))
+
+        def task(a: int, _: int) -> float:
+            weights, steps, squares = sums[a]
+            return weights.add(batch, y, rivals, steps, *squares)
+
+        self.squares += run(task, ranges(len(sums), 1), self.n_threads)[0]
 
     def _eta(self) -> float:
         if self.eta_step is not None:
@@ -321,12 +339,11 @@ class MemoirLearner:
             self.scale = 1.0 / math.sqrt(strength * self.squares)
 
     def _rivals(self, batch: Any, y: Array) -> tuple[Array, Array, Array]:
-        if self.index is None:
+        if self.proposals is None:
             # "touched" needs the best rivals of all rows, not only of those with a positive hinge loss.
             wanted = 0.0 if self.l1 and self.truncation == "touched" else self.scale
-            return self.U.rivals(batch, y, self.n_threads, wanted)
-        found, _ = self.index.query(batch, 1, exclude=y, n_jobs=self.n_threads)
-        rivals = found[:, 0].astype(np.int32)
+            return self.U.rivals(batch, y, self.n_threads, wanted, self.most)
+        rivals = self.proposals.rivals(self.U, batch, y, self.n_threads)
         best, own = pair_scores(self.U, batch, rivals, y)
         # With scores <= 0 rivals are tied or nearly so, and an index may return the same class for all rows: the class
         # after y is used if its score is not lower.
@@ -339,16 +356,14 @@ class MemoirLearner:
         return rivals, best, own
 
     def _judge(self, batch: Any, y: Array, found: Array) -> tuple[int, int, float]:
-        _, best, _ = self.U.rivals(batch, y, self.n_threads)
+        _, best, own = self.U.rivals(batch, y, self.n_threads)
+        losses = [1.0 + self.scale * (scores.astype(np.float64) - own) for scores in (best, found)]
+        inside = losses[0] > 0
         # Both scores are sums in different orders, so they are compared up to rounding.
         slack = 100 * float(np.finfo(best.dtype).eps) * np.abs(best)
-        error = self.scale * np.maximum(best.astype(np.float64) - found, 0.0)
-        return len(y), int(np.count_nonzero(found >= best - slack)), float(error.sum())
-
-    def _reindex(self, ids: Array) -> None:
-        if len(ids):
-            assert self.index is not None
-            self.index.update(ids, self.U.vectors(ids))
+        error = np.maximum(losses[0] - np.maximum(losses[1], 0.0), 0.0)
+        right = found >= best - slack
+        return int(inside.sum()), int(np.count_nonzero(right & inside)), float(error[inside].sum())
 
     # --- scale and mean ---------------------------------------------------------------------------------------------
 
@@ -365,11 +380,10 @@ class MemoirLearner:
         self.squares *= self.scale**2
         self.total, self.scale = 0.0, 1.0
         self.stamp[:] = 0.0
-        if self.index is not None:
-            self.index.build(self.U.export(), n_jobs=self.n_threads)
+        self._build()
 
     def _restart_mean(self) -> None:
-        self.lag = self._make(self.n_features, self.n_classes, self.U.dtype)
+        self.lag = self._make(self.n_features, self.n_classes, self.U.dtype, self.n_threads)
         self.weight, self.points = 0.0, 0
 
     def _tidy(self) -> None:
@@ -382,6 +396,8 @@ class MemoirLearner:
         if self.lag is not None:
             self.lag.tidy()
         self.squares = self.U.squares()
+        if self.proposals is not None:
+            self.proposals.tidy(self.U, self.n_threads)
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -404,8 +420,7 @@ class MemoirLearner:
             if weights is not None:
                 weights.put(unpack_weights(own, weights.dtype))
         self.U.resume(arrays["pace"])
-        if self.index is not None:
-            self.index.build(self.U.export(), n_jobs=self.n_threads)
+        self._build()
 
     # --- results ----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ __all__ = ["Memoir", "MemoirStream"]
 #: Default batch size: minimum, maximum, and number of classes per row. With many classes the rows of a batch rarely
 #: affect each other's rivals.
 _LEAST, _MOST, _CLASSES = 16, 1024, 8
+#: With search="auto": the blocks of classes that are scored, and the number of classes from which on.
+_BLOCKS, _MISSING = 16, 20_000
 
 
 class Memoir(Solver):
@@ -37,8 +39,11 @@ class Memoir(Solver):
 
     Parameters
     ----------
-    search : {"exact", "lsh", "graph"} or SearchIndex, default="exact"
-        How rivals are found. "exact": by scoring all classes. "lsh": by a `manyclass.mips.SimpleLSH`. "graph": by a
+    search : {"auto", "exact", "lsh", "graph"}, int or SearchIndex, default="auto"
+        How rivals are found. "exact": by scoring all classes that can be the best one. int, >= 1: of the blocks of 16
+        classes that can hold the best one, at most so many, those with the highest bounds; others are missed (with
+        less than 512 classes or weights in an array: as "exact"). "auto": 16 from 20 000 classes on, else "exact".
+        "lsh": by a `manyclass.mips.SimpleLSH`. "graph": by a
         `manyclass.mips.SmallWorldGraph`, as in the paper. An index, which is copied if given as an object, is updated
         after each batch, and what it returns is scored with the current weights. A fit that is resumed from a
         checkpoint builds a new index, and a new graph may return other rivals.
@@ -90,7 +95,7 @@ class Memoir(Solver):
     streams = True
     grows = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "search": [StrOptions(set(PROPOSERS)), SearchIndex],
+        "search": [StrOptions({"auto", *PROPOSERS}), Interval(Integral, 1, None, closed="left"), SearchIndex],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "eta0": [Interval(Real, 0, None, closed="neither"), None],
         "eta_step": [Interval(Real, 0, None, closed="left"), None],
@@ -103,7 +108,7 @@ class Memoir(Solver):
     def __init__(
         self,
         *,
-        search: str | SearchIndex = "exact",
+        search: str | int | SearchIndex = "auto",
         batch_size: int | None = None,
         eta0: float | None = None,
         eta_step: float | None = None,
@@ -178,13 +183,12 @@ class Memoir(Solver):
         """Statistics of the last epoch."""
         learner: Any = state["learner"]
         met: Any = state["met"]
-        W = learner.weights()
         return {
             "loss": met.loss,
             "update_rate": met.updates / max(met.rows, 1),
             "recall": met.recall,
             "margin_error": met.margin_error,
-            "nonzeros": float(W.nnz if sp.issparse(W) else np.count_nonzero(W)),
+            "nonzeros": float(learner.U.nonzeros()),
             "nbytes": float(learner.nbytes),
         }
 
@@ -221,6 +225,11 @@ class Memoir(Solver):
     def _batch(self, n_classes: int) -> int:
         return min(_MOST, max(_LEAST, n_classes // _CLASSES)) if self.batch_size is None else int(self.batch_size)
 
+    def _search(self, n_classes: int) -> SearchIndex | int | None:
+        if self.search == "auto":
+            return _BLOCKS if n_classes >= _MISSING else None
+        return proposer(self.search) if isinstance(self.search, str | SearchIndex) else int(self.search)
+
     def _averages(self, problem: Problem) -> bool:
         return not _split(problem)[1] if self.average == "auto" else bool(self.average)
 
@@ -247,7 +256,7 @@ class Memoir(Solver):
             average=self._averages(problem),
             truncation=self.truncation,
             ball=self.ball,
-            search=proposer(self.search),
+            search=self._search(K),
             sparse=isinstance(problem.rows, CSRRows) and takes_table(d, K),
             n_threads=problem.n_threads,
         )

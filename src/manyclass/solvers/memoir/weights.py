@@ -13,9 +13,9 @@ from manyclass.kernels.rows import CSRRows, make_rows
 from manyclass.kernels.scoring import Scorer
 from manyclass.runtime.threads import ranges, run
 from manyclass.solvers.base import PLAIN
-from manyclass.solvers.dual._image import larger_table, table_matrix
+from manyclass.solvers.dual._image import larger_table, table_matrix, table_nonzeros
 
-__all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "rows_of"]
+__all__ = ["DenseWeights", "TableWeights", "Weights", "pair_scores", "part", "rows_of"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,6 +25,7 @@ _ROWS = 64
 _BOUNDED = 512
 #: Entries read per entry of the table after which the bounds are recomputed.
 _REFRESHED = 16
+_NONE: Array = np.empty(0)
 
 
 class Weights(Protocol):
@@ -33,11 +34,16 @@ class Weights(Protocol):
     dtype: np.dtype[Any]
     n_classes: int
 
-    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+    def rivals(
+        self, batch: Any, y: Array, n_threads: int, scale: float = 0.0, most: int = 0
+    ) -> tuple[Array, Array, Array]:
         """The best rival of each row, its score, and the score of y: see `manyclass.kernels.memoir.table_rivals`."""
 
-    def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
-        """``u_y += step x``, ``u_r -= step x`` for each row; returns the increase of ||U||^2."""
+    def add(self, batch: Any, y: Array, rivals: Array, steps: Array, squares: Array = _NONE) -> float:
+        """``u_y += step x``, ``u_r -= step x`` for each row; returns the increase of ||U||^2.
+
+        ``squares`` are the ||u_k||^2, which are updated, or empty.
+        """
 
     def view(self) -> Any:
         """The array or table that kernels take."""
@@ -75,6 +81,9 @@ class Weights(Protocol):
     def squares(self) -> float:
         """||U||^2."""
 
+    def nonzeros(self) -> int:
+        """Number of weights that are not 0."""
+
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
@@ -83,12 +92,14 @@ class Weights(Protocol):
 class DenseWeights:
     """The weights as an array of shape (d, K)."""
 
-    def __init__(self, n_features: int, n_classes: int, dtype: Any) -> None:
+    def __init__(self, n_features: int, n_classes: int, dtype: Any, n_threads: int) -> None:
         self._U: Array = np.zeros((n_features, n_classes), dtype)
         self.dtype = self._U.dtype
         self.n_classes = n_classes
 
-    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+    def rivals(
+        self, batch: Any, y: Array, n_threads: int, scale: float = 0.0, most: int = 0
+    ) -> tuple[Array, Array, Array]:
         scorer = Scorer(self._U, np.zeros(self.n_classes, self.dtype))
         numbers, values = scorer.best(batch, 1, n_threads, exclude=np.asarray(y, np.int64))
         rivals, best = numbers[:, 0].astype(np.int32), values[:, 0]
@@ -102,8 +113,8 @@ class DenseWeights:
         own, _ = pair_scores(self, batch, y, y)
         return rivals, best, own
 
-    def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
-        return float(kernels.add_steps(make_rows(batch), y, rivals, steps, self._U, 0)[1])
+    def add(self, batch: Any, y: Array, rivals: Array, steps: Array, squares: Array = _NONE) -> float:
+        return float(kernels.add_steps(make_rows(batch), y, rivals, steps, self._U, 0, squares)[1])
 
     def view(self) -> Any:
         return self._U
@@ -145,6 +156,9 @@ class DenseWeights:
     def squares(self) -> float:
         return float(kernels.sum_of_squares(self._U))
 
+    def nonzeros(self) -> int:
+        return int(np.count_nonzero(self._U))
+
     @property
     def nbytes(self) -> int:
         return int(self._U.nbytes)
@@ -153,14 +167,17 @@ class DenseWeights:
 class TableWeights:
     """The weights as a `WeightTable`, with memory in proportion to the number of nonzero weights."""
 
-    def __init__(self, n_features: int, n_classes: int, dtype: Any) -> None:
+    def __init__(self, n_features: int, n_classes: int, dtype: Any, n_threads: int) -> None:
+        self._n_threads = n_threads
         self._table = tables.make_table(n_features, 1 << 10, dtype)
         self.dtype = np.dtype(dtype)
         self.n_classes = n_classes
         self._scratch: dict[int, Scratch] = {}
         self._bounds, self._read = no_bounds(self.dtype), 0
 
-    def rivals(self, batch: Any, y: Array, n_threads: int, scale: float = 0.0) -> tuple[Array, Array, Array]:
+    def rivals(
+        self, batch: Any, y: Array, n_threads: int, scale: float = 0.0, most: int = 0
+    ) -> tuple[Array, Array, Array]:
         bounds = self._bounds_for(batch)
         n, rows = len(y), make_rows(batch)
         rivals, best, own = np.empty(n, np.int32), np.empty(n, self.dtype), np.empty(n, self.dtype)
@@ -169,10 +186,10 @@ class TableWeights:
         work = np.zeros(-(-n // size) if n else 0, np.int64)
 
         def task(begin: int, end: int) -> None:
-            part, scratch = slice(begin, end), self._scratch_of(begin // size)
-            found = rivals[part], best[part], own[part]
+            some, scratch = slice(begin, end), self._scratch_of(begin // size)
+            found = rivals[some], best[some], own[some]
             work[begin // size] = kernels.table_rivals(
-                _part(rows, begin, end), y[part], self._table, bounds, scale, scratch, *found
+                part(rows, begin, end), y[some], self._table, bounds, scale, most, scratch, *found
             )
 
         run(task, ranges(n, size), n_threads)
@@ -198,10 +215,10 @@ class TableWeights:
             found = self._scratch[piece] = make_scratch(self.n_classes, self._bounds)
         return found
 
-    def add(self, batch: Any, y: Array, rivals: Array, steps: Array) -> float:
+    def add(self, batch: Any, y: Array, rivals: Array, steps: Array, squares: Array = _NONE) -> float:
         rows, total, done = make_rows(batch), 0.0, 0
         while done < len(y):
-            done, change = kernels.add_steps(rows, y, rivals, steps, self._table, done)
+            done, change = kernels.add_steps(rows, y, rivals, steps, self._table, done, squares)
             total += change
             if done < len(y):
                 self._enlarge()
@@ -213,7 +230,7 @@ class TableWeights:
         old = self._table
         live = int(old.capacity.sum(dtype=np.int64))
         # Half as many slots again as are in use: few copies are made, and slots that truncation has freed are dropped.
-        self._table = larger_table(old, live + max(live // 2, 1 << 12))
+        self._table = larger_table(old, live + max(live // 2, 1 << 12), self._n_threads)
 
     def view(self) -> Any:
         return self._table
@@ -250,7 +267,7 @@ class TableWeights:
         return sp.csr_matrix((data, indices, indptr), shape=(len(ids), len(self._table.start)), copy=False)
 
     def export(self) -> Any:
-        return table_matrix(self._table, PLAIN, self.n_classes)
+        return table_matrix(self._table, PLAIN, self.n_classes, self._n_threads)
 
     def put(self, weights: Any) -> None:
         rows = sp.csr_matrix(weights, dtype=self.dtype)
@@ -287,6 +304,9 @@ class TableWeights:
         # `table_sums` returns ||U||^2 / 2, the l2 penalty.
         return 2.0 * float(tables.table_sums(self._table, PLAIN, 0, len(self._table.start))[0])
 
+    def nonzeros(self) -> int:
+        return table_nonzeros(self._table, PLAIN, self._n_threads)
+
     @property
     def nbytes(self) -> int:
         arrays = [*self._table.arrays().values(), *self._bounds]
@@ -308,5 +328,6 @@ def rows_of(X: Any, chosen: Any, dtype: np.dtype[Any]) -> sp.csr_matrix[Any]:
     return batch
 
 
-def _part(rows: Any, begin: int, end: int) -> CSRRows:
+def part(rows: Any, begin: int, end: int) -> CSRRows:
+    """The rows begin .. end - 1."""
     return CSRRows(rows.data, rows.indices, rows.indptr[begin : end + 1])
