@@ -235,7 +235,7 @@ class TestExperiments:
             assert int(best["n"]) + int(best["n_test"]) == int(chosen["n"])
 
     def test_defaults(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        only = "multinomial,multinomial_auto,crammer_singer_brief,LinearSVC,PECOS"
+        only = "multinomial,multinomial_auto,crammer_singer_brief,memoir,LinearSVC,PECOS"
         rows = run(tmp_path, "defaults", "--data", "digits", "--only", only)
         by_method = {row["method"]: row for row in rows}
         assert by_method.pop("PECOS")["status"] == "skipped"
@@ -244,7 +244,7 @@ class TestExperiments:
         for name in ("multinomial", "multinomial_auto"):
             assert float(by_method[name]["relative_gap"]) <= 1e-3
             assert by_method[name]["converged"] == "True"
-        for name, alpha_n in (("multinomial", 1), ("crammer_singer_brief", 0.1)):
+        for name, alpha_n in (("multinomial", 1), ("crammer_singer_brief", 0.1), ("memoir", 1)):
             assert by_method[name]["alpha"] == str(alpha_n / int(by_method[name]["n"]))
         shown = capsys.readouterr().out
         assert "nothing tuned" in shown
