@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 from indexes import THOROUGH
-from manyclass import CrammerSinger, LinearClassifier
+from manyclass import CrammerSinger, LinearClassifier, Memoir
 from manyclass.datasets import make_many_classes
 from manyclass.kernels import live_bounds
 from manyclass.mips import SimpleLSH
-from manyclass.solvers.memoir import weights as memoir_weights
+from manyclass.solvers.memoir import solver as memoir_solver, weights as memoir_weights
 from manyclass.solvers.memoir.learner import MemoirLearner
 
 N, D, K = 240, 80, 20
@@ -348,6 +348,49 @@ def test_an_index_that_scores_all_classes_is_the_exact_search(data, name, sparse
     learner, met = learnt(X, y, some, batch=12, search=THOROUGH[name](), **options)
     np.testing.assert_allclose(dense(learner.weights()), dense(expected.weights()), atol=1e-10)
     assert all(m.recall == 1.0 and m.margin_error <= 1e-12 for m in met)
+
+
+@pytest.mark.parametrize("hashed_features", [None, 40])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_codes_that_follow_the_steps_are_those_of_the_weights(data, sparse, hashed_features):
+    """With longer and longer vectors, whose bound grows, and with classes that come later."""
+    X, y = data
+    X, y = sp.csr_matrix(X), y.astype(np.int32)
+    index = SimpleLSH(bits=512, candidates=5, hashed_features=hashed_features)
+    learner = MemoirLearner(D, K - 2, X.dtype, alpha=1e-3, eta0=0.3, sparse=sparse, search=index)
+    early = np.flatnonzero(y < K - 2)
+    bounds = []
+    for some in (early[:40], early[40:80], np.arange(N)):
+        if len(some) == N:
+            learner.grow(K)
+        for begin in range(0, len(some), 20):
+            rows = some[begin : begin + 20]
+            learner.step(memoir_weights.rows_of(X, rows, X.dtype), y[rows])
+        bounds.append(learner.proposals._bound)
+    U = dense(learner.U.export())
+    np.testing.assert_allclose(learner.proposals.squares, (U**2).sum(axis=0), rtol=1e-9, atol=1e-12)
+    assert bounds[0] < bounds[-1]
+    assert bounds[-1] ** 2 >= learner.proposals.squares.max()
+    codes = learner.proposals._codes.copy()
+    planes = learner.proposals._planes
+    sides = planes.sides(sp.csr_matrix(U.T)).astype(np.float32)
+    expected = planes.class_codes(sides, np.sqrt((U**2).sum(axis=0)), bounds[-1])
+    assert np.unpackbits((codes ^ expected).view(np.uint8)).mean() < 1e-3  # sums in another order
+    assert (learner.U.vectors(np.arange(K)) != 0).sum() > 0
+
+
+def test_many_classes_are_searched_in_sixteen_blocks(monkeypatch):
+    X, y = make_many_classes(1200, 60_000, 600, nnz_per_row=20, random_state=0)
+
+    def weights(search):
+        model = LinearClassifier(CrammerSinger(gamma=0), alpha=1e-5, solver=Memoir(search=search), max_iter=2)
+        return model.set_params(random_state=0).fit(X, y).model_.weights
+
+    exact, few = weights("exact"), weights(16)
+    assert abs(exact - few).max() > 0
+    assert abs(weights("auto") - exact).max() == 0
+    monkeypatch.setattr(memoir_solver, "_MISSING", 600)
+    assert abs(weights("auto") - few).max() == 0
 
 
 def test_an_index_that_misses_is_told(data):

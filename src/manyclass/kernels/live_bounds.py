@@ -207,7 +207,7 @@ def bounded_best(rows, m, target, own, scale, table, bounds, scratch, kept, whic
         who = np.int64(target)
     else:
         peak = 0
-        while sums[peak] != high:
+        while peak < sums.shape[0] - 1 and sums[peak] != high:  # none is, if all are NaN
             peak += 1
         top, who = _best_of_block(rows, m, table, bounds, peak, target, scratch, top, who)
         # Scores below are beyond the margin. Lower than that by more than its rounding: a block too many does no harm.
