@@ -103,14 +103,15 @@ def no_bounds(dtype: Any) -> LiveBounds:
 
 
 def make_bounds(table: WeightTable, n_classes: int) -> LiveBounds:
-    """The bounds of the present weights. The copies take at most as much memory as the table."""
+    """The bounds of the present weights. Bounds, and copies, take at most as much memory as the table."""
     chosen = np.flatnonzero(table.held > n_classes // _LISTED)
-    chosen = chosen[np.argsort(-table.held[chosen], kind="stable")]
+    blocks = -(-n_classes // BLOCK)
+    most = table.keys.nbytes // (blocks * table.values.itemsize)
+    chosen = chosen[np.argsort(-table.held[chosen], kind="stable")[:most]]
     copied = int(np.count_nonzero(table.held[chosen] > n_classes // _COPIED))
     copied = min(copied, table.keys.nbytes // (n_classes * table.values.itemsize))
     place = np.full(len(table.held), -1, np.int32)
     place[chosen] = np.arange(len(chosen))
-    blocks = -(-n_classes // BLOCK)
     real = table.values.dtype
     bounds = LiveBounds(place, np.zeros((len(chosen), blocks), real), np.zeros((copied, BLOCK * blocks), real))
     _fill(table, bounds)
