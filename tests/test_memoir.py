@@ -304,10 +304,13 @@ def test_a_search_of_few_blocks_tells_what_it_misses(l1_ratio):
     X, y = make_many_classes(2400, 1000, many, nnz_per_row=20, random_state=0)
     y = y.astype(np.int32)
 
-    def fitted(most, threads=1):
-        learner = MemoirLearner(
+    def made(most, threads=1):
+        return MemoirLearner(
             1000, many, X.dtype, alpha=1e-5, l1_ratio=l1_ratio, eta0=0.3, sparse=True, search=most, n_threads=threads
         )
+
+    def fitted(most, threads=1):
+        learner = made(most, threads)
         return learner, [learner.epoch(X, y, order, batch_size=40) for order in orders(3, 2400)]
 
     exact, _ = fitted(None)
@@ -318,6 +321,13 @@ def test_a_search_of_few_blocks_tells_what_it_misses(l1_ratio):
     for most in (1, 6):
         learner, met = fitted(most)
         np.testing.assert_array_equal(dense(learner.weights()), dense(fitted(most, 3)[0].weights()))
+        # What it finds depends on the bounds, which a resumed fit has to make as one that goes on.
+        stopped, resumed = made(most), made(most)
+        for order in orders(3, 2400):
+            stopped.epoch(X, y, order, batch_size=40)
+            resumed.unpack(stopped.pack())
+            stopped, resumed = resumed, made(most)
+        np.testing.assert_array_equal(dense(learner.weights()), dense(stopped.weights()))
         assert 0 < met[-1].recall < 1
         assert met[-1].loss < met[0].loss
         errors.append(met[-1].margin_error)
