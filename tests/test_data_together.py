@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,15 @@ X = sp.random(N, D, 0.2, "csr", random_state=1, dtype=np.float32)
 X.data += 0.5
 NUMBERS = RNG.integers(0, 5, N) * 7
 NAMES = np.array(["12", "ham", "spam", "007"])[np.minimum(np.arange(N) // 13, 3)]  # the first look like numbers
+
+
+def open_files(path):
+    """How often this process has a file open; 0 where the system does not tell."""
+    count = 0
+    for number in Path("/proc/self/fd").glob("*"):
+        with suppress(OSError):
+            count += number.readlink() == path
+    return count
 
 
 def put(path, content):
@@ -122,6 +133,7 @@ def test_errors_name_the_line_of_the_file(name, size, tmp_path):
     put(path, b"\n".join(lines))
     with pytest.raises(DataFormatError, match="line 39: the value in '7:x'"):
         together(size, path)
+    assert open_files(path) == 0  # at once, not when the frames of the error are collected
 
 
 def test_a_header_of_other_rows_is_refused_by_all(tmp_path):

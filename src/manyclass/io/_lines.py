@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -371,7 +372,8 @@ def scan_part(
 ) -> Scan:
     """Read the lines of this process, as `scan`; ``line`` is the number of the first line of the file."""
     try:
-        return scan(path, part.blocks(block_bytes), rules, dtype, labels, task, line)
+        with closing(part.blocks(block_bytes)) as blocks:
+            return scan(path, blocks, rules, dtype, labels, task, line)
     except DataFormatError as error:
         if error.line is None:
             raise

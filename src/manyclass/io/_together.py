@@ -6,7 +6,7 @@ Every function here is called by all processes, in the same order. Without a com
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -87,7 +87,7 @@ class PartOfLines:
         self._plain = compression(path) is None
         self._skipped = 0  # lines of a compressed file
 
-    def blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    def blocks(self, block_bytes: int = BLOCK_BYTES) -> Generator[Block, None, None]:
         """Yield the lines in blocks, see `manyclass.io.streams.line_blocks`."""
         return self._ranged(block_bytes) if self._plain else self._sieved(block_bytes)
 
@@ -95,7 +95,7 @@ class PartOfLines:
         rank, of = self._comm.rank, self._comm.size
         return self._start + (size - self._start) * rank // of, self._start + (size - self._start) * (rank + 1) // of
 
-    def _ranged(self, block_bytes: int) -> Iterator[Block]:
+    def _ranged(self, block_bytes: int) -> Generator[Block, None, None]:
         with open(self._path, "rb") as file:
             begin, end = self._bounds(file.seek(0, 2))
             at = _next_line(file, begin, self._start)
@@ -107,7 +107,7 @@ class PartOfLines:
                 data = data.removeprefix(b"\xef\xbb\xbf") if first else data
                 yield Block(data if data.endswith(b"\n") else data + b"\n", min(1.0, (at - begin) / (end - begin)))
 
-    def _sieved(self, block_bytes: int) -> Iterator[Block]:
+    def _sieved(self, block_bytes: int) -> Generator[Block, None, None]:
         rank, of, before, self._skipped = self._comm.rank, self._comm.size, 0.0, 0
         left = self._start
         # Several blocks for each process, also of a small file.
