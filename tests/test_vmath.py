@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+import pytest
 from scipy.special import wrightomega
 
 from manyclass.kernels import vmath
@@ -25,6 +26,17 @@ def _log(x, out):
 def _wright_omega(x, out):
     for i in range(x.size):
         out[i] = vmath.wright_omega(x[i])
+
+
+@numba.njit
+def _wright_omega_below(x, out):
+    for i in range(x.size):
+        out[i] = vmath.wright_omega_below(x[i])
+
+
+@numba.njit
+def _highest(x):
+    return vmath.highest(x)
 
 
 def applied(kernel, x):
@@ -96,3 +108,24 @@ def test_wright_omega_solves_its_equation():
     z = np.linspace(-30.0, 1000.0, 20_001)
     w = applied(_wright_omega, z)
     np.testing.assert_allclose(w + np.log(w), z, rtol=4e-15, atol=4e-15)
+
+
+def test_wright_omega_below_equals_wright_omega(dtype):
+    z = np.concatenate([np.linspace(-LIMIT[dtype], 0, 200_001), -np.logspace(-30, 1, 1001)]).astype(dtype)
+    expected = wrightomega(z.astype(np.float64))
+    error = np.abs(applied(_wright_omega_below, z) / expected - 1)
+    rounding = {np.float32: 5e-7, np.float64: 1e-15}[dtype] + 2 * np.finfo(dtype).eps * np.abs(z) / (1 + expected)
+    assert (error <= rounding).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 1000])
+def test_highest_is_the_maximum(dtype, n):
+    rng = np.random.default_rng(n)
+    for scale in (1e-30, 1.0, 1e30):
+        for shift in (-4, 0, 4):
+            x = (scale * (rng.normal(size=n) + shift)).astype(dtype)
+            assert _highest(x) == x.max()
+    assert _highest(np.full(n, -0.0, dtype)) == 0.0
+    assert _highest(np.full(n, -np.inf, dtype)) == -np.inf
+    x[n // 2] = np.inf
+    assert _highest(x) == np.inf

@@ -1,12 +1,18 @@
-"""Projection on {a >= 0, sum a <= 1}, the domain of the dual variables of Crammer and Singer's loss."""
+"""Projections on the domains of dual variables: {a >= 0, sum a <= 1} of Crammer and Singer's loss, and, with the
+entropy, the simplex of softmax regression.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from manyclass.kernels.jit import inline
+from manyclass.kernels.vmath import exp, highest, log, wright_omega, wright_omega_below
 
-__all__ = ["project_rivals", "smooth_largest"]
+__all__ = ["entropic_step", "log_sum_exp", "project_rivals", "smooth_largest"]
+
+#: Entries that share the choice between two formulas of omega: LLVM's loops take 64 numbers in float32 at a time.
+_TOGETHER = 64
 
 
 @inline
@@ -104,3 +110,103 @@ def smooth_largest(v, top, gamma):
         high = np.float64(max(v[k], theta))
         total += (high - np.float64(theta)) * (high + np.float64(theta) + 2.0 * np.float64(top))
     return total / (2.0 * np.float64(gamma))
+
+
+@inline
+def log_sum_exp(s, out):
+    """``(logsumexp(s), sum of out)`` with ``out = exp(s - max s)``."""
+    top = highest(s)
+    # The sum is in a separate loop: in one loop with the stores, it would be vectorized or not depending on a test at
+    # run time whether the two arrays overlap, and the order of its terms would vary from call to call.
+    for k in range(s.shape[0]):
+        out[k] = exp(s[k] - top)
+    total = top - top
+    for k in range(s.shape[0]):
+        total += out[k]
+    return top + log(total), total
+
+
+@inline
+def entropic_step(z, q, theta):
+    """``z = omega(z - theta)`` with the theta at which the sum of these is q, nearly; returns the sum. q > 0.
+
+    With z = s + q offset + log q the result is q p, p = argmax of s.p - sum p log p - (q/2) ||p - offset||^2 over the
+    simplex, as log p + q p = s + q offset - theta there. The argument ``theta`` is where the search begins.
+    """
+    real = z.dtype.type
+    size = z.shape[0]
+    wanted = np.float64(q)
+    single = z.itemsize == 4
+    exact, rounding = (1e-6, 5e-7 * wanted) if single else (1e-13, 1e-15 * wanted)
+    for _ in range(60):
+        mass, slope, curve = 0.0, 0.0, 0.0
+        for first in range(0, size, _TOGETHER):
+            a, b, c = _omega_sums(z[first : first + _TOGETHER], theta)
+            mass += np.float64(a)
+            slope += np.float64(b)
+            curve += np.float64(c)
+        excess = mass - wanted
+        bend = excess * curve / slope**2
+        if abs(bend) < 0.5 and abs(excess) < 0.1 * wanted:
+            step = excess / slope * 2.0 / (2.0 - bend)  # Halley's method
+            theta += real(step)
+            # After it the sum is off by about the step to the third power: the third derivative is at most the second.
+            if (abs(step) < 0.5 and curve * abs(step) ** 3 <= exact * wanted) or abs(excess) <= rounding:
+                break
+        elif excess > 0.0:
+            theta += real(excess / slope)  # Newton's method: the sum is convex in theta
+        else:
+            # Newton's method for its logarithm: log p is nearly linear in theta where p is small.
+            theta += real(mass * np.log(max(mass / wanted, 1e-30)) / slope)
+    total = 0.0
+    for first in range(0, size, _TOGETHER):
+        total += np.float64(_omega(z[first : first + _TOGETHER], theta))
+    return total
+
+
+@inline
+def _any_above(z, theta):
+    zero = theta - theta
+    one = zero + np.float32(1)
+    count = zero
+    for k in range(z.shape[0]):
+        count += one if z[k] > theta else zero
+    return count > zero
+
+
+@inline
+def _omega_sums(z, theta):
+    """Sums of w = omega(z - theta), and of its first and second derivative, w / (1 + w) and w / (1 + w)^3."""
+    zero = theta - theta
+    one = zero + np.float32(1)
+    mass, slope, curve = zero, zero, zero
+    if _any_above(z, theta):
+        for k in range(z.shape[0]):
+            w = wright_omega(z[k] - theta)
+            share = one / (one + w)
+            mass += w
+            slope += w * share
+            curve += w * share * share * share
+    else:
+        for k in range(z.shape[0]):
+            w = wright_omega_below(z[k] - theta)
+            share = one / (one + w)
+            mass += w
+            slope += w * share
+            curve += w * share * share * share
+    return mass, slope, curve
+
+
+@inline
+def _omega(z, theta):
+    """``z = omega(z - theta)``; returns the sum."""
+    if _any_above(z, theta):
+        for k in range(z.shape[0]):
+            z[k] = wright_omega(z[k] - theta)
+    else:
+        for k in range(z.shape[0]):
+            z[k] = wright_omega_below(z[k] - theta)
+    total = theta - theta
+    for k in range(z.shape[0]):
+        total += z[k]
+    return total

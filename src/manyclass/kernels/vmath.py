@@ -1,4 +1,4 @@
-"""Exponential, logarithm and Wright omega function that LLVM can vectorize.
+"""Exponential, logarithm, Wright omega function and maximum that LLVM can vectorize.
 
 Numba calls the C library once per number for ``math.exp``; these are polynomials without branches that LLVM
 vectorizes (measured: 0.3 ns against 1.8 ns per number in float32). Errors stay below 2 units in the last
@@ -15,7 +15,7 @@ from numba import types
 
 from manyclass.kernels.jit import implements
 
-__all__ = ["exp", "log", "wright_omega"]
+__all__ = ["exp", "highest", "log", "wright_omega", "wright_omega_below"]
 
 #: Flags for code that subtracts nearly equal numbers on purpose (Cody and Waite's remainder; a guess that must vanish)
 #: and must not be reassociated: otherwise exp is wrong by 200 units in the last place at 700, and wright_omega is 0
@@ -39,6 +39,16 @@ def wright_omega(z: Any) -> Any:
     The relative error is 4e-6 in float32, which is enough for its caller, and that of rounding in float64.
     """
     raise TypeError("wright_omega is compiled: call it from a kernel")
+
+
+def wright_omega_below(z: Any) -> Any:
+    """`wright_omega` for z <= 0 alone: in float32 at less than half of its cost, with a relative error of 5e-7."""
+    raise TypeError("wright_omega_below is compiled: call it from a kernel")
+
+
+def highest(x: Any) -> Any:
+    """The largest entry of a contiguous array of one dimension and at least one entry, none of them NaN."""
+    raise TypeError("highest is compiled: call it from a kernel")
 
 
 @implements(exp, fastmath=IN_ORDER)
@@ -157,3 +167,43 @@ def _wright_omega(z: Any) -> Any:
         return w
 
     return twice if z == types.float64 else None
+
+
+@implements(wright_omega_below)
+def _wright_omega_below(z: Any) -> Any:
+    if z != types.float32:
+        return _wright_omega(z)
+
+    def quotient(z):
+        # omega(z) = W(e^z); on [0, 1] W(t) / t is a quotient of cubic polynomials, to 7e-8 (weighted least squares).
+        f = np.float32
+        t = exp(z)
+        p = f(1.0) + t * (f(2.53523918) + t * (f(1.26000531) + t * f(0.04055017)))
+        return t * p / (f(1.0) + t * (f(3.53523054) + t * (f(3.29555401) + t * f(0.69579842))))
+
+    return quotient
+
+
+@implements(highest)
+def _highest(x: Any) -> Any:
+    # As integers: LLVM does not reorder the comparisons of a maximum of floating-point numbers. The bits of negative
+    # numbers but the sign are inverted, so that the integers are in the order of the numbers.
+    if x.dtype == types.float32:
+
+        def of_single(x):
+            bits = x.view(np.int32)
+            top = np.int32(-(2**31))
+            for k in range(bits.shape[0]):
+                top = max(top, bits[k] ^ ((bits[k] >> np.int32(31)) & np.int32(2**31 - 1)))
+            return np.int32(top ^ ((top >> np.int32(31)) & np.int32(2**31 - 1))).view(np.float32)
+
+        return of_single
+
+    def of_double(x):
+        bits = x.view(np.int64)
+        top = np.int64(-(2**63))
+        for k in range(bits.shape[0]):
+            top = max(top, bits[k] ^ ((bits[k] >> np.int64(63)) & np.int64(2**63 - 1)))
+        return np.int64(top ^ ((top >> np.int64(63)) & np.int64(2**63 - 1))).view(np.float64)
+
+    return of_double if x.dtype == types.float64 else None

@@ -244,9 +244,10 @@ class Problem:
         """Number of columns of the arrays that the kernels of SDCA work on: K, or a few more that are zero.
 
         Rows of whole SIMD vectors of 8 numbers need no remainder loops; many outputs of a joint loss fill whole cache
-        lines, which threads can divide.
+        lines, which threads can divide. With 1024 outputs and more these are a small part, and the model, whose weights
+        have no such columns, would be a copy of the largest arrays.
         """
-        if self.columns_first or (self.n_outputs >= 128 and not self.loss.joint):
+        if self.columns_first or self.n_outputs >= 1024 or (self.n_outputs >= 128 and not self.loss.joint):
             return self.n_outputs
         unit = 8 if self.n_outputs < 128 else 64 // self.dtype.itemsize
         whole = -(-self.n_outputs // unit) * unit

@@ -6,11 +6,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import dual_step, loss_conjugate, loss_gradient, loss_hessian, loss_value
-from manyclass.kernels.vmath import exp, log, wright_omega
+from manyclass.kernels.simplex import entropic_step, log_sum_exp
+from manyclass.kernels.vmath import exp, highest, log
 from manyclass.objective.losses.base import ClassificationLoss, describe
 from manyclass.objective.losses.log_loss import LogisticLoss
 from manyclass.objective.losses.soft import SoftMultinomialLoss
@@ -45,9 +45,7 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
     def logsumexp_minus_target(loss, s, t, work):
         kept = s[t]
         s[t] = kept - loss.margin
-        top = s[0]
-        for k in range(s.shape[0]):
-            top = max(top, s[k])
+        top = highest(s)
         total = 0.0
         for k in range(s.shape[0]):
             total += np.float64(exp(s[k] - top))
@@ -66,17 +64,8 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
     def softmax_minus_target(loss, s, t, out):
         kept = s[t]
         s[t] = kept - loss.margin
-        top = s[0]
-        for k in range(s.shape[0]):
-            top = max(top, s[k])
-        # The sum is in a separate loop: in one loop with the stores, it would be vectorized or not depending on a test
-        # at run time whether the two arrays overlap, and the order of its terms would vary from call to call.
-        for k in range(s.shape[0]):
-            out[k] = exp(s[k] - top)
+        _, total = log_sum_exp(s, out)
         s[t] = kept
-        total = top - top
-        for k in range(s.shape[0]):
-            total += out[k]
         for k in range(s.shape[0]):
             out[k] /= total
         rivals = total - total
@@ -134,58 +123,30 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
 def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     if not is_a(loss, MultinomialLoss):
         return None
-    # Newton's method converges quadratically: at this error one more step reaches rounding error.
-    tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
 
-    def simplex_newton(loss, s, a, t, q, new):
-        # Stationarity on the simplex: log p_k + q p_k = s_k + q p_old_k - theta, that is q p_k = omega(z_k - theta)
-        # with z = s + q p_old + log q. Newton's method finds the theta at which p sums to one; it starts from
-        # logsumexp(s), the solution at the optimum.
+    def on_simplex(loss, s, a, t, q, new):
         n = s.shape[0]
         one = s.dtype.type(1)
         kept = s[t]
         s[t] = kept - loss.margin
-        top = s[0]
-        for k in range(n):
-            top = max(top, s[k])
-        for k in range(n):
-            new[k] = exp(s[k] - top)
-        total = one - one
-        for k in range(n):  # separate from the stores: see _gradient
-            total += new[k]
-        theta = top + log(total)
+        theta, total = log_sum_exp(s, new)
+        scale = one / total
         if q > s.dtype.type(1e-12):
             shift = log(q)
             for k in range(n):
                 new[k] = s[k] + shift - q * a[k]
             new[t] += q
-            for _ in range(60):
-                total = one - one
-                slope = one - one
-                for k in range(n):
-                    w = wright_omega(new[k] - theta)
-                    total += w
-                    slope += w / (one + w)
-                total /= q
-                # log p is nearly linear in theta where p is small, p itself where it is large.
-                excess = total - one
-                theta += q * (excess if excess > 0 else total * log(max(total, s.dtype.type(1e-30)))) / slope
-                if abs(excess) < tolerance:
-                    break
-            total = one - one
-            for k in range(n):
-                new[k] = wright_omega(new[k] - theta)
-                total += new[k]
+            scale = s.dtype.type(1.0 / entropic_step(new, q, theta))
+        s[t] = kept
+        new[t] = one - one
         rivals = one - one
         for k in range(n):
-            new[k] = -new[k] / total
+            new[k] *= -scale
         for k in range(n):
-            if k != t:
-                rivals -= new[k]
+            rivals -= new[k]
         new[t] = min(rivals, one)
-        s[t] = kept
 
-    return simplex_newton
+    return on_simplex
 
 
 class Multinomial(ClassificationLoss):

@@ -21,7 +21,8 @@ from manyclass.kernels.operations import (
     unit_step,
     unit_value,
 )
-from manyclass.kernels.vmath import exp, log, wright_omega
+from manyclass.kernels.simplex import entropic_step, log_sum_exp
+from manyclass.kernels.vmath import exp, highest, log
 from manyclass.objective.losses.base import describe
 
 __all__ = ["SoftLogisticLoss", "SoftMultinomialLoss", "largest"]
@@ -54,9 +55,7 @@ def _value(loss: Any, s: Any, t: Any, work: Any) -> Any:
         return None
 
     def logsumexp_minus_mean(loss, s, t, work):
-        top = s[0]
-        for k in range(s.shape[0]):
-            top = max(top, s[k])
+        top = highest(s)
         total = 0.0
         below = 0.0
         for k in range(s.shape[0]):
@@ -73,14 +72,7 @@ def _gradient(loss: Any, s: Any, t: Any, out: Any) -> Any:
         return None
 
     def softmax_minus_target(loss, s, t, out):
-        top = s[0]
-        for k in range(s.shape[0]):
-            top = max(top, s[k])
-        for k in range(s.shape[0]):  # separate from the sum: see `MultinomialLoss`
-            out[k] = exp(s[k] - top)
-        total = top - top
-        for k in range(s.shape[0]):
-            total += out[k]
+        _, total = log_sum_exp(s, out)
         for k in range(s.shape[0]):
             out[k] = out[k] / total - t[k]
         best = largest(t)
@@ -146,53 +138,28 @@ def _conjugate(loss: Any, a: Any, t: Any) -> Any:
 def _dual_step(loss: Any, s: Any, a: Any, t: Any, q: Any, new: Any) -> Any:
     if not is_a(loss, SoftMultinomialLoss):
         return None
-    tolerance = 1e-3 if s.dtype == types.float32 else 1e-7
 
-    def simplex_newton(loss, s, a, t, q, new):
-        # As for `MultinomialLoss`: q p_k = omega(z_k - theta) with z = s + q p_old + log q, p_old = t - a.
+    def on_simplex(loss, s, a, t, q, new):
+        # As for `MultinomialLoss`, with p_old = t - a.
         n = s.shape[0]
         one = s.dtype.type(1)
-        top = s[0]
-        for k in range(n):
-            top = max(top, s[k])
-        for k in range(n):
-            new[k] = exp(s[k] - top)
-        total = one - one
-        for k in range(n):
-            total += new[k]
-        theta = top + log(total)
+        theta, total = log_sum_exp(s, new)
+        scale = one / total
         if q > s.dtype.type(1e-12):
             shift = log(q)
             for k in range(n):
                 new[k] = s[k] + shift + q * (t[k] - a[k])
-            for _ in range(60):
-                # In float64: many small terms, beside q, would be lost in float32.
-                mass = 0.0
-                slope = one - one
-                for k in range(n):
-                    w = wright_omega(new[k] - theta)
-                    mass += np.float64(w)
-                    slope += w / (one + w)
-                total = s.dtype.type(mass / np.float64(q))
-                excess = s.dtype.type(mass / np.float64(q) - 1.0)
-                step = q * (excess if excess > 0 else total * log(max(total, s.dtype.type(1e-30)))) / slope
-                theta += step
-                if abs(excess) < tolerance and abs(step) < one:
-                    break
-            total = one - one
-            for k in range(n):
-                new[k] = wright_omega(new[k] - theta)
-                total += new[k]
+            scale = s.dtype.type(1.0 / entropic_step(new, q, theta))
         best = largest(t)
         others = one - one
         for k in range(n):
-            new[k] = t[k] - new[k] / total
+            new[k] = t[k] - scale * new[k]
         for k in range(n):
             if k != best:
                 others += new[k]
         new[best] = min(-others, t[best])
 
-    return simplex_newton
+    return on_simplex
 
 
 @describe(name="log_loss of probabilities", targets="probabilities", probability="sigmoid", smoothness=4.0)
