@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from helpers import cast
 from manyclass.kernels import products, rows as kernels
 from manyclass.kernels.rows import CSRRows, has_duplicates, make_rows, n_stored, read_only, scan_indices
-from manyclass.objective.penalties import ElasticNet
+from manyclass.kernels.vectors import MOST
+from manyclass.objective.penalties import L2, ElasticNet
 from registry import VIEWS
 
 REG = ElasticNet(0.3)
@@ -92,6 +93,39 @@ def test_updates_of_a_range_of_features_are_part_of_the_whole_ones(view, X, dtyp
             np.testing.assert_array_equal(found[first:last], expected[first:last])
             outside = np.delete(np.arange(D), np.arange(first, last))
             np.testing.assert_array_equal(found[outside], V[outside])
+
+
+@numba.njit
+def _scores_and_update(rows, i, V, coef, lo, hi, reg, U):
+    s = np.ones(hi - lo, V.dtype)
+    products.add_scores(rows, i, V, lo, hi, reg, s)
+    products.add_outer(rows, i, coef[lo:hi], lo, hi, U)
+    return s
+
+
+@pytest.mark.parametrize("indices", [np.int32, np.int64])
+@pytest.mark.parametrize("values", [np.float32, np.float64])
+def test_vectors_of_outputs_equal_dense_numpy(X, dtype, values, indices):
+    """Blocks of all sizes, and outputs that remain; the same last bits whatever range an output is part of."""
+    rng = np.random.default_rng(1)
+    X = X.astype(values)
+    S = sp.csr_matrix(X)
+    rows = CSRRows(*map(read_only, (S.data, S.indices.astype(indices), S.indptr.astype(indices))))
+    close = {"rtol": 20 * np.finfo(dtype).eps, "atol": 20 * np.finfo(dtype).eps}
+    for width in [*range(2, 42), MOST - 1, MOST, MOST + 1]:
+        V, coef = rng.normal(size=(D, width + 3)).astype(dtype), rng.normal(size=width + 3).astype(dtype)
+        for i in (0, 1, N - 1):
+            U = V.copy()
+            s = _scores_and_update(rows, i, V, coef, 2, 2 + width, L2(), U)
+            np.testing.assert_allclose(s, 1 + X[i] @ V[:, 2 : 2 + width], **close)
+            expected = V.copy()
+            expected[:, 2 : 2 + width] += np.outer(X[i], coef[2 : 2 + width])
+            np.testing.assert_allclose(U, expected, **close)
+            half, parts = 2 + width // 2, V.copy()
+            left = _scores_and_update(rows, i, V, coef, 2, half, L2(), parts)
+            right = _scores_and_update(rows, i, V, coef, half, 2 + width, L2(), parts)
+            np.testing.assert_array_equal(np.concatenate([left, right]), s)
+            np.testing.assert_array_equal(parts, U)
 
 
 def test_one_output_is_a_case_of_many(view, X, dtype):

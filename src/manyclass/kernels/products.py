@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
+
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import primal
 from manyclass.kernels.rows import CSRRows, DenseRows
+from manyclass.kernels.vectors import MOST, add_row, add_to_row
 
 __all__ = [
     "add_outer",
@@ -66,9 +69,15 @@ def _columns_first(V: Any) -> bool:
     return bool(V.layout == "F")
 
 
+def _suits_vectors(V: Any, s: Any) -> bool:
+    """Whether the types of weights and of the numbers of their outputs suit `manyclass.kernels.vectors`."""
+    return V.layout == s.layout == "C" and V.dtype == s.dtype and not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+
+
 @implements(add_scores)
 def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
     if is_a(rows, CSRRows):
+        in_vectors = "plain" in reg.instance_class.provides and _suits_vectors(V, s)
 
         def csr(rows, i, V, lo, hi, reg, s):
             if V.shape[1] == 1:
@@ -76,6 +85,9 @@ def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -
                 for t in range(rows.indptr[i], rows.indptr[i + 1]):
                     total += s.dtype.type(rows.data[t]) * primal(reg, V[rows.indices[t], 0])
                 s[0] = total
+                return
+            if in_vectors and hi - lo <= MOST:
+                add_row(rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1], V, lo, s, hi - lo)
                 return
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 x = s.dtype.type(rows.data[t])
@@ -178,11 +190,15 @@ def _add_sparse_scores(rows: Any, i: Any, begin: Any, end: Any, V: Any, classes:
 @implements(add_outer)
 def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
+        in_vectors = _suits_vectors(V, coef)
 
         def csr(rows, i, coef, lo, hi, V):
             if V.shape[1] == 1:
                 for t in range(rows.indptr[i], rows.indptr[i + 1]):
                     V[rows.indices[t], 0] += coef.dtype.type(rows.data[t]) * coef[0]
+                return
+            if in_vectors and hi - lo <= MOST:
+                add_to_row(rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1], V, lo, coef, hi - lo)
                 return
             for t in range(rows.indptr[i], rows.indptr[i + 1]):
                 x = coef.dtype.type(rows.data[t])

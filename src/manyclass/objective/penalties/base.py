@@ -13,7 +13,8 @@ C = TypeVar("C", bound=type)
 def provides(name: str, *abilities: str) -> Callable[[C], C]:
     """Class decorator that sets ``name``, for messages, and ``provides``, the operations that solvers require.
 
-    "conjugate": g* and grad g* are finite everywhere; "prox": the proximal map of g; "gradient": g is differentiable.
+    "conjugate": g* and grad g* are finite everywhere; "prox": the proximal map of g; "gradient": g is differentiable;
+    "plain": grad g* is the identity.
     """
 
     def decorate(cls: C) -> C:

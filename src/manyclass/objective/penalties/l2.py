@@ -13,7 +13,7 @@ from manyclass.objective.penalties.base import provides
 __all__ = ["L2"]
 
 
-@provides("l2", "conjugate", "gradient", "prox")
+@provides("l2", "conjugate", "gradient", "plain", "prox")
 class L2(NamedTuple):
     """g(W) = ||W||^2 / 2; its own conjugate, and grad g(w) = w, grad g*(v) = v."""
 
