@@ -75,6 +75,7 @@ ENTRIES = {
     "crammer_singer_early": _ours(loss="crammer_singer", alpha="auto", early_stopping=True),
     # No defaults, and only where it is named: what docs/choosing.md advises for many classes and little time.
     "crammer_singer_brief": _ours(0.1, loss="crammer_singer", max_iter=7),
+    "multinomial_brief": _ours(0.1, max_iter=3),
     # The same: four and two epochs of MEMOIR, whose default are eight.
     "memoir": Entry("manyclass", "benchmarks.experiments.defaults.memoir", (("max_iter", 4),), 1.0),
     "memoir_brief": Entry("manyclass", "benchmarks.experiments.defaults.memoir", (("max_iter", 2),), 1.0),

@@ -270,6 +270,7 @@ def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
 @implements(add_outers)
 def _add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
+        in_vectors = _suits_vectors(V, coef)
 
         def csr(rows, i, m, coef, lo, hi, first, last, V):
             for r in range(m):
@@ -279,11 +280,20 @@ def _add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: A
                     largest = max(largest, abs(c[k]))
                 if not largest > 0:
                     continue
-                for t in range(rows.indptr[i + r], rows.indptr[i + r + 1]):
-                    j = rows.indices[t]
+                t, end = rows.indptr[i + r], rows.indptr[i + r + 1]
+                while in_vectors and hi - lo <= MOST and t < end:
+                    # Values whose features lie in the range, one after the other: one run of them in a sorted row.
+                    while t < end and (rows.indices[t] < first or rows.indices[t] >= last):
+                        t += 1
+                    begin = t
+                    while t < end and first <= rows.indices[t] < last:
+                        t += 1
+                    add_to_row(rows.indices, rows.data, begin, t, V, lo, c, hi - lo)
+                for at in range(t, end):
+                    j = rows.indices[at]
                     if j < first or j >= last:
                         continue
-                    x = coef.dtype.type(rows.data[t])
+                    x = coef.dtype.type(rows.data[at])
                     v = V[j, lo:hi]
                     for k in range(hi - lo):
                         v[k] += x * c[k]
