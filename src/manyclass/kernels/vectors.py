@@ -2,9 +2,9 @@
 
 LLVM cannot know that two arrays of Numba do not overlap, and a loop over a few outputs is too short for the vectors it
 would choose: for each stored value it tests for overlaps, then runs a remainder loop. Here up to 32 sums at a time stay
-in registers while the values of the row pass by; 20 Newsgroups, 20 classes: 12 to 8 ns for scores and update of a value
-in the cache, 18 to 14 ns otherwise. The terms of an output are added in the order of the row, one at a time, whatever
-range of outputs is computed.
+in registers while the values of the row pass by: an epoch of softmax regression on 20 Newsgroups took 33 to 36 ms with
+such loops and takes 19 ms. The terms of an output are added in the order of the row, one at a time, whatever range of
+outputs is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 __all__ = ["MOST", "add_row", "add_to_row"]
 
-#: From more outputs on, the loops that LLVM vectorizes are as fast, and read each row of weights once.
+#: More outputs take the loops that LLVM vectorizes, which read the indices of the row once, not once for 32 outputs.
 MOST = 128
 #: Numbers of a vector, then of those of the remaining outputs, with the numbers of vectors that are kept in registers.
 _WIDTHS = ((8, (4, 3, 2, 1)), (4, (1,)), (2, (1,)), (1, (1,)))
@@ -37,13 +37,13 @@ class _Row:
 
     def __init__(self, target: Any, builder: Any, signature: Any, args: Any) -> None:
         names = ("indices", "data", "begin", "end", "V", "lo", "s", "m")
-        types_, values = dict(zip(names, signature.args, strict=True)), dict(zip(names, args, strict=True))
+        kinds, values = dict(zip(names, signature.args, strict=True)), dict(zip(names, args, strict=True))
         self.builder = builder
-        arrays = {k: target.make_array(types_[k])(target, builder, values[k]) for k in ("indices", "data", "V", "s")}
+        arrays = {k: target.make_array(kinds[k])(target, builder, values[k]) for k in ("indices", "data", "V", "s")}
         self.indices, self.data, self.V, self.s = (arrays[k].data for k in ("indices", "data", "V", "s"))
         self.begin, self.lo, self.m = values["begin"], values["lo"], values["m"]
         self.stored = builder.sub(values["end"], self.begin)
-        self.real = target.get_value_type(types_["V"].dtype)
+        self.real = target.get_value_type(kinds["V"].dtype)
         self.columns = cgutils.unpack_tuple(builder, arrays["V"].shape, 2)[1]
         self.align = target.get_abi_sizeof(self.real)
 
@@ -52,8 +52,7 @@ class _Row:
         builder = self.builder
         at = cgutils.alloca_once_value(builder, _number(0))
         for lanes, counts in _WIDTHS:
-            for count in counts:
-                # The largest block as often as it fits; then one of a smaller size, at most.
+            for count in counts:  # the largest block as often as it fits, then one of a smaller size
                 wide = _number(lanes * count)
                 cond, body, after = (builder.append_basic_block(name) for name in ("cond", "body", "after"))
                 builder.branch(cond)
