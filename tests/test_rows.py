@@ -103,6 +103,25 @@ def _scores_and_update(rows, i, V, coef, lo, hi, reg, U):
     return s
 
 
+def spread(array):
+    """The same numbers, each before one that must not be read."""
+    return np.stack([array, np.full_like(array, 10**6)], axis=1)[:, 0]
+
+
+@pytest.mark.parametrize("name", ["data", "indices"])
+def test_strided_rows_are_read_by_their_strides(X, dtype, name):
+    rng = np.random.default_rng(1)
+    V, coef = rng.normal(size=(D, 16)).astype(dtype), rng.normal(size=16).astype(dtype)
+    rows = make_rows(sp.csr_matrix(X))
+    close = {"rtol": 20 * np.finfo(dtype).eps, "atol": 20 * np.finfo(dtype).eps}
+    strided = rows._replace(**{name: read_only(spread(getattr(rows, name)))})
+    for i in range(N):
+        U, W = V.copy(), V.copy()
+        s, t = (_scores_and_update(r, i, V, coef, 0, 16, L2(), A) for r, A in ((rows, U), (strided, W)))
+        np.testing.assert_allclose(t, s, **close)
+        np.testing.assert_allclose(W, U, **close)
+
+
 @pytest.mark.parametrize("indices", [np.int32, np.int64])
 @pytest.mark.parametrize("values", [np.float32, np.float64])
 def test_vectors_of_outputs_equal_dense_numpy(X, dtype, values, indices):

@@ -16,7 +16,7 @@ import numba
 from manyclass.kernels.jit import implements, is_a
 from manyclass.kernels.operations import primal
 from manyclass.kernels.rows import CSRRows, DenseRows
-from manyclass.kernels.vectors import MOST, add_row, add_to_row
+from manyclass.kernels.vectors import MOST, add_row, add_to_row, suits
 
 __all__ = [
     "add_outer",
@@ -69,15 +69,17 @@ def _columns_first(V: Any) -> bool:
     return bool(V.layout == "F")
 
 
-def _suits_vectors(V: Any, s: Any) -> bool:
-    """Whether the types of weights and of the numbers of their outputs suit `manyclass.kernels.vectors`."""
-    return V.layout == s.layout == "C" and V.dtype == s.dtype and not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+def _suits_vectors(rows: Any, V: Any, s: Any) -> bool:
+    """Whether the types of sparse rows, of weights, and of the numbers of their outputs suit `kernels.vectors`."""
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return False
+    return suits(rows[rows.fields.index("indices")], rows[rows.fields.index("data")], V, s)
 
 
 @implements(add_scores)
 def _add_scores(rows: Any, i: Any, V: Any, lo: Any, hi: Any, reg: Any, s: Any) -> Any:
     if is_a(rows, CSRRows):
-        in_vectors = "plain" in reg.instance_class.provides and _suits_vectors(V, s)
+        in_vectors = "plain" in reg.instance_class.provides and _suits_vectors(rows, V, s)
 
         def csr(rows, i, V, lo, hi, reg, s):
             if V.shape[1] == 1:
@@ -190,7 +192,7 @@ def _add_sparse_scores(rows: Any, i: Any, begin: Any, end: Any, V: Any, classes:
 @implements(add_outer)
 def _add_outer(rows: Any, i: Any, coef: Any, lo: Any, hi: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
-        in_vectors = _suits_vectors(V, coef)
+        in_vectors = _suits_vectors(rows, V, coef)
 
         def csr(rows, i, coef, lo, hi, V):
             if V.shape[1] == 1:
@@ -270,7 +272,7 @@ def _add_squares(rows: Any, i: Any, coef: Any, V: Any) -> Any:
 @implements(add_outers)
 def _add_outers(rows: Any, i: Any, m: Any, coef: Any, lo: Any, hi: Any, first: Any, last: Any, V: Any) -> Any:
     if is_a(rows, CSRRows):
-        in_vectors = _suits_vectors(V, coef)
+        in_vectors = _suits_vectors(rows, V, coef)
 
         def csr(rows, i, m, coef, lo, hi, first, last, V):
             for r in range(m):

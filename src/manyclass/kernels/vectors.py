@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["MOST", "add_row", "add_to_row"]
+__all__ = ["MOST", "add_row", "add_to_row", "suits"]
 
 #: More outputs take the loops that LLVM vectorizes, which read the indices of the row once, not once for 32 outputs.
 MOST = 128
@@ -26,6 +26,11 @@ _WIDTHS = ((8, (4, 3, 2, 1)), (4, (1,)), (2, (1,)), (1, (1,)))
 _FLAGS = ("contract", "nsz")
 
 _INDEX = ir.IntType(64)
+
+
+def suits(indices: Any, data: Any, V: Any, s: Any) -> bool:
+    """Whether arrays of these types can be read by their addresses alone: no strides, V and s of one type."""
+    return all(array.layout == "C" for array in (indices, data, V, s)) and V.dtype == s.dtype
 
 
 def _number(value: int) -> Any:
@@ -105,6 +110,9 @@ class _Row:
 def _add_row(context: Any, indices: Any, data: Any, begin: Any, end: Any, V: Any, lo: Any, s: Any, m: Any) -> Any:
     """``s[k] += sum_t data[t] V[indices[t], lo + k]`` for k < m and begin <= t < end."""
 
+    if not suits(indices, data, V, s):
+        return None
+
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         row = _Row(target, builder, signature, args)
 
@@ -128,6 +136,9 @@ def _add_row(context: Any, indices: Any, data: Any, begin: Any, end: Any, V: Any
 
 def _add_to_row(context: Any, indices: Any, data: Any, begin: Any, end: Any, V: Any, lo: Any, s: Any, m: Any) -> Any:
     """``V[indices[t], lo + k] += data[t] s[k]`` for k < m and begin <= t < end."""
+
+    if not suits(indices, data, V, s):
+        return None
 
     def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
         row = _Row(target, builder, signature, args)
